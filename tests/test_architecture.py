@@ -28,9 +28,9 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.models._base import ConjugateModel, Model
+from sklearn_anneal.models.components._base import Components
 from sklearn_anneal.models.factorial_mixture import FactorialMixture
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
-from sklearn_anneal.models.gaussian_mixture import GaussianMixture
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 from sklearn_anneal.models.matrix_factorization import MatrixFactorization
 from sklearn_anneal.models.mixture import Mixture
@@ -50,9 +50,9 @@ ESTIMATORS = (
     AnnealedSigmoidBeliefNet,
 )
 MODELS = (
+    Components,  # they make the local steps of mixtures
     FactorialMixture,
     GammaProcessNMF,
-    GaussianMixture,
     HiddenMarkov,
     LatentDirichlet,
     MatrixFactorization,

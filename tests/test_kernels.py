@@ -19,7 +19,7 @@ from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import digamma_and_log_gamma, exp
 from sklearn_anneal.models._weights import StickBreakingWeights
 from sklearn_anneal.models.components._features import feature_kind
-from sklearn_anneal.models.gaussian_mixture import RowPartition
+from sklearn_anneal.models.components.fused_gaussian import RowPartition
 
 (MIXTURE,) = gaussian_mixture.ENTRIES
 TYPES = ("full", "tied", "diag", "spherical")
@@ -78,14 +78,14 @@ def weighted_moments(responsibilities, x, covariance_type):
     elif covariance_type == "spherical":
         second = np.array([np.trace(one) for one in second]) / x.shape[1]
     return {
-        "count": responsibilities.sum(axis=0),
+        "counts": responsibilities.sum(axis=0),
         "first": responsibilities.T @ x,
         "second": second,
     }
 
 
 def assert_statistics(model, found, expected, rtol=1e-12):
-    found = model.components.unpack(found)
+    found = model.components.unpack(found["components"])._asdict()
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         np.testing.assert_allclose(
@@ -127,7 +127,7 @@ def test_local_step(covariance_type, weight_prior, n, rng):
                 noisy = clean if noise is None else clean * noise[:, None]
                 rows = Rows(units.X, weights, units.center)
                 for separate in (False, True)[: 1 if noise is None else 2]:
-                    step = model.local_step(rows, expected, t, noise, separate)
+                    step = model.components.local_step(rows, expected, t, noise, separate)
                     found = step.deviation if separate else step.statistics
                     moments = weighted_moments(noisy, x, covariance_type)
                     assert_statistics(model, found, moments, 1e-11)
@@ -146,7 +146,9 @@ def test_bound_needs_no_second_softmax(rng):
     """Σ R L + H[R] = logsumexp(x L) + (1 − x) Σ R L."""
     ctx, x, units = problem(rng)
     joint = expected_log_joint(ctx.model, ctx.q, x)
-    step = ctx.model.local_step(units, ctx.model.expectations(ctx.q), Tempering(0.3, 0.3))
+    step = ctx.model.components.local_step(
+        units, ctx.model.expectations(ctx.q), Tempering(0.3, 0.3)
+    )
     energy = (softmax(0.3 * joint, axis=1) * joint).sum()
     assert step.energy + step.entropy == pytest.approx(
         logsumexp(0.3 * joint, axis=1).sum() + 0.7 * energy, rel=1e-12
@@ -195,7 +197,7 @@ def test_locally_tempered_step(covariance_type, n_rounds, rng):
             rows = Rows(units.X, weights, units.center)
             expected = model.expectations(ctx.q)
             temperatures = UnitTemperatures(grid, of_whole_rows(grid, partition), n_rounds)
-            step = model.locally_tempered_step(rows, expected, temperatures, noise)
+            step = model.components.locally_tempered_step(rows, expected, temperatures, noise)
             np.testing.assert_allclose(step.inverse_temperatures, mean, rtol=1e-10)
             factor = w * mean * (1.0 if noise is None else noise)
             moments = weighted_moments(r * factor[:, None], x, covariance_type)
@@ -227,18 +229,19 @@ def test_one_temperature_of_one_is_the_plain_step(rng):
     ctx, _, units = problem(rng)
     model = ctx.model
     expected = model.expectations(ctx.q)
-    plain = model.local_step(units, expected, Tempering())
+    plain = model.components.local_step(units, expected, Tempering())
     out, found, sums = (
         model.components.empty_statistics("full"),
         np.empty(units.n_units),
         np.zeros(3),
     )
+    own = expected.own
     kernels.locally_tempered_step(
-        units.X, units.center, kernels.FULL, expected.own, expected.shared, np.ones(1), 0.0, 2,
+        units.X, units.center, kernels.FULL, own.own, own.shared, np.ones(1), 0.0, 2,
         np.empty(0), np.empty(0), 256, out.own, out.shared, found, sums,
     )  # fmt: skip
     np.testing.assert_array_equal(found, 1.0)
-    np.testing.assert_array_equal(out.own, plain.statistics["full"])
+    np.testing.assert_array_equal(out.own, plain.statistics["components"].own)
     assert tuple(sums) == (plain.energy, plain.entropy, units.n_units)
 
 
@@ -250,7 +253,7 @@ def test_statistics_of_given_responsibilities(covariance_type, rng):
     out = model.components.empty_statistics(covariance_type)
     kind = feature_kind(covariance_type)
     kernels.statistics_of(units.X, units.center, kind, r, 256, out.own, out.shared)
-    assert_statistics(model, out.pack(), weighted_moments(r, x, covariance_type))
+    assert_statistics(model, {"components": out}, weighted_moments(r, x, covariance_type))
 
 
 def layouts(X, tmp_path):
@@ -286,12 +289,12 @@ def test_layout_of_the_rows_does_not_matter(covariance_type, dtype, rng, tmp_pat
     for name, X in layouts(rows, tmp_path):
         before = np.array(X)
         other = Rows(X, None, units.center)
-        step = model.local_step(other, expected, Tempering())
+        step = model.components.local_step(other, expected, Tempering())
         assert_statistics(model, step.statistics, moments, 1e-11)
         np.testing.assert_allclose(model.log_joint(other, expected), joint, atol=1e-10)
-        tempered = model.locally_tempered_step(other, expected, temperatures)
-        found = [step.statistics, tempered.statistics, [step.energy, tempered.energy]]
-        arrays = [v for s in found for v in (s.values() if isinstance(s, dict) else s)]
+        tempered = model.components.locally_tempered_step(other, expected, temperatures)
+        sums = [one.statistics["components"] for one in (step, tempered)]
+        arrays = [a for s in sums for a in (s.own, s.shared)] + [step.energy, tempered.energy]
         first = arrays if first is None else first
         for a, b in zip(arrays, first, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=name)
@@ -310,13 +313,13 @@ def test_rows_of_other_types_are_cast(dtype, rng):
 def test_far_outliers_and_far_components_do_not_overflow(rng):
     ctx, _, units = problem(rng)
     units.X[0] = 1e8
-    step = ctx.model.local_step(units, ctx.model.expectations(ctx.q), Tempering())
+    step = ctx.model.components.local_step(units, ctx.model.expectations(ctx.q), Tempering())
     assert np.isfinite(step.energy) and np.isfinite(step.entropy)
     grid = np.arange(1, 101) / 100
     partition = ctx.model.unit_log_partition(grid, ctx.summary, ctx.q)
     expected = ctx.model.expectations(ctx.q)
     temperatures = UnitTemperatures(grid, partition, 2)
-    local = ctx.model.locally_tempered_step(units, expected, temperatures)
+    local = ctx.model.components.locally_tempered_step(units, expected, temperatures)
     assert local.inverse_temperatures[0] == pytest.approx(grid[0])
     assert (local.inverse_temperatures > 0).all() and (local.inverse_temperatures <= 1).all()
 

@@ -22,8 +22,7 @@ from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Beta, Tempering
 from sklearn_anneal.families._empirical_bayes import beta_pair
 from sklearn_anneal.models.components import bernoulli
-from sklearn_anneal.models.components._base import BOUNDS
-from sklearn_anneal.models.components._linear import step_of_codes
+from sklearn_anneal.models.components._base import BOUNDS, Joint
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
 
@@ -121,17 +120,18 @@ def test_the_local_step_of_codes_is_that_of_plain_sums(k, rng):
     log_weights, t = np.log(rng.dirichlet(np.ones(k))), Tempering(local=0.7, statistics=0.3)
     rows = Rows(codes_of(levels, [2] * 21, k), weights)
     prepared = components.for_rows(components.expectations(q), rows)
-    step = step_of_codes(rows, prepared, log_weights, t, noise)
+    step = components.local_step(rows, Joint(prepared, log_weights), t, noise)
     joint = components.log_density(rows, prepared) + log_weights
     log_r = 0.7 * joint - logsumexp(0.7 * joint, axis=1, keepdims=True)
     r = np.exp(log_r)
     assert step.energy == pytest.approx(weights @ (r * joint).sum(axis=1), rel=1e-12)
     assert step.entropy == pytest.approx(-weights @ (r * log_r).sum(axis=1), rel=1e-10, abs=1e-9)
     shares = 0.3 * (weights * noise)[:, None] * r
-    assert_allclose(step.number, shares.sum(axis=0), rtol=1e-11)
-    cells = np.stack([levels == 0, levels == 1]).astype(float)
-    plain = np.einsum("vnd,nk->dvk", cells, shares).reshape(42, k)
-    assert_allclose(step.levels, plain, rtol=1e-10, atol=1e-300)
+    assert_allclose(step.statistics["rows"], shares.sum(axis=0), rtol=1e-11)
+    raw = step.statistics["components"]
+    assert_allclose(raw.count, shares.sum(axis=0), rtol=1e-11)
+    assert_allclose(raw.sum, shares.T @ (levels == 1), rtol=1e-10, atol=1e-300)
+    assert_allclose(raw.missing, shares.T @ (levels < 0), rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize("emission", ["bernoulli", "poisson"])

@@ -23,6 +23,7 @@ from scipy.sparse import csr_matrix
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
     AnnealedFactorialMixture,
     AnnealedGammaProcessNMF,
     AnnealedHMM,
@@ -103,6 +104,23 @@ def with_gaps(rng: np.random.Generator) -> np.ndarray:
     return X
 
 
+def columns(emission: str) -> Callable[[np.random.Generator], np.ndarray]:
+    """Rows of three groups, a tenth of whose cells is missing; categories have 2 to 4 levels."""
+
+    def make(rng: np.random.Generator) -> np.ndarray:
+        X = rows(rng)
+        if emission == "poisson":
+            X = rng.poisson(np.maximum(X - 8.0, 0.1)).astype(float)
+        elif emission == "bernoulli":
+            X = (X > 11.0).astype(float)
+        elif emission == "categorical":
+            X = np.clip(np.floor(X - 9.0), 0.0, [1, 2, 3, 3])
+        X[rng.random(X.shape) < 0.1] = np.nan
+        return X
+
+    return make
+
+
 def ratings(rng: np.random.Generator) -> np.ndarray:
     users, items = rng.standard_normal((300, 3)), rng.standard_normal((40, 3))
     X = 3.0 + 0.5 * users @ items.T + 0.6 * rng.standard_normal((300, 40))
@@ -141,6 +159,28 @@ def cases() -> Iterator[Case]:
             return AnnealedBayesianGaussianMixture(n_components=5, **settings)
 
         yield f"gaussian_mixture {name}", mixture, rows, batches
+    for name in ("full", "tied", "diag", "spherical"):
+
+        def with_defaults(name: str = name) -> Any:
+            return AnnealedBayesianGaussianMixture(5, covariance_type=name, **shared)
+
+        yield f"gaussian_mixture {name} missing", with_defaults, with_gaps, batches
+    dependent = {"emission": "gaussian", "covariance_type": "full"}
+    blocks = [("a", "gaussian", [0, 1]), ("b", "gaussian", [2, 3])]
+    tables: dict[str, dict[str, Any]] = {
+        emission: {"emission": emission}
+        for emission in ("gaussian", "categorical", "poisson", "bernoulli")
+    }
+    tables["categorical"] |= {"n_categories": [2, 3, 4, 4], "init_params": "kmeans"}
+    tables["bernoulli"] |= {"weight_concentration_prior_type": "dirichlet_distribution"}
+    tables |= {"gaussian full": dependent, "gaussian blocks": dependent | {"emission": blocks}}
+    tables["gaussian random"] = {"emission": "gaussian", "init_params": "random"}
+    for name, params in tables.items():
+
+        def table(params: dict[str, Any] = params) -> Any:
+            return AnnealedBayesianMixture(5, **shared, **params)
+
+        yield f"mixture {name}", table, columns(name), batches
     for emission in ("gaussian", "categorical", "poisson", "bernoulli"):
 
         def markov(emission: str = emission) -> Any:
@@ -215,7 +255,7 @@ def digest(estimator: Any, X: Any) -> str:
         state[name] = value
     found = hashlib.sha256()
     for name in sorted(state):
-        values = state[name] if isinstance(state[name], tuple) else (state[name],)
+        values = state[name] if isinstance(state[name], tuple | list) else (state[name],)
         for value in values:
             array = np.ascontiguousarray(value)
             content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()

@@ -57,7 +57,7 @@ class ExponentialComponents(GammaRates):
         return Coefficients(-rates, np.log(rates))
 
     def statistics(self, raw, keys=None, q=None):
-        return {"shape": self._observed(raw), "rate": raw["sum"]}
+        return {"shape": raw.observed, "rate": raw.sum}
 
     # Predictions, which integrate over the rates
 

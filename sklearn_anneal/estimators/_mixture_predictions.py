@@ -35,10 +35,6 @@ class MixturePredictions(
         """Rows to predict for, as the model reads them, and the dtype of their responsibilities."""
 
     @abstractmethod
-    def _expected(self, rows: Rows) -> Any:
-        """The expectations that ``log_joint`` of the model reads for these rows."""
-
-    @abstractmethod
     @by_parts
     def score_samples(self, X):
         """Log of the posterior predictive density of each row."""
@@ -205,8 +201,9 @@ class MixturePredictions(
 
     @explains("Prediction")
     def _log_joint(self, rows: Rows) -> np.ndarray:
-        joint = self._context().model.log_joint(rows, self._expected(rows))
-        return finite(joint, OVERFLOW)
+        ctx = self._context()
+        expected = ctx.model.for_rows(ctx.model.expectations(ctx.q), rows)
+        return finite(ctx.model.log_joint(rows, expected), OVERFLOW)
 
     def _responsibilities(self, rows: Rows) -> np.ndarray:
         joint = self._log_joint(rows)

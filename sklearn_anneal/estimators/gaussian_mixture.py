@@ -13,7 +13,8 @@ from ..data.units import Rows, Units, cell_patterns
 from ..families import (
     COVARIANCE_TYPES,
 )
-from ..models.gaussian_mixture import GaussianMixture
+from ..models.components.fused_gaussian import FusedGaussian
+from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._given_starts import given_array, given_precisions, given_probabilities
 from ._mixture_predictions import OVERFLOW, MixturePredictions
@@ -476,7 +477,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         if any(prior is None or is_auto(prior) for prior in priors):
             check_first_rows(units.X, self._number, "mean_prior and covariance_prior")
 
-    def _make_model(self, X: np.ndarray, units: Units) -> GaussianMixture:
+    def _make_model(self, X: np.ndarray, units: Units) -> Mixture:
         n_features = X.shape[1]
         dof = self.degrees_of_freedom_prior
         if not (dof is None or is_auto(dof)) and dof <= n_features - 1:
@@ -488,24 +489,27 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         if not (mean is None or is_auto(mean)):
             mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="mean_prior")
             check_shape(mean, (n_features,), "mean_prior")
-        return GaussianMixture(
+        components = FusedGaussian(
             self._number,
             n_features,
             self.covariance_type,
-            self.weight_concentration_prior_type,
-            self.init_params,
-            self.weight_concentration_prior,
-            factorization=self.factorization,
-            reg_covar=self.reg_covar,
-            mean_precision_prior=self.mean_precision_prior,
-            mean_prior=mean,
-            degrees_of_freedom_prior=dof,
-            covariance_prior=checked_covariance_prior(
+            self.factorization,
+            self.reg_covar,
+            self.mean_precision_prior,
+            mean,
+            dof,
+            checked_covariance_prior(
                 self.covariance_prior, self.covariance_type, n_features, "covariance_prior"
             ),
         )
+        return Mixture(
+            components,
+            self.weight_concentration_prior_type,
+            self.init_params,
+            self.weight_concentration_prior,
+        )
 
-    def _given_start(self, model: GaussianMixture) -> dict[str, Any]:
+    def _given_start(self, model: Mixture) -> dict[str, Any]:
         k, d, own = model.n_components, model.components.n_features, self.covariance_type
         profile, given = {}, {}
         if self.weights_init is not None:
@@ -555,7 +559,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         }
 
     def _warn_of_scales(self, summary: Any) -> None:
-        moments = [(summary, np.arange(len(summary.mean)))]
+        own = summary.components
+        moments = [(own, np.arange(len(own.mean)))]
         spherical = self.covariance_type == "spherical"
         warn_of_regularisation(self.reg_covar, moments, spherical)
 
@@ -678,7 +683,3 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
         rows = self._make_units(X, None).centered(ctx.summary)
         return self._plain_if_few(rows), X.dtype
-
-    def _expected(self, rows: Rows) -> Any:
-        ctx = self._context()
-        return ctx.model.expectations(ctx.q)

@@ -731,11 +731,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         rows = _rows_of(encoded, None).centered(ctx.summary)
         return self._plain_if_few(rows), dtype
 
-    def _expected(self, rows: Rows) -> Any:
-        ctx = self._context()
-        log_weights, components = ctx.model.expectations(ctx.q)
-        return log_weights, ctx.model.components.for_rows(components, rows)
-
 
 def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:
     patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None

@@ -338,12 +338,19 @@ class Family(ABC):
         counts, the log-normalisers are so large that their difference would lose its digits. Then
         the divergence is evaluated without them.
         """
-        strong = self._strength(p) > STRONG
-        if strong.any() or (self._exact_if_far and (self._strength(q) > STRONG).any()):
+        if self.is_strong(p) or (self._exact_if_far and (self._strength(q) > STRONG).any()):
             return float(np.sum(self._divergence(q, p)))
-        expected = self.expectations(q)
+        expected, log_normalizer = self._expectations_and_log_normalizer(q)
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
-        return float(linear - np.sum(self.log_normalizer(q)) + np.sum(self.log_normalizer(p)))
+        return float(linear - np.sum(log_normalizer) + np.sum(self.log_normalizer(p)))
+
+    def is_strong(self, natural: Natural) -> bool:
+        """Return whether any row is stronger than :data:`STRONG` observations."""
+        return bool((self._strength(natural) > STRONG).any())
+
+    def _expectations_and_log_normalizer(self, natural: Natural) -> tuple[Natural, np.ndarray]:
+        """Return :meth:`expectations` and :meth:`log_normalizer`, which can share their work."""
+        return self.expectations(natural), self.log_normalizer(natural)
 
     def of_mean(self, mean: Natural, prior_of_mean: Natural, prior: Natural) -> Natural:
         """Return, in new arrays, the parameters that a fit returns for a mean over its passes.

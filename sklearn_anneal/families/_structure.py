@@ -35,7 +35,9 @@ def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
 
 def symmetrize(matrices: np.ndarray) -> np.ndarray:
     """Return the symmetric part of matrices of shape (..., D, D)."""
-    return 0.5 * (matrices + _transpose(matrices))
+    result = matrices + _transpose(matrices)
+    result *= 0.5
+    return result
 
 
 class Structure(ABC):
@@ -99,6 +101,10 @@ class Structure(ABC):
         """Return the products with vectors of shape (..., D)."""
 
     @abstractmethod
+    def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Return the products of the inverses with vectors of shape (..., D)."""
+
+    @abstractmethod
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Return L^{-T} v, with L L^T the matrix, for vectors of shape (..., D)."""
 
@@ -147,6 +153,9 @@ class _Full(Structure):
 
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return (stored @ vectors[..., None])[..., 0]
+
+    def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(stored, vectors[..., None])[..., 0]
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         root = np.linalg.cholesky(stored)
@@ -222,6 +231,9 @@ class _Packed(Structure):
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return self._full.multiply(self._matrices(stored), vectors)
 
+    def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return self._full.solve(self._matrices(stored), vectors)
+
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return self._full.solve_root(self._matrices(stored), vectors)
 
@@ -259,6 +271,9 @@ class _Diag(Structure):
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return stored * vectors
 
+    def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return vectors / stored
+
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return vectors / np.sqrt(_require_positive(stored))
 
@@ -292,6 +307,9 @@ class _Spherical(Structure):
 
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return stored[..., None] * vectors
+
+    def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return vectors / stored[..., None]
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return vectors / np.sqrt(_require_positive(stored))[..., None]

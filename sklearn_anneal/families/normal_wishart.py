@@ -76,7 +76,8 @@ class NormalWishart(Family):
         """Return the natural parameters of the marginal q(Lambda)."""
         # sqrt(beta) m, whose outer product is beta m m^T
         root = natural["mean_natural"] / np.sqrt(natural["mean_precision"])[:, None]
-        inverse_scale = natural["scatter"] - self._structure.pool(self._structure.outer(root))
+        outer = self._structure.pool(self._structure.outer(root))
+        inverse_scale = np.subtract(natural["scatter"], outer, out=outer)
         if self._structure.event_ndim == 2:
             inverse_scale = symmetrize(inverse_scale)
         return {"scatter": inverse_scale, "dof": natural["dof"]}
@@ -107,8 +108,14 @@ class NormalWishart(Family):
 
         The third is restricted like the scatter. For tied, the last two are summed over the rows.
         """
-        marginal = self._wishart_natural(natural)
-        precision, log_det = self._wishart._moments(marginal)
+        return self._expectations_given(
+            natural, *self._wishart._moments(self._wishart_natural(natural))
+        )
+
+    def _expectations_given(
+        self, natural: Natural, precision: np.ndarray, log_det: np.ndarray
+    ) -> Natural:
+        """Return the expectations, given E[Lambda] and E log|Lambda| of the marginal."""
         beta = natural["mean_precision"]
         mean = natural["mean_natural"] / beta[:, None]
         weighted = self._structure.multiply(precision, mean)
@@ -121,8 +128,45 @@ class NormalWishart(Family):
 
     def log_normalizer(self, natural: Natural) -> np.ndarray:
         """Return D/2 log(2 pi / beta) plus the Wishart's log-normaliser, (K,), in nats."""
-        gaussian = 0.5 * self.n_features * np.log(2.0 * np.pi / natural["mean_precision"])
-        return gaussian + self._wishart.log_normalizer(self._wishart_natural(natural))
+        marginal = self._wishart_natural(natural)
+        return self._log_normalizer_of_mean(natural) + self._wishart.log_normalizer(marginal)
+
+    def _log_normalizer_of_mean(self, natural: Natural) -> np.ndarray:
+        return 0.5 * self.n_features * np.log(2.0 * np.pi / natural["mean_precision"])
+
+    def kl_given(
+        self,
+        q: Natural,
+        p: Natural,
+        precision: np.ndarray,
+        log_det: np.ndarray,
+        log_normalizer_of_p: np.ndarray,
+    ) -> float:
+        """Return :meth:`kl` without a factorisation, given what other code has computed.
+
+        Parameters
+        ----------
+        q, p : dict of ndarray
+            Natural parameters; p is no stronger than :data:`STRONG`.
+        precision, log_det : ndarray
+            E[Lambda] and E log|Lambda| under q, without repetition for tied.
+        log_normalizer_of_p : ndarray of shape (K,)
+            Those of p, in nats.
+        """
+        wishart, expected = self._wishart, self._expectations_given(q, precision, log_det)
+        linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
+        log_det_of_scatter = wishart._log_det_of(q, 0.0) - log_det
+        log_normalizer = wishart._log_normalizer(q, log_det_of_scatter)
+        log_normalizer = self._log_normalizer_of_mean(q) + log_normalizer
+        return float(linear - np.sum(log_normalizer) + np.sum(log_normalizer_of_p))
+
+    def _expectations_and_log_normalizer(self, natural: Natural) -> tuple[Natural, np.ndarray]:
+        marginal, wishart = self._wishart_natural(natural), self._wishart
+        inverse, log_det = self._structure.inverse_and_log_det(marginal["scatter"], self.n_features)
+        moments = wishart._moments_given(marginal, inverse, log_det)
+        of_wishart = wishart._log_normalizer(marginal, log_det)
+        log_normalizer = self._log_normalizer_of_mean(natural) + of_wishart
+        return self._expectations_given(natural, *moments), log_normalizer
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every row once. The rows are independent, even if they share parameters (tied).
@@ -208,8 +252,8 @@ class NormalWishart(Family):
             return natural["dof"]
         marginal = self._wishart_natural(natural)
         mean = natural["mean_natural"] / natural["mean_precision"][:, None]
-        precision = self._wishart.expected_precision(marginal)
-        quadratic = (natural["mean_natural"] * self._structure.multiply(precision, mean)).sum(-1)
+        scaled = self._structure.solve(marginal["scatter"], mean)
+        quadratic = natural["dof"] * (natural["mean_natural"] * scaled).sum(-1)
         return np.maximum(self._wishart._strength(marginal), quadratic)
 
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:

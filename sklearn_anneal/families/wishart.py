@@ -119,13 +119,19 @@ class Wishart(Family):
     def _moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         size = self._size(natural)
         inverse, log_det = self._structure.inverse_and_log_det(natural["scatter"], size)
+        return self._moments_given(natural, inverse, log_det)
+
+    def _moments_given(
+        self, natural: Natural, inverse: np.ndarray, log_det: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[Lambda] and E log|Lambda|, given the inverse and the log |scatter|."""
         return self._times_dof(natural, inverse), self._log_det_of(natural, log_det)
 
     def _times_dof(self, natural: Natural, matrices: np.ndarray) -> np.ndarray:
         dof = natural["dof"]
         return dof.reshape(dof.shape + (1,) * self._structure.event_ndim) * matrices
 
-    def _log_det_of(self, natural: Natural, log_det_scatter: np.ndarray) -> np.ndarray:
+    def _log_det_of(self, natural: Natural, log_det_scatter: np.ndarray | float) -> np.ndarray:
         n_features = self._size(natural)
         halves = 0.5 * (natural["dof"][..., None] - np.arange(n_features))
         return psi(halves).sum(-1) + n_features * np.log(2.0) - log_det_scatter
@@ -146,9 +152,20 @@ class Wishart(Family):
 
     def log_normalizer(self, natural: Natural) -> np.ndarray:
         """Return A in nats, of shape (...), (n_rows,) for tied (Bishop, Eq. B.79)."""
+        log_det = self._structure.log_det(natural["scatter"], self._size(natural))
+        return self._log_normalizer(natural, log_det)
+
+    def _expectations_and_log_normalizer(self, natural: Natural) -> tuple[Natural, np.ndarray]:
+        size = self._size(natural)
+        inverse, log_det = self._structure.inverse_and_log_det(natural["scatter"], size)
+        precision, of_precision = self._moments_given(natural, inverse, log_det)
+        expected = self._expectations(precision, of_precision, size)
+        return expected, self._log_normalizer(natural, log_det)
+
+    def _log_normalizer(self, natural: Natural, log_det: np.ndarray) -> np.ndarray:
+        """Return the log-normaliser, given the log-determinant of the scatter."""
         n_features, dof = self._size(natural), natural["dof"]
         halves = 0.5 * (dof[..., None] - np.arange(n_features))
-        log_det = self._structure.log_det(natural["scatter"], n_features)
         return self._rows(
             0.5 * dof * (n_features * np.log(2.0) - log_det)
             + gammaln(halves).sum(-1)

@@ -110,8 +110,7 @@ class ExchangeableStates(Exchangeable, Componentwise):
         expected = self.emission.for_rows(self.emission.expectations_of_start(rows, own), rows)
         raw = self.emission.zeros(expected)
         self.emission.add(rows, np.ascontiguousarray(weighted), raw, expected)
-        of_rows = self.emission.statistics(raw)
-        return chain | {key: own[key] + value for key, value in of_rows.items()}
+        return chain | self.emission.posterior_given(raw, own)
 
     def points(self, units: Sequences) -> Any:
         return self.emission.embedding(units.rows())

@@ -79,7 +79,7 @@ def start_with_known_states(
         one_hot = np.equal.outer(given, states)
         shares[known] = one_hot * shares[known].sum(axis=1, keepdims=True)
         model.emission.add(some.rows(), shares, raw, expected.emission)
-    own = {key: prior[key] + v for key, v in model.emission.statistics(raw).items()}
+    own = model.emission.posterior_given(raw, prior)
     return q | own | _known_moves(q, units, weights * (summary.weight / weights.sum()))
 
 

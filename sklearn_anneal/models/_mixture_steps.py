@@ -6,23 +6,19 @@ for components that have no such kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..data.units import Rows
-from ..families import Natural, Tempering, UnitTemperatures
-from ._base import LocalStep, compiled
+from ..families import Tempering, UnitTemperatures
+from ._base import compiled
 
 kernels = partial(compiled, "mixture_steps")
 
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _EVERY_ROW_ALIKE = np.empty(0, dtype=np.int64)
-# Largest number of entries of an array of rows and components (or features) in memory at a time.
-_ENTRIES = 512 * 1024
 
 
 class Assigned(NamedTuple):
@@ -165,77 +161,3 @@ def partition_polynomials(
     exponents = x * reference[:, None] - log_partition
     exponents -= exponents.max(axis=1, keepdims=True)
     return np.exp(np.maximum(exponents, -700.0)), reference
-
-
-class Densities(NamedTuple):
-    """The functions of rows that a local step of a mixture consists of.
-
-    Attributes
-    ----------
-    log_joint : callable
-        Maps rows to E log p(x_n, z_n = k), of shape (n_rows, n_components).
-    zeros : callable
-        Returns raw statistics of zero rows.
-    add : callable
-        Adds the statistics of rows, given their shares, to raw statistics.
-    log_partition : callable or None
-        Maps rows to log c(x) of each on the grid of inverse temperatures, (n_rows, M).
-    n_components : int
-        The number of components, which limits how many rows are in memory at a time.
-    """
-
-    log_joint: Callable[[Rows], np.ndarray]
-    zeros: Callable[[], Natural]
-    add: Callable[[Rows, np.ndarray, Natural], None]
-    log_partition: Callable[[Rows], np.ndarray] | None = None
-    n_components: int = 1
-
-
-def mixture_step(
-    units: Rows,
-    densities: Densities,
-    t: Tempering,
-    noise: np.ndarray | None = None,
-    separate_noise: bool = False,
-    temperatures: UnitTemperatures | None = None,
-) -> LocalStep:
-    """Return the local step of rows, a limited number of which is in memory at a time.
-
-    With ``temperatures``, every row has a temperature of its own, and ``t`` is not read. The other
-    arguments are those of :meth:`ConjugateModel.local_step`.
-    """
-    raw = densities.zeros()
-    noisy = densities.zeros() if separate_noise else None
-    energy = entropy = total = 0.0
-    found = np.empty(units.n_units)
-    size = max(_ENTRIES // max(*units.X.shape[1:], densities.n_components, 64), 1)
-    for start in range(0, units.n_units, size):
-        part = slice(start, min(start + size, units.n_units))
-        rows = units.take(part)
-        joint = densities.log_joint(rows)
-        own = None if noise is None else noise[part]
-        if temperatures is None:
-            tempering = Tempering(chosen(t.local, part), chosen(t.statistics, part))
-            assigned = responsibilities_step(joint, tempering, rows.weights, own, separate_noise)
-        else:
-            assert densities.log_partition is not None
-            partition, each = densities.log_partition(rows), np.arange(len(joint))
-            assigned = locally_tempered_responsibilities_step(
-                joint, temperatures, partition, each, rows.weights, own
-            )
-            found[part] = assigned.inverse_temperatures
-            total += assigned.temperature or 0.0
-        densities.add(rows, assigned.shares, raw)
-        if noisy is not None and assigned.noisy is not None:
-            densities.add(rows, assigned.noisy, noisy)
-        energy += assigned.energy
-        entropy += assigned.entropy
-    step = LocalStep(raw, energy, entropy, deviation=noisy)
-    if temperatures is not None:
-        step.temperature, step.inverse_temperatures = total, found
-    return step
-
-
-def chosen(values: Any, index: Any) -> Any:
-    """Return the values of some rows, or the value itself if it is one for all rows, or None."""
-    return values if values is None or np.size(values) == 1 else values[index]

@@ -520,7 +520,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
                 if some.missing is not None:
                     shares[some.missing] = 0.0
                 self.emission.add(some.rows(), shares, own[i], expected.emission)
-        return _Sweep([a | b for a, b in zip(chain, own, strict=True)], log_norms, energies)
+        raw = [a | {"emission": b} for a, b in zip(chain, own, strict=True)]
+        return _Sweep(raw, log_norms, energies)
 
     def local_step(
         self,
@@ -556,8 +557,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
         chain = {key: raw[key] for key in ("startprob", "transmat")}
-        own = {key: value for key, value in raw.items() if key not in chain}
-        return chain | self.emission.statistics(own)
+        return chain | self.emission.statistics(raw["emission"])  # type: ignore[arg-type]
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Multiply every count by exp(size · N(0, 1))."""

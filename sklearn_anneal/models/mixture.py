@@ -1,28 +1,32 @@
-"""The model of mixtures of any components, whose rows may have missing cells."""
+"""The model of mixtures: weights times components, of rows that may have missing cells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from ..data.tables import missing_cells
 from ..data.units import Rows
-from ..families import Natural, Tempering, UnitTemperatures
-from ._base import Block, LocalStep, Visit
-from ._base_mixture import BaseMixture, assigned_rows
-from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
+from ..families import Factors, Natural, Tempering, UnitTemperatures
+from ..parallel.workers import SEQUENTIAL, Workers
+from ._base import Block, ConjugateModel, Visit, coinciding
+from ._componentwise import Componentwise, aligned
+from ._exchangeable import Assigned, Exchangeable
 from ._summary import DataSummary, merged, whole
-from .components._base import ROWS_FOR_KMEANS, Components
-from .components._linear import Table, column_sums, scaled, step_of_codes
+from ._weights import WEIGHTS
+from .components._base import ROWS_FOR_KMEANS, Components, Joint, clusterings
+from .components._linear import scaled
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
-_NUMBER = "_number"
+# The starts that are worth trying.
+_KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
 
 @dataclass(frozen=True)
@@ -83,34 +87,43 @@ class Partition(NamedTuple):
         mask = missing_cells(rows.X)
         return self.complete if mask is None else self.complete - mask @ self.columns.T
 
+    def mean(self, summary: Summary) -> np.ndarray:
+        """Return the mean of log c(x) over the rows of a summary, (M,)."""
+        return self.complete - self.columns @ (summary.missing / summary.seen)
+
 
 @dataclass(frozen=True)
-class DrawnVisit(Visit):
-    """A visit whose local steps use one draw of the parameters.
+class MixtureVisit(Visit):
+    """A visit to rows, whose local steps the components make.
 
     Parameters
     ----------
-    draws : list
-        The draw from each factor, in the order of :meth:`Mixture.factors`.
+    model : Components
+    expected : Joint
+    draws : list of tuple or None
+        The factors of q(β), each with the draw from it; None if expectations are taken.
+    known : dict or None
+        What the components have computed of q(β), and the divergence needs as well.
     """
 
     draws: Any = None
+    known: Any = None  # type: ignore[misc]
 
     def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
         result: Natural = {}
-        for factor, draw in zip(self.model.factors(), self.draws, strict=True):
+        for factor, draw in self.draws:
             family: Any = factor.family
             given = (factor.pick(arrays) for arrays in (q, prior, stats))
             result |= factor.rename(family.exact_gradient_statistics(draw, *given))
         return result
 
 
-class Mixture(BaseMixture):
-    """Mixture of any components, with Dirichlet or stick-breaking weights.
+class Mixture(Exchangeable, Componentwise, ConjugateModel):
+    """The model p(x, z = k | π, β) = π_k p(x | β_k) of weights π times components β.
 
-    The model holds hyperparameters only. Its natural parameters are those of the components and
-    those of the weights: ``weight_concentration`` (K,), or ``stick_a`` and ``stick_b`` (K,) for the
-    truncated Dirichlet process.
+    q(π) is a Dirichlet distribution or that of a truncated Dirichlet process. The model holds
+    hyperparameters only. Its natural parameters are those of the components and those of the
+    weights: ``weight_concentration`` (K,), or ``stick_a`` and ``stick_b`` (K,).
 
     Missing cells are integrated out: the log density of a row given its component is that of its
     observed cells. This is right if cells are missing at random, that is, if whether a cell is
@@ -121,6 +134,7 @@ class Mixture(BaseMixture):
     components : Components
     weight_prior : {"dirichlet_process", "dirichlet_distribution"}
     init_params : {"random", "kmeans", "k-means++", "random_from_data"}
+        How the responsibilities are initialised.
     weight_concentration_prior : float, "auto" or None
         None stands for 1 / ``n_components``, and ``"auto"`` for a value that is learned.
 
@@ -130,26 +144,7 @@ class Mixture(BaseMixture):
     for the stick-breaking weights; Hoffman and Blei (2015) for mixtures of Bernoullis.
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
-        "deterministic": {
-            "form": "local",
-            "initial_temperature": 3.0,
-            "schedule": "geometric",
-            "n_passes": 30,
-            "jitter": 0.1,
-        },
-        "stochastic": {
-            "initial_noise": 0.05,
-            "schedule": "linear",
-            "n_passes": 50,
-            "start": "init_params",
-        },
-        "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
-        "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
-        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
-        "structured": {"gradient": "approximate", "n_passes": 300},
-        "proximity": {"strength": 0.003, "lag": 5, "learning_rate": 0.5},
-    }
+    components: Any
 
     def __init__(
         self,
@@ -158,10 +153,15 @@ class Mixture(BaseMixture):
         init_params: str = "random_from_data",
         weight_concentration_prior: float | str | None = None,
     ):
-        super().__init__(components, weight_prior, init_params, weight_concentration_prior)
+        self.components = components
+        self.n_components = components.n_components
+        self.weights = WEIGHTS[weight_prior](self.n_components, weight_concentration_prior)
+        self.init_params = init_params
 
-    def of_components(self, summary: Summary) -> Any:
-        return summary.components
+    @property
+    def recommended(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
+        """The settings of annealing methods, which depend on the components."""
+        return self.components.recommended  # type: ignore[no-any-return]
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments", "assignment_entropy"))
@@ -170,25 +170,198 @@ class Mixture(BaseMixture):
         return can | {"exact_gradient_statistics": self.components.why_no_exact_gradient}
 
     def operations(self, units: Rows) -> float:
-        return 4.0 * self.n_components * (units.X.shape[1] + 10.0) * units.n_units
+        return float(self.components.operations(units))
 
-    # Data, prior and starts
+    # Data and prior
 
     def summary(self, units: Rows) -> Summary:
         missing = np.zeros(units.X.shape[1])
         for start in range(0, units.n_units, _CHUNK):
             chunk = units.take(slice(start, start + _CHUNK))
-            mask = missing_cells(chunk.X)
+            mask = _missing(chunk)
             if mask is not None:
                 missing += mask.sum(axis=0) if chunk.weights is None else chunk.weights @ mask
         total = units.total_weight
         return Summary(total, total, missing, self.components.summary(units))
 
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Mixture:
+        model = copy(self)
+        model.components = self.components.resolved(summary.components)
+        return model
+
+    def prior(self, summary: Summary) -> Natural:
+        return self.weights.prior() | self.components.prior(summary.components)
+
+    def factors(self) -> Factors:
+        return Factors([self.weights.factor, *self.components.factors])
+
+    # The local step: q(z_n = k) ∝ exp E log p(x_n, z_n = k | π, β)
+
+    def expectations(
+        self, q: Natural, rng: np.random.Generator | None = None, known: Any = None
+    ) -> Joint:
+        """Return E log p(x, z = k) = E log π_k + E log p(x | β_k), or that of one draw."""
+        log_weights = self.weights.log_weights(q, rng)
+        return self.components.joint_expectations(q, log_weights, rng, known)  # type: ignore[no-any-return]
+
+    def for_rows(self, expected: Joint, rows: Rows) -> Joint:
+        """Return expectations in the form that suits the way in which rows are stored."""
+        return expected._replace(own=self.components.for_rows(expected.own, rows))
+
+    def log_joint(self, units: Rows, expected: Joint) -> np.ndarray:
+        """Return E log p(x_n, z_n = k) of the observed cells in nats, (n_rows, n_components)."""
+        return self.components.log_joint(units, expected)  # type: ignore[no-any-return]
+
+    def visit(
+        self,
+        q: Natural,
+        units: Any,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
+        **how: Any,
+    ) -> MixtureVisit:
+        components, draws, known = self.components, None, None
+        if rng is None or components.why_no_exact_gradient is not None:
+            if rng is None:
+                known = components.known(q, how.get("known"))
+            expected = self.expectations(q, rng, known)
+        else:
+            factor = self.weights.factor
+            of_weights = factor.family.sample(factor.pick(q), rng)
+            own = components.draw(q, rng)
+            draws = list(zip(self.factors(), [of_weights, *own], strict=True))
+            log_weights = self.weights.drawn_log_weights(of_weights)
+            expected = Joint(components.coefficients(own), log_weights)
+        expected = self.for_rows(expected, units.example)
+        args, late = (t, unit_temperatures, separate_noise), self.learns_late
+        return MixtureVisit(components, expected, *args, draws=draws, known=known, learns_late=late)
+
+    # The update: λ = λ₀ + S
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        # All are updated with the statistics of the same local step.
+        weights, (first, *others) = self.weights.factor.names, self.components.updated_together
+        return Block((*weights.values(), *first)), *(Block(keys, refresh=False) for keys in others)
+
+    def block_statistics(self, block: Block, raw: Any, q: Natural) -> Natural:
+        own = raw["components"]
+        stats: Natural = self.components.statistics(own, block.keys, q)
+        if block.refresh:
+            stats = stats | self.weights.statistics(raw["rows"] + self.components.counted(own))
+        return stats
+
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
+        own = None if known is None else self.components.kl_given(q, prior, known)
+        if own is None:
+            return super().kl(q, prior, known, workers) + self.components.hyperparameter_kl()
+        weights = self.weights.factor
+        of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
+        return of_weights + own + self.components.hyperparameter_kl()
+
+    # Hyperparameters
+
+    @property
+    def learns_late(self) -> bool:
+        """Whether a prior is learned that waits until the bound hardly rises any more."""
+        return self.weights.learns or self.components.learns_late
+
+    def learned(
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """Maximise the bound over the priors that are learned, for fixed q, and then over q.
+
+        As q is the prior plus statistics, it is best for the new prior after the same change as
+        that of the prior.
+        """
+        if not (self.components.learns_early or (late and self.learns_late)):
+            return self, prior, q
+        model = copy(self)
+        model.weights, of_weights = self.weights.learned(q, prior, rho, late)
+        of_components = {key: prior[key] for key in self.components.keys}
+        if self.components.learns_from(float(self.expected_counts(q, prior).sum())):
+            model.components, of_components = self.components.learned(q, prior, rho, late)
+        new = of_weights | of_components
+        fixed = self.components.fixed_while_learning
+        moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}
+        return model, new, q | moved
+
+    # Starts
+
+    @property
+    def starts_assigned(self) -> bool:
+        return self.init_params == "kmeans"
+
+    def other_starts(self) -> tuple[Mixture, ...]:
+        others = []
+        for kind in _KINDS_OF_STARTS:
+            if kind != self.init_params:
+                other = copy(self)
+                other.init_params = kind
+                others.append(other)
+        return tuple(others)
+
     def init(
         self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
         rows, shares = self._start(units.centered(summary), random_state)
-        return self._posterior_of(rows, shares, summary, prior)
+        return self._posterior_of(rows, shares, summary, prior, starts=True)
+
+    def _start(
+        self, units: Rows, random_state: np.random.RandomState
+    ) -> tuple[Rows, Callable[[slice], np.ndarray]]:
+        """Return some rows, and a function that maps a slice of them to their responsibilities."""
+        k, as_theirs = self.n_components, self.components.starts_like_scikit_learn
+        rows: Any = units if as_theirs else units.subset(ROWS_FOR_KMEANS, random_state)
+        weights, mask = rows.weights, _missing(rows)
+        blank = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
+        if blank is not None and blank.any():
+            # A component that started from a row without cells would be the prior.
+            weights = np.ones(rows.n_units) if weights is None else weights.copy()
+            weights[blank] = 0.0
+        # The first batch of a stream may have fewer rows than there are components, if the
+        # priors are given. Rows then cannot serve as starts, so that they are assigned at random.
+        n_weighted = rows.n_units if weights is None else np.count_nonzero(weights)
+        if self.init_params == "random" or n_weighted < k:
+            draw = random_state.uniform if as_theirs else random_state.standard_exponential
+
+            def random(rows: slice) -> np.ndarray:
+                shares = draw(size=(rows.stop - rows.start, k))
+                return shares / shares.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
+
+            return units, random
+        if self.init_params == "random_from_data":
+            share = None if weights is None else weights / weights.sum()
+            chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
+            return rows, _one_row_each(chosen)
+        points = rows.completed() if as_theirs else scaled(self.components.embedding(rows))
+        if self.init_params == "k-means++":
+            _, chosen = clusterings().kmeans_plusplus(
+                points, k, sample_weight=weights, random_state=random_state
+            )
+            return rows, _one_row_each(chosen)
+        if not (as_theirs or issparse(points)):
+            k = min(k, len(np.unique(points, axis=0)))
+        means = clusterings().KMeans(n_clusters=k, n_init=1, random_state=random_state)
+        labels = means.fit(points, sample_weight=weights).labels_
+        every = np.arange(self.n_components)
+        return rows, lambda part: np.equal.outer(labels[part], every).astype(float)
+
+    def posterior_given(
+        self, responsibilities: np.ndarray, units: Rows, summary: Summary, prior: Natural
+    ) -> Natural:
+        return self._posterior_of(units, lambda part: responsibilities[part], summary, prior)
 
     def _posterior_of(
         self,
@@ -196,58 +369,32 @@ class Mixture(BaseMixture):
         shares: Callable[[slice], np.ndarray],
         summary: Summary,
         prior: Natural,
+        starts: bool = False,
     ) -> Natural:
-        """Return the posterior given responsibilities of rows, for the weight of all data."""
-        expected = self.components.for_rows(
-            self.components.expectations_of_start(rows, prior), rows
-        )
-        raw, number = self.components.zeros(expected), np.zeros(self.n_components)
+        """Return the posterior given responsibilities of rows, for the weight of all data.
+
+        ``starts`` says whether they are those of ``init_params``.
+        """
+        c = self.components
+        expected = c.for_rows(c.expectations_of_start(rows, prior, summary.components), rows)
+        raw, number = c.zeros(expected), np.zeros(self.n_components)
         for start in range(0, rows.n_units, _CHUNK):
             chunk = rows.take(slice(start, start + _CHUNK))
             share = shares(slice(start, start + chunk.n_units))
             if chunk.weights is not None:
                 share = share * chunk.weights[:, None]
-            number += share.sum(axis=0)
-            self.components.add(chunk, np.ascontiguousarray(share, dtype=float), raw, expected)
+            others = c.uncounted(chunk)
+            number += (share if others is None else share[others]).sum(axis=0)
+            c.add(chunk, np.ascontiguousarray(share, dtype=np.float64), raw, expected)
         scale = summary.weight / rows.total_weight
-        scaled = {key: scale * value for key, value in raw.items()}
-        return {
-            key: prior[key] + value
-            for key, value in (
-                self.weights.statistics(scale * number) | self.components.statistics(scaled)
-            ).items()
-        }
-
-    def _start(
-        self, units: Rows, random_state: np.random.RandomState
-    ) -> tuple[Rows, Callable[[slice], np.ndarray]]:
-        """Return some rows, and a function that maps a slice of them to their responsibilities."""
-        k = self.n_components
-        rows: Any = units.subset(ROWS_FOR_KMEANS, random_state)
-        weights, mask = rows.weights, missing_cells(rows.X)
-        blank = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
-        if blank is not None and blank.any():
-            # A component that started from a row without cells would be the prior.
-            weights = np.ones(rows.n_units) if weights is None else weights.copy()
-            weights[blank] = 0.0
-        n_weighted = rows.n_units if weights is None else np.count_nonzero(weights)
-        if self.init_params == "random" or n_weighted < k:
-
-            def random(rows: slice) -> np.ndarray:
-                shares = random_state.standard_exponential(size=(rows.stop - rows.start, k))
-                return shares / shares.sum(axis=1, keepdims=True)
-
-            return units, random
-
-        def points() -> Any:
-            return scaled(self.components.embedding(rows))
-
-        n_clusters = None
-        if self.init_params == "kmeans":
-            found = points()
-            n_clusters = k if issparse(found) else min(k, len(np.unique(found, axis=0)))
-        how = rows.n_units, k, weights, random_state, n_clusters
-        return rows, assigned_rows(self.init_params, points, *how)
+        raw = scale * raw
+        of_weights = self.weights.statistics(scale * number + c.counted(raw))
+        q = {key: prior[key] + value for key, value in of_weights.items()}
+        if starts and self.init_params in ("k-means++", "random_from_data"):
+            own = c.posterior_of_single_rows(raw, prior, summary.components, summary.weight)
+        else:
+            own = c.posterior_given(raw, prior)
+        return q | own  # type: ignore[no-any-return]
 
     def random_natural(
         self,
@@ -264,133 +411,94 @@ class Mixture(BaseMixture):
             self.components.random_natural(counts, summary.components, own, rng)
         )
 
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Summary, prior: Natural
+    ) -> Natural:
+        """Return the posterior given as many rows as there are, with these moments.
+
+        ``given`` has the ``weights`` and the ``profile`` of the components
+        (:meth:`Components.posterior_like`). What it lacks is that of those components of the usual
+        start that resemble the given ones.
+        """
+        c, own = self.components, summary.components
+        profile, weights = given.get("profile", {}), given.get("weights")
+        q = {} if weights is not None and c.is_whole(profile) else usual()
+
+        def begun(q: Natural) -> Natural:
+            counts = summary.weight * (self.weights.mean(q) if weights is None else weights)
+            of_weights = self.weights.statistics(counts)
+            found = q | {key: prior[key] + value for key, value in of_weights.items()}
+            return found | c.posterior_like(profile, counts, q, own, prior) if profile else found
+
+        return begun(aligned(self, c, begun, q, own, prior) if q and profile else q)
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Displace the components at random, and leave the weights as they are."""
+        return self.components.jitter(q, size, rng, prior)  # type: ignore[no-any-return]
+
+    # Exchanges of components
+
+    def preferred_order(self, q: Natural, prior: Natural) -> np.ndarray | None:
+        order = self.weights.best_order(self.weights.expected_counts(q, prior))
+        return None if (order == np.arange(self.n_components)).all() else order
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[Mixture, Natural, Natural]:
+        added = self.statistics_of(q, prior, order)
+        model = copy(self)
+        model.components, own = self.components.carried(prior, order)
+        prior = prior | own
+        return model, prior, {key: prior[key] + value for key, value in added.items()}
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        return self.components.exchangeable(prior, order)  # type: ignore[no-any-return]
+
+    def gain_of_order(self, q: Natural, reordered: Natural) -> float:
+        return self.weights.gain_of_order(q, reordered)
+
+    def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
+        counts = self.weights.expected_counts(q, prior)
+        added = {key: q[key] - prior[key] for key in self.components.keys}
+        return self.weights.statistics(counts[chosen]) | self.components.reordered(added, chosen)
+
+    def assigned(self, units: Rows, q: Natural) -> Assigned:
+        density = self.log_densities(units, q)
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        return Assigned(softmax(density + self.weights.log_weights(q), axis=1), density, weights)
+
     def log_densities(self, units: Rows, q: Natural) -> np.ndarray:
         expected = self.components.for_rows(self.components.expectations(q), units.example)
-        return self.components.log_density(units, expected)
-
-    def posterior_given(
-        self, responsibilities: np.ndarray, units: Rows, summary: Summary, prior: Natural
-    ) -> Natural:
-        return self._posterior_of(units, lambda part: responsibilities[part], summary, prior)
+        return self.components.log_density(units, expected)  # type: ignore[no-any-return]
 
     def points(self, units: Rows) -> Any:
         return self.components.embedding(units)
 
-    # The local step
+    @property
+    def distributions(self) -> Components:
+        return self.components  # type: ignore[no-any-return]
 
-    def visit(
-        self,
-        q: Natural,
-        units: Any,
-        t: Tempering = Tempering(),  # noqa: B008
-        *,
-        rng: np.random.Generator | None = None,
-        unit_temperatures: UnitTemperatures | None = None,
-        separate_noise: bool = False,
-        **how: Any,
-    ) -> Visit:
-        late = self.learns_late
-        if rng is None or self.components.why_no_exact_gradient is not None:
-            expected = self.expectations(q, rng)
-            draws = None
-        else:
-            factor = self.weights.factor
-            of_weights = factor.family.sample(factor.pick(q), rng)
-            of_components = self.components.draw(q, rng)
-            draws = [of_weights, *of_components]
-            expected = (
-                self.weights.drawn_log_weights(of_weights),
-                self.components.coefficients(of_components),
-            )
-        expected = expected[0], self.components.for_rows(expected[1], units.example)
-        args = self, expected, t, unit_temperatures, separate_noise
-        if draws is None:
-            return Visit(*args, learns_late=late)
-        return DrawnVisit(*args, draws=draws, learns_late=late)
+    def n_rows(self, summary: Summary) -> float:
+        return float(summary.weight)
 
-    def expectations(
-        self, q: Natural, rng: np.random.Generator | None = None
-    ) -> tuple[np.ndarray, Any]:
-        """Return E log π and the components' expectations."""
-        return self.weights.log_weights(q, rng), self.components.expectations(q, rng)
+    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
+        used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
+        return coinciding(self.components.coordinates(q, summary.components), used)
 
-    def log_joint(self, units: Rows, expected: tuple[np.ndarray, Any]) -> np.ndarray:
-        """Return E log p(x_n, z_n = k) of the observed cells in nats, (n_rows, n_components)."""
-        log_weights, components = expected
-        joint = self.components.log_density(units, components)
-        joint += log_weights
-        return joint
+    # Temperatures that are learned: log c(x) = log Σ_k ∫ p(row, z = k)^x d row
 
-    def local_step(
-        self,
-        units: Rows,
-        expected: tuple[np.ndarray, Any],
-        t: Tempering,
-        noise: np.ndarray | None = None,
-        separate_noise: bool = False,
-    ) -> LocalStep:
-        if isinstance(expected[1], Table) and not separate_noise:
-            coded = step_of_codes(units, expected[1], expected[0], t, noise)
-            components: Any = self.components
-            raw = components.zeros(expected[1]) | {_NUMBER: coded.number}
-            components.add_levels(coded.levels, coded.number, units.X.packing, raw)  # type: ignore[attr-defined]
-            return LocalStep(raw, coded.energy, coded.entropy)
-        joint = self.log_joint(units, expected)
-        found = responsibilities_step(joint, t, units.weights, noise, separate_noise)
-        step = LocalStep(self._raw(units, found.shares, expected), found.energy, found.entropy)
-        if found.noisy is not None:
-            step.deviation = self._raw(units, found.noisy, expected)
-        return step
-
-    def _raw(self, units: Rows, shares: np.ndarray, expected: tuple[np.ndarray, Any]) -> Natural:
-        raw = self.components.zeros(expected[1])
-        self.components.add(units, shares, raw, expected[1])
-        return raw | {_NUMBER: column_sums(shares)}
-
-    def locally_tempered_step(
-        self,
-        units: Rows,
-        expected: tuple[np.ndarray, Any],
-        temperatures: UnitTemperatures,
-        noise: np.ndarray | None = None,
-    ) -> LocalStep:
-        """Make the local step with one temperature per row.
-
-        Inverse temperatures lie on the grid m/M, m = 1, …, M.
-        """
-        log_partition = temperatures.log_partition.of(units)
-        which = None if log_partition.ndim == 1 else np.arange(units.n_units)
-        found = locally_tempered_responsibilities_step(
-            self.log_joint(units, expected),
-            temperatures,
-            log_partition,
-            which,
-            units.weights,
-            noise,
-        )
-        return LocalStep(
-            self._raw(units, found.shares, expected),
-            found.energy,
-            found.entropy,
-            temperature=found.temperature,
-            inverse_temperatures=found.inverse_temperatures,
-        )
-
-    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
-        weights = self.weights.statistics(raw[_NUMBER])
-        return weights | self.components.statistics(raw, block.keys, q)
-
-    # Operations that only some annealing methods need
-
-    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> Partition:
-        """Return log c(x) of a row, computed at the current expectations.
+    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> Any:
+        """Return log c(x) of a row, at the moments of the data or at the current expectations.
 
         The exponentials of E log β do not sum to 1, so that log c(1) would not be 0; therefore
         x log c(1) is subtracted.
         """
-        powers = np.append(x, 1.0)
-        log_weights, components = self.expectations(q)
         own = summary.components
+        found = self.components.partition(x, own)
+        if found is not None:
+            return found
+        powers = np.append(x, 1.0)
+        log_weights, components = self.weights.log_weights(q), self.components.expectations(q)
         volume = self.components.log_volume(powers, own, components)
         complete = logsumexp(powers[:, None] * log_weights + volume, axis=1)
         columns = self.components.log_volumes(powers, own, components)
@@ -398,7 +506,39 @@ class Mixture(BaseMixture):
         return Partition(complete[:-1] - x * complete[-1], columns[:-1] - np.outer(x, columns[-1]))
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """Return log C(x) of all rows in nats, of the shape of ``x``."""
+        """Return log C(x), the sum of log c(x) over all rows, in nats, of the shape of ``x``."""
         partition = self.unit_log_partition(x, summary, q)
-        missing = summary.missing / summary.seen
-        return summary.weight * (partition.complete - partition.columns @ missing)
+        return summary.weight * partition.mean(summary)  # type: ignore[no-any-return]
+
+    # Predictions
+
+    def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
+        log_weights = np.log(self.weights.mean(q))
+        return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
+
+    def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
+        plug_in = self.components.for_rows(self.components.plug_in(q), units)
+        log_weights = np.log(self.weights.mean(q))
+        return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters of weights and components."""
+        return self.n_components - 1 + self.components.n_parameters
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return the expected number of rows of each component."""
+        return self.weights.expected_counts(q, prior)
+
+
+def _missing(rows: Rows) -> Any:
+    """Return the mask of missing cells; None if there are none, as dense rows themselves say."""
+    X: Any = rows.X
+    return None if isinstance(X, np.ndarray) and rows.patterns is None else missing_cells(X)
+
+
+def _one_row_each(chosen: np.ndarray) -> Callable[[slice], np.ndarray]:
+    """Return responsibilities with one row for each component, and none for most rows."""
+    return lambda rows: np.equal.outer(np.arange(rows.start, rows.stop), chosen).astype(float)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
 from ...data.units import Rows
-from ...families import Factor, Natural
+from ...families import Factor, Natural, Tempering, UnitTemperatures
 from ...kernels import LOADING
+from .._base import LocalStep
+from .._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 
 # Starts by k-means look at no more than this many rows.
 ROWS_FOR_KMEANS = 20_000
@@ -33,16 +36,63 @@ def clusterings() -> ModuleType:
         return import_module("sklearn.cluster")
 
 
+@dataclass(frozen=True)
+class RawStatistics:
+    """Base class of the raw statistics of components: arrays in the layout of the kernels.
+
+    Those of two sets of rows can be added, and those of a sample be multiplied by the number of
+    rows that each of its rows represents. A field that is text says how the arrays are laid out.
+    """
+
+    # An array scalar that is multiplied by sums leaves it to them.
+    __array_ufunc__ = None
+
+    def __add__(self, other: Any) -> Any:
+        mine, others = vars(self), vars(other)
+        both = {k: a if isinstance(a, str) else a + others[k] for k, a in mine.items()}
+        return type(self)(**both)
+
+    def __rmul__(self, factor: float) -> Any:
+        own = vars(self).items()
+        return type(self)(**{k: a if isinstance(a, str) else factor * a for k, a in own})
+
+
+class Joint(NamedTuple):
+    """E log p(x, z = k) as the local step of a mixture reads it.
+
+    Attributes
+    ----------
+    own : object
+        What :meth:`Components.log_density` reads.
+    log_weights : ndarray of shape (n_components,) or None
+        E log π; None if it is a part of ``own``.
+    """
+
+    own: Any
+    log_weights: np.ndarray | None = None
+
+
+def column_sums(shares: np.ndarray) -> np.ndarray:
+    """Return the sum of each column, by a product, which is faster than a sum for few columns."""
+    return np.ones(len(shares)) @ shares
+
+
 class Components(ABC):
     """The distributions of a row given each of K states; an object holds hyperparameters only.
 
-    Raw statistics are arrays in the layout of the kernels, and those of two sets of rows can be
-    added. :meth:`statistics` converts them into the shapes of the natural parameters.
+    :meth:`statistics` converts raw statistics into the shapes of the natural parameters. A mixture
+    makes its local steps by :meth:`local_step`, which components override if they have a kernel
+    that goes from rows to statistics at once.
 
     Attributes
     ----------
     n_components : int
         K.
+    recommended : dict
+        Name of an annealing method → the values of its ``"auto"`` parameters for mixtures.
+    starts_like_scikit_learn : bool
+        Whether mixtures begin where scikit-learn's do: random numbers are drawn in the same order,
+        and k-means looks at all rows, in the units of their columns.
     profile_names : tuple of str
         The names of the fitted attributes that describe a component, without their underscores. A
         start can be given by them (:meth:`posterior_like`).
@@ -62,6 +112,27 @@ class Components(ABC):
     """
 
     n_components: int
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+        "deterministic": {
+            "form": "local",
+            "initial_temperature": 3.0,
+            "schedule": "geometric",
+            "n_passes": 30,
+            "jitter": 0.1,
+        },
+        "stochastic": {
+            "initial_noise": 0.05,
+            "schedule": "linear",
+            "n_passes": 50,
+            "start": "init_params",
+        },
+        "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
+        "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
+        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
+        "structured": {"gradient": "approximate", "n_passes": 300},
+        "proximity": {"strength": 0.003, "lag": 5, "learning_rate": 0.5},
+    }
+    starts_like_scikit_learn: ClassVar[bool] = False
     profile_names: ClassVar[tuple[str, ...]] = ()
     learns: bool = False
     waits: ClassVar[bool] = True
@@ -87,6 +158,11 @@ class Components(ABC):
     def keys(self) -> tuple[str, ...]:
         """The keys of all natural parameters."""
         return tuple(name for factor in self.factors for name in factor.names.values())
+
+    @property
+    def updated_together(self) -> tuple[tuple[str, ...], ...]:
+        """The keys of the natural parameters, divided into those that one update changes."""
+        return (self.keys,)
 
     @property
     def shared_keys(self) -> tuple[str, ...]:
@@ -164,7 +240,7 @@ class Components(ABC):
 
     def learns_from(self, n_rows: float) -> bool:
         """Whether so many rows, all that there are, say anything about the priors."""
-        # Sums of weights that differ in their last digits decide the same.
+        # RawStatistics of weights that differ in their last digits decide the same.
         return self.n_components > 1 or n_rows >= self.least_rows_alone - 0.5
 
     @property
@@ -209,7 +285,20 @@ class Components(ABC):
         expected = self.for_rows(self.expectations_of_start(sample, prior), sample)
         raw = self.zeros(expected)
         self.add(sample, responsibilities, raw, expected)
+        return self.posterior_given(raw, prior)
+
+    def posterior_given(self, raw: Any, prior: Natural) -> Natural:
+        """Return λ₀ + S, the posterior given rows with these raw statistics."""
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
+
+    def posterior_of_single_rows(
+        self, raw: Any, prior: Natural, summary: Any, n_rows: float
+    ) -> Natural:
+        """Return the same for a start in which each component has one of ``n_rows`` rows.
+
+        Components that share parameters can let these learn from all rows, by their ``summary``.
+        """
+        return self.posterior_given(raw, prior)
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
         """Return a sample of the rows, preceded by the cluster of each row of the sample."""
@@ -221,8 +310,11 @@ class Components(ABC):
         means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         return means.fit(points, sample_weight=sample.weights).labels_, sample
 
-    def expectations_of_start(self, rows: Rows, prior: Natural) -> Any:
-        """Return the expectations with which the cells that rows lack are completed in a start."""
+    def expectations_of_start(self, rows: Rows, prior: Natural, summary: Any = None) -> Any:
+        """Return the expectations with which the cells that rows lack are completed in a start.
+
+        ``summary`` is that of all rows, of which these may be a sample.
+        """
         return self.expectations(prior)
 
     def is_whole(self, profile: dict[str, Any]) -> bool:
@@ -342,11 +434,11 @@ class Components(ABC):
         return self.log_density(rows, self.for_rows(self.plug_in(q), rows))
 
     @abstractmethod
-    def zeros(self, expected: Any) -> Natural:
+    def zeros(self, expected: Any) -> Any:
         """Return raw statistics of zero rows, to which :meth:`add` adds."""
 
     @abstractmethod
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Any, expected: Any) -> None:
         """Add the statistics of rows to ``raw``, in place.
 
         ``shares`` (n_rows, n_components) has the weight with which a row counts for a component.
@@ -356,7 +448,7 @@ class Components(ABC):
 
     @abstractmethod
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: Any, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
         """Return raw statistics in the shapes of the natural parameters.
 
@@ -390,7 +482,110 @@ class Components(ABC):
         """The number of free parameters of all components, for information criteria."""
         raise NotImplementedError
 
+    # The local step of mixtures
+
+    def operations(self, rows: Rows) -> float:
+        """Return how many floating-point operations the local step of some rows takes."""
+        return 4.0 * self.n_components * (rows.X.shape[1] + 10.0) * rows.n_units
+
+    def known(self, q: Natural, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return what :meth:`joint_expectations` and :meth:`kl_given` share; None if nothing.
+
+        ``before`` is the result of the visit before, at another q.
+        """
+        return None
+
+    def joint_expectations(
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: dict[str, Any] | None = None,
+    ) -> Joint:
+        """Return E log p(x, z = k), given E log π as ``log_weights``, or that of one draw of β.
+
+        ``known`` is the result of :meth:`known` at q.
+        """
+        return Joint(self.expectations(q, rng), log_weights)
+
+    def kl_given(self, q: Natural, prior: Natural, known: dict[str, Any]) -> float | None:
+        """Return KL(q(β) ‖ p(β)) in nats by what is ``known``; None if that is no help."""
+        return None
+
+    def log_joint(self, rows: Rows, joint: Joint) -> np.ndarray:
+        """Return E log p(x_n, z_n = k) = E log π_k + E log p(x_n | z_n = k), (n_rows, K), nats."""
+        out = self.log_density(rows, joint.own)
+        if joint.log_weights is not None:
+            out += joint.log_weights
+        return out
+
+    def local_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        separate_noise: bool = False,
+    ) -> LocalStep:
+        """Make the local step of a mixture; :meth:`ConjugateModel.local_step` explains it.
+
+        L_nk = E log p(x_n, z_n = k),  R_nk ∝ exp{x L_nk},  S_k = Σ_n w_n c ε_n R_nk t(x_n), with
+        the factors x and c of the tempering ``t``, and the noise ε. The statistics of the step
+        have the raw ones of ``components``, and the ``rows`` that these do not count.
+        """
+        log_joint = self.log_joint(rows, joint)
+        found = responsibilities_step(log_joint, t, rows.weights, noise, separate_noise)
+        raw = self._sums_of(rows, found.shares, joint)
+        step = LocalStep(raw, found.energy, found.entropy)
+        if found.noisy is not None:
+            step.deviation = self._sums_of(rows, found.noisy, joint)
+        return step
+
+    def locally_tempered_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        temperatures: UnitTemperatures,
+        noise: np.ndarray | None = None,
+    ) -> LocalStep:
+        """Make the local step in which every row has a temperature of its own.
+
+        Inverse temperatures lie on the grid m/M, m = 1, …, M.
+        """
+        log_partition = temperatures.log_partition.of(rows)
+        which = None if log_partition.ndim == 1 else np.arange(rows.n_units)
+        log_joint = self.log_joint(rows, joint)
+        found = locally_tempered_responsibilities_step(
+            log_joint, temperatures, log_partition, which, rows.weights, noise
+        )
+        return LocalStep(
+            self._sums_of(rows, found.shares, joint),
+            found.energy,
+            found.entropy,
+            temperature=found.temperature,
+            inverse_temperatures=found.inverse_temperatures,
+        )
+
+    def _sums_of(self, rows: Rows, shares: np.ndarray, joint: Joint) -> dict[str, Any]:
+        raw = self.zeros(joint.own)
+        self.add(rows, shares, raw, joint.own)
+        others = self.uncounted(rows)
+        number = column_sums(shares) if others is None else shares[others].sum(axis=0)
+        return {"components": raw, "rows": number}
+
+    def uncounted(self, rows: Rows) -> np.ndarray | None:
+        """Return the numbers of the rows that :meth:`counted` leaves out; None if it has none."""
+        return None
+
+    def counted(self, raw: Any) -> Any:
+        """Return the weight of each component's rows, if raw statistics have it; 0 otherwise."""
+        return 0.0
+
     # Operations that only some annealing methods need
+
+    def partition(self, x: np.ndarray, summary: Any) -> Any:
+        """Return log c(x) of rows at the moments of the data; None if it depends on q(β)."""
+        return None
 
     def log_volumes(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
         """Return the terms of :meth:`log_volume` that each column contributes.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from ...families import Natural
 from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
+from ._base import RawStatistics
 
 # Number of rows that a kernel processes at a time.
 ROWS_PER_BLOCK = 256
@@ -35,22 +36,37 @@ class Features(NamedTuple):
         The coefficients that each component has for itself.
     shared : ndarray of shape (1, n_shared)
         The coefficients that all components share; empty unless the layout is ``"tied"``.
-    terms : Terms or None
-        What rows with missing cells need besides; None for statistics.
+    terms : Terms
+        What rows with missing cells need besides.
     """
 
     layout: str
     own: np.ndarray
     shared: np.ndarray
-    terms: Terms | None = None
+    terms: Terms
 
-    def pack(self) -> Natural:
-        """Return statistics as a dictionary of arrays, with the layout as the key.
 
-        The arrays of two such dictionaries can be added.
-        """
-        raw = {self.layout: self.own}
-        return raw | ({"shared": self.shared} if self.layout == "tied" else {})
+@dataclass(frozen=True)
+class FeatureSums(RawStatistics):
+    """Raw statistics: Σ R f(x) of the quadratic features, laid out as :class:`Features` are.
+
+    Attributes
+    ----------
+    layout : {"full", "tied", "diag", "spherical"}
+    own : ndarray of shape (n_components, n_own)
+        The sums of the features whose coefficients each component has for itself.
+    shared : ndarray of shape (1, n_shared)
+        The sums over all components of the features whose coefficients they share.
+    """
+
+    layout: str
+    own: np.ndarray
+    shared: np.ndarray
+
+    @property
+    def count(self) -> np.ndarray:
+        """Σ R, of which the feature is 1, (n_components,)."""
+        return self.own[:, -1]
 
 
 kernels = partial(compiled, "gaussian_mixture")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ from scipy.sparse import csr_array, issparse
 from ...data.tables import Coded, Packing
 from ...data.units import Rows, cell_patterns
 from ...families import Natural, Tempering
-from .._base import compiled
+from .._base import LocalStep, compiled
 from .._mixture_steps import vector
-from ._base import Components
+from ._base import Components, Joint, RawStatistics, column_sums
 from ._predictive_moments import CellMoments, deviations
 
 kernels = partial(compiled, "discrete")
@@ -133,56 +134,6 @@ def _levels_of_table(table: np.ndarray, p: Packing) -> np.ndarray:
     return levels
 
 
-class CodedStep(NamedTuple):
-    """The local step of packed rows.
-
-    Attributes
-    ----------
-    levels : ndarray of shape (n_levels, n_components)
-        The result of :func:`shares_of_levels`.
-    number : ndarray of shape (n_components,)
-        The sums of the shares.
-    energy, entropy : float
-        Σ w Σ_k R L and Σ w H[R], nats.
-    """
-
-    levels: np.ndarray
-    number: np.ndarray
-    energy: float
-    entropy: float
-
-
-def step_of_codes(
-    rows: Rows, table: Table, log_weights: np.ndarray, t: Tempering, noise: np.ndarray | None
-) -> CodedStep:
-    """Make the local step of a mixture of packed rows; ``log_weights`` is E log π."""
-    coded: Any = rows.X
-    k, p = table.n_components, coded.packing
-    out, sums = _empty_table(p, k), np.zeros(2)
-    out[:] = 0.0
-    kernels().local_step(
-        np.ascontiguousarray(coded.codes),
-        p.begins,
-        table.entries,
-        np.ascontiguousarray(log_weights),
-        vector(t.local),
-        vector(t.statistics),
-        vector(rows.weights),
-        vector(noise),
-        out,
-        sums,
-    )
-    # Every row has one of the entries of the first code.
-    number = out[: p.begins[1], :k].sum(axis=0)
-    levels = _levels_of_table(out, p)[:, :k]
-    return CodedStep(levels, number, float(sums[0]), float(sums[1]))
-
-
-def column_sums(shares: np.ndarray) -> np.ndarray:
-    """Return the sum of each column, by a product, which is faster than a sum for few columns."""
-    return np.ones(len(shares)) @ shares
-
-
 def filled(X: np.ndarray, center: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
     """Return dense rows with zeros in place of missing cells, and the mask of these cells.
 
@@ -230,13 +181,82 @@ def scaled(points: Any) -> Any:
     return points / np.where(spread > 0, spread, 1.0)
 
 
-class LinearComponents(Components):
+class PackedComponents(Components):
+    """Components with independent columns, which tables can pack into codes."""
+
+    @abstractmethod
+    def add_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: Any) -> None:
+        """Add the sums of shares of all levels of packed columns to ``raw``, in place.
+
+        ``levels`` (n_levels, n_components) is the result of :func:`shares_of_levels`, and
+        ``count`` (n_components,) has the sums over all rows.
+        """
+
+    def local_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        separate_noise: bool = False,
+    ) -> LocalStep:
+        table, coded = joint.own, rows.X
+        if not isinstance(table, Table) or separate_noise or joint.log_weights is None:
+            return super().local_step(rows, joint, t, noise, separate_noise)
+        assert isinstance(coded, Coded)
+        k, p = table.n_components, coded.packing
+        out, sums = _empty_table(p, k), np.zeros(2)
+        out[:] = 0.0
+        kernels().local_step(
+            np.ascontiguousarray(coded.codes),
+            p.begins,
+            table.entries,
+            np.ascontiguousarray(joint.log_weights),
+            vector(t.local),
+            vector(t.statistics),
+            vector(rows.weights),
+            vector(noise),
+            out,
+            sums,
+        )
+        # Every row has one of the entries of the first code.
+        number = out[: p.begins[1], :k].sum(axis=0)
+        raw = self.zeros(table)
+        self.add_levels(_levels_of_table(out, p)[:, :k], number, p, raw)
+        statistics: Any = {"components": raw, "rows": number}
+        return LocalStep(statistics, float(sums[0]), float(sums[1]))
+
+
+@dataclass(frozen=True)
+class LinearSums(RawStatistics):
+    """Raw statistics of components whose log density is linear in f(x).
+
+    Attributes
+    ----------
+    count : ndarray of shape (n_components,)
+        Σ R, the weight of each component's rows.
+    sum : ndarray of shape (n_components, n_values)
+        Σ R f(x).
+    missing : ndarray of shape (n_components, n_features)
+        The weight of the missing cells of each column.
+    """
+
+    count: np.ndarray
+    sum: np.ndarray
+    missing: np.ndarray
+
+    @property
+    def observed(self) -> np.ndarray:
+        """The weight of each component's observed cells, (n_components, n_features)."""
+        return self.count[:, None] - self.missing
+
+
+class LinearComponents(PackedComponents):
     """Components with independent columns, whose log density is a linear function of f(x).
 
     Here f(x) has one or more values for each column of a row x, which depend on that column alone.
-    A term c(x) that is the same for all components need not be linear. Raw statistics are the
-    weight of each component's rows (``count``), its sum of f(x) (``sum``), and the weight of its
-    missing cells in each column (``missing``).
+    A term c(x) that is the same for all components need not be linear. Raw statistics are
+    :class:`LinearSums`.
     """
 
     def __init__(self, n_components: int, n_features: int):
@@ -304,32 +324,36 @@ class LinearComponents(Components):
 
     # Statistics
 
-    def zeros(self, expected: Any) -> Natural:
-        n_values = self._values(np.zeros((1, self.n_features))).shape[1]
-        return {
-            "count": np.zeros(self.n_components),
-            "sum": np.zeros((self.n_components, n_values)),
-            "missing": np.zeros((self.n_components, self.n_features)),
-        }
+    def zeros(self, expected: Any) -> LinearSums:
+        k, n_values = self.n_components, self._values(np.zeros((1, self.n_features))).shape[1]
+        return LinearSums(np.zeros(k), np.zeros((k, n_values)), np.zeros((k, self.n_features)))
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any = None) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: LinearSums, expected: Any = None) -> None:
         X: Any = rows.X
         count = column_sums(shares)
         if isinstance(X, Coded):
             self.add_levels(shares_of_levels(X, shares), count, X.packing, raw)
             return
-        raw["count"] += count
+        raw.count[:] += count
         if issparse(X):
             sums, missing = (np.zeros((X.shape[1], len(count))) for _ in range(2))
             arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
             kernels().add_sparse_shares(*arrays, np.ascontiguousarray(shares), sums, missing)
-            raw["sum"] += sums.T
-            raw["missing"] += missing.T
+            raw.sum[:] += sums.T
+            raw.missing[:] += missing.T
         else:
             values, mask = filled(X, rows.center)
-            raw["sum"] += shares.T @ self._values(values)
+            raw.sum[:] += shares.T @ self._values(values)
             if mask is not None:
-                raw["missing"] += shares.T @ mask
+                raw.missing[:] += shares.T @ mask
+
+    def add_levels(
+        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: LinearSums
+    ) -> None:
+        pairs, some = levels.reshape(-1, 2, self.n_components), np.array(packing.missing)
+        raw.count[:] += count
+        raw.sum[:] += pairs[:, 1].T
+        raw.missing[:, some] += count[:, None] - pairs[some].sum(axis=1).T
 
     # Operations that only some annealing methods need
 
@@ -347,19 +371,3 @@ class LinearComponents(Components):
     def predictive_moments(self, q: Natural) -> CellMoments:
         """Return the means and variances of the cells of a new row."""
         raise NotImplementedError
-
-    def add_levels(
-        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: Natural
-    ) -> None:
-        """Add the sums of shares of all levels of packed binary columns to ``raw``, in place.
-
-        ``count`` has the sums over all rows, (n_components,).
-        """
-        pairs, some = levels.reshape(-1, 2, self.n_components), np.array(packing.missing)
-        raw["count"] += count
-        raw["sum"] += pairs[:, 1].T
-        raw["missing"][:, some] += count[:, None] - pairs[some].sum(axis=1).T
-
-    def _observed(self, raw: Natural) -> np.ndarray:
-        """Return the weight of each component's observed cells, (n_components, n_features)."""
-        return raw["count"][:, None] - raw["missing"]

@@ -61,7 +61,7 @@ class Gaussians(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Statistics of completed rows: Σ R, Σ R E x, and Σ R E x xᵀ or its diagonal."""
+    """Statistics of rows: Σ R, Σ R E x, and Σ R E x xᵀ or what the covariance type needs of it."""
 
     counts: np.ndarray
     first: np.ndarray

@@ -12,7 +12,7 @@ from ...data.units import Rows
 from ...families import Beta, Factor, Natural
 from ...families._empirical_bayes import beta_pair
 from ._base import BOUNDS, least_mean, moved, multiplied
-from ._linear import Coefficients, LinearComponents, points_of
+from ._linear import Coefficients, LinearComponents, LinearSums, points_of
 
 # Newton's method for all columns stops at this relative precision, or after so many steps.
 _PRECISION, _STEPS, _SEARCHES = 1e-10, 20, 60
@@ -125,9 +125,9 @@ class BernoulliComponents(LinearComponents):
         return q["a"] / (q["a"] + q["b"])
 
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        return {"a": raw["sum"], "b": self._observed(raw) - raw["sum"]}
+        return {"a": raw.sum, "b": raw.observed - raw.sum}
 
     def log_volumes(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
         powers = np.asarray(x)[:, None, None]

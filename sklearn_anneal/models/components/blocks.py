@@ -12,7 +12,7 @@ import numpy as np
 from ...data.units import Rows, cell_patterns
 from ...families import Factor, Natural
 from .._summary import DataSummary, merged, whole
-from ._base import Components
+from ._base import Components, RawStatistics
 from ._linear import scaled
 
 
@@ -37,6 +37,19 @@ class Summaries(DataSummary):
 
     def whole(self) -> Summaries:
         return Summaries({name: whole(part) for name, part in self.parts.items()})
+
+
+@dataclass(frozen=True)
+class BlockSums(RawStatistics):
+    """The raw statistics of blocks, by their names."""
+
+    parts: Mapping[str, Any]
+
+    def __add__(self, other: BlockSums) -> BlockSums:
+        return BlockSums({name: part + other.parts[name] for name, part in self.parts.items()})
+
+    def __rmul__(self, factor: float) -> BlockSums:
+        return BlockSums({name: factor * part for name, part in self.parts.items()})
 
 
 class BlockComponents(Components):
@@ -228,19 +241,18 @@ class BlockComponents(Components):
         parts = self.parts.items()
         return sum(part.log_predictive(self.rows_of(n, rows), self.own(n, q)) for n, part in parts)  # type: ignore[return-value]
 
-    def zeros(self, expected: dict[str, Any]) -> Natural:
-        return self._joined((n, part.zeros(expected[n])) for n, part in self.parts.items())
+    def zeros(self, expected: dict[str, Any]) -> BlockSums:
+        return BlockSums({n: part.zeros(expected[n]) for n, part in self.parts.items()})
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: dict[str, Any]) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: BlockSums, expected: dict[str, Any]) -> None:
         for name, part in self.parts.items():
-            # The arrays are those of ``raw``, and are changed in place.
-            part.add(self.rows_of(name, rows), shares, self.own(name, raw), expected[name])
+            part.add(self.rows_of(name, rows), shares, raw.parts[name], expected[name])
 
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: BlockSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
         parts = self.parts.items()
-        return self._joined((n, part.statistics(self.own(n, raw))) for n, part in parts)
+        return self._joined((n, part.statistics(raw.parts[n])) for n, part in parts)
 
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural

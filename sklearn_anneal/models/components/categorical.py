@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,16 @@ from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
 from .._base import compiled
-from ._base import BOUNDS, Components, log_means, moved, multiplied
+from ._base import BOUNDS, Components, RawStatistics, log_means, moved, multiplied
 
 kernels = partial(compiled, "hidden_markov")
+
+
+@dataclass(frozen=True)
+class SymbolSums(RawStatistics):
+    """Σ R over the rows that have each symbol, (V, n_components)."""
+
+    symbols: np.ndarray
 
 
 class CategoricalComponents(Components):
@@ -112,16 +120,16 @@ class CategoricalComponents(Components):
         kernels().categorical_log_density(expected, rows.X, out)
         return out
 
-    def zeros(self, expected: np.ndarray) -> Natural:
-        return {"emissionprob": np.zeros(expected.shape)}
+    def zeros(self, expected: np.ndarray) -> SymbolSums:
+        return SymbolSums(np.zeros(expected.shape))
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: np.ndarray) -> None:
-        kernels().categorical_statistics(shares, rows.X, raw["emissionprob"])
+    def add(self, rows: Rows, shares: np.ndarray, raw: SymbolSums, expected: np.ndarray) -> None:
+        kernels().categorical_statistics(shares, rows.X, raw.symbols)
 
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: SymbolSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        return {"emissionprob": raw["emissionprob"].T}
+        return {"emissionprob": raw.symbols.T}
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
         """Return log Σ_v p(v | z_n = k)^x in nats, of shape (len(x), n_components)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,25 @@ from ...data.tables import Coded, Packing
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
-from ._base import BOUNDS, Components, log_means, moved, multiplied
-from ._linear import Levels, Table, density_of_codes, shares_of_levels, table_of
+from ._base import BOUNDS, RawStatistics, log_means, moved, multiplied
+from ._linear import (
+    Levels,
+    PackedComponents,
+    Table,
+    density_of_codes,
+    shares_of_levels,
+    table_of,
+)
 
 
-class CategoricalColumns(Components):
+@dataclass(frozen=True)
+class LevelSums(RawStatistics):
+    """Σ R over the rows that have each level of each column, (n_levels, n_components)."""
+
+    levels: np.ndarray
+
+
+class CategoricalColumns(PackedComponents):
     """Distributions of rows of categories, with Dirichlet priors of the probabilities.
 
     The columns are independent given the component, and each has its own number of levels. The
@@ -142,23 +157,22 @@ class CategoricalColumns(Components):
     def log_density(self, rows: Rows, expected: Table | Levels) -> np.ndarray:
         return density_of_codes(rows.X, expected)  # type: ignore[arg-type]
 
-    def zeros(self, expected: Any) -> Natural:
-        return {"levels": np.zeros((sum(self.n_levels), self.n_components))}
+    def zeros(self, expected: Any) -> LevelSums:
+        return LevelSums(np.zeros((sum(self.n_levels), self.n_components)))
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any = None) -> None:
-        raw["levels"] += shares_of_levels(rows.X, shares)  # type: ignore[arg-type]
+    def add(self, rows: Rows, shares: np.ndarray, raw: LevelSums, expected: Any = None) -> None:
+        raw.levels[:] += shares_of_levels(rows.X, shares)  # type: ignore[arg-type]
 
     def add_levels(
-        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: Natural
+        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: LevelSums
     ) -> None:
-        """Add the sums of shares of all levels to ``raw``, in place."""
-        raw["levels"] += levels
+        raw.levels[:] += levels
 
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: LevelSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
         ends = np.cumsum(self.n_levels)[:-1]
-        return self.gathered([column.T for column in np.split(raw["levels"], ends)])
+        return self.gathered([column.T for column in np.split(raw.levels, ends)])
 
     def probabilities(self, q: Natural) -> list[np.ndarray]:
         """Return the posterior means of the probabilities, (n_components, n_levels) per column."""

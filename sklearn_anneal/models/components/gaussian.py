@@ -22,11 +22,12 @@ from ...families import (
 )
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
+from . import _wide_gaussians as wide
 from ._base import Components
 from ._compared_gaussians import coordinates, tied_merge_gains
-from ._features import ROWS_PER_BLOCK, Features, Terms, feature_kind, kernels
+from ._features import ROWS_PER_BLOCK, Features, FeatureSums, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
-from ._missing_cells import LOG_2PI
+from ._missing_cells import LOG_2PI, Moments
 from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
 from ._sizes import Sizes
 
@@ -37,9 +38,6 @@ _ROWS_OF_CELLS = 8 * CHUNK
 _COST_OF_MISSING = 8
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
-# Keys of raw statistics: a layout for the arrays of the single components, and "shared" for the
-# one array that all components share if their covariance is tied.
-_RAW = ("full", "tied", "diag", "spherical", "shared")
 
 
 class GaussianComponents(Components):
@@ -163,6 +161,11 @@ class GaussianComponents(Components):
     @property
     def shared_keys(self) -> tuple[str, ...]:
         return tuple(Wishart.keys) if self.structure.shared else ()
+
+    @property
+    def updated_together(self) -> tuple[tuple[str, ...], ...]:
+        """Means before precisions if the factors are independent, with one local step for both."""
+        return tuple(tuple(factor.names.values()) for factor in self.factors)
 
     def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         if self.structure.shared:
@@ -351,7 +354,7 @@ class GaussianComponents(Components):
 
     def pseudo_data(
         self, counts: np.ndarray, summary: Summary, rng: np.random.Generator
-    ) -> dict[str, np.ndarray]:
+    ) -> Moments:
         """Return the statistics of random components with the given numbers of rows.
 
         The center of each component is drawn from a Gaussian with the moments of the data. Around
@@ -371,18 +374,15 @@ class GaussianComponents(Components):
 
     def _data_around(
         self, centers: np.ndarray, covariances: np.ndarray, counts: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    ) -> Moments:
         """Return the statistics of rows with these means, covariances and numbers.
 
         Means are relative to the center, and covariances are stored as the covariance type
         requires.
         """
         second = self.structure.outer(centers) + covariances
-        return {
-            "count": counts,
-            "first": counts[:, None] * centers,
-            "second": self.structure.pool(self.per_row(counts) * second),
-        }
+        pooled = self.structure.pool(self.per_row(counts) * second)
+        return Moments(counts, counts[:, None] * centers, pooled)
 
     def posterior_like(
         self,
@@ -403,34 +403,33 @@ class GaussianComponents(Components):
         """Reshape one value per component, so that it broadcasts to the components' matrices."""
         return values.reshape(-1, *(1,) * self.structure.event_ndim)
 
-    def empty_statistics(self, layout: str) -> Features:
+    def empty_statistics(self, layout: str) -> FeatureSums:
         """Return zeros in the layout in which kernels write statistics."""
         d = self.n_features
         pairs = d * (d + 1) // 2
         n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
         shared = np.zeros((1, pairs if layout == "tied" else 0))
-        return Features(layout, np.zeros((self.n_components, n_own)), shared)
+        return FeatureSums(layout, np.zeros((self.n_components, n_own)), shared)
 
-    def unpack(self, raw: Natural) -> Natural:
-        """Return N_k, Σ R x and Σ R x xᵀ from raw statistics, R being the responsibilities.
+    def unpack(self, raw: FeatureSums) -> Moments:
+        """Return N_k = Σ R, Σ R x and Σ R x xᵀ from raw statistics, R being the responsibilities.
 
         The matrices are stored as the covariance type requires.
         """
-        d = self.n_features
-        layout, own = next((key, value) for key, value in raw.items() if key != "shared")
+        d, own = self.n_features, raw.own
         second = own[:, : -d - 1]
-        if layout == "tied":
-            second = self._symmetric(raw["shared"][0]) / self.n_components
-        elif layout == "spherical":
+        if raw.layout == "tied":
+            second = self._symmetric(raw.shared[0]) / self.n_components
+        elif raw.layout == "spherical":
             second = second[:, 0] / d
-        elif layout == "full":
+        elif raw.layout == "full":
             second = self._symmetric(second)
             if self.covariance_type == "diag":
                 second = np.diagonal(second, axis1=-2, axis2=-1)
             elif self.covariance_type == "spherical":
                 second = np.trace(second, axis1=-2, axis2=-1) / d
             second = self.structure.pool(second)
-        return {"count": own[:, -1], "first": own[:, -d - 1 : -1], "second": second}
+        return Moments(raw.count, own[:, -d - 1 : -1], second)
 
     @cached_property
     def _triangle(self) -> tuple[np.ndarray, np.ndarray]:
@@ -444,62 +443,60 @@ class GaussianComponents(Components):
         matrix[..., j, i] = packed
         return matrix
 
-    def zeros(self, expected: Features) -> Natural:
-        return self.empty_statistics(expected.layout).pack()
+    def zeros(self, expected: Features) -> FeatureSums:
+        return self.empty_statistics(expected.layout)
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Features | None) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: FeatureSums, expected: Features) -> None:
         if rows.patterns is not None:
-            assert expected is not None
             self._add_cells(rows, shares, raw, expected)
             return
-        layout = next(key for key in raw if key != "shared")
+        if self.is_wide(raw.layout):
+            for part in wide.parts(rows):
+                wide.add(wide.centered(rows, part), shares[part], raw, self._triangle)
+            return
         kernels().statistics_of(
             rows.contiguous(),
             rows.center,
-            feature_kind(layout),
+            feature_kind(raw.layout),
             shares,
             ROWS_PER_BLOCK,
-            raw[layout],
-            raw.get("shared", _NOTHING),
+            raw.own,
+            raw.shared,
         )
 
-    def counts(self, raw: Natural) -> np.ndarray:
-        """Return N_k, the total weight of each component's rows, from raw statistics."""
-        return next(value for key, value in raw.items() if key != "shared")[:, -1]
-
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: FeatureSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        s = self.unpack({key: value for key, value in raw.items() if key in _RAW})
+        s = self.unpack(raw)
         if self.joint:
             return self._joint_statistics(s)
         # The statistics of an independent factor depend on the current q of the other factor.
         assert q is not None and keys is not None
         return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
 
-    def _mean_statistics(self, s: Natural, q: Natural) -> Natural:
+    def _mean_statistics(self, s: Moments, q: Natural) -> Natural:
         precision = self._wishart.expected_precision(self._pick(q, 1))
         return {
-            "mean_precision": self.per_row(s["count"]) * precision,
-            "mean_natural": self.structure.multiply(precision, s["first"]),
+            "mean_precision": self.per_row(s.counts) * precision,
+            "mean_natural": self.structure.multiply(precision, s.first),
         }
 
-    def _precision_statistics(self, s: Natural, q: Natural) -> Natural:
+    def _precision_statistics(self, s: Moments, q: Natural) -> Natural:
         standard = self._gaussian.to_standard(self._pick(q, 0))
         spread = self.structure.outer(standard["mean"]) + standard["covariance"]
-        around = self.per_row(s["count"]) * spread
-        around = around - self.structure.cross(s["first"], standard["mean"])
+        around = self.per_row(s.counts) * spread
+        around = around - self.structure.cross(s.first, standard["mean"])
         return {
-            "scatter": s["second"] + self.structure.pool(around) + self._regularization(s["count"]),
-            "dof": np.asarray(self.structure.pool(s["count"])),
+            "scatter": s.second + self.structure.pool(around) + self._regularization(s.counts),
+            "dof": np.asarray(self.structure.pool(s.counts)),
         }
 
-    def _joint_statistics(self, s: Natural) -> Natural:
+    def _joint_statistics(self, s: Moments) -> Natural:
         return {
-            "mean_precision": s["count"],
-            "mean_natural": s["first"],
-            "scatter": s["second"] + self._regularization(s["count"]),
-            "dof": self.structure.pool(s["count"]),
+            "mean_precision": s.counts,
+            "mean_natural": s.first,
+            "scatter": s.second + self._regularization(s.counts),
+            "dof": self.structure.pool(s.counts),
         }
 
     def _regularization(self, count: np.ndarray) -> np.ndarray:
@@ -509,7 +506,10 @@ class GaussianComponents(Components):
             each = each * np.eye(self.n_features)
         return self.structure.pool(each)
 
-    def posterior_of(self, s: Natural, prior: Natural) -> Natural:
+    def posterior_given(self, raw: FeatureSums, prior: Natural) -> Natural:
+        return self.posterior_of(self.unpack(raw), prior)
+
+    def posterior_of(self, s: Moments, prior: Natural) -> Natural:
         """Return λ₀ + S for the statistics of given data, or of pseudo data.
 
         The statistics of independent factors would depend on q. Instead, the precisions follow
@@ -518,11 +518,11 @@ class GaussianComponents(Components):
         """
         if self.joint:
             return {key: prior[key] + value for key, value in self._joint_statistics(s).items()}
-        root = s["first"] / np.sqrt(np.maximum(s["count"], np.finfo(float).tiny))[:, None]
-        around = s["second"] - self.structure.pool(self.structure.outer(root))
+        root = s.first / np.sqrt(np.maximum(s.counts, np.finfo(float).tiny))[:, None]
+        around = s.second - self.structure.pool(self.structure.outer(root))
         q = {
-            "scatter": prior["scatter"] + around + self._regularization(s["count"]),
-            "dof": prior["dof"] + self.structure.pool(s["count"]),
+            "scatter": prior["scatter"] + around + self._regularization(s.counts),
+            "dof": prior["dof"] + self.structure.pool(s.counts),
         }
         means = self._mean_statistics(s, q)
         return q | {key: prior[key] + value for key, value in means.items()}
@@ -532,18 +532,19 @@ class GaussianComponents(Components):
         q: Natural,
         rng: np.random.Generator | None = None,
         log_weights: np.ndarray | None = None,
+        moments: Any = None,
     ) -> Features:
         """Return the coefficients of E log p(x | z = k), or of E log p(x, z = k).
 
         They belong to the joint density if ``log_weights`` gives E log π, of shape
         (n_components,). With ``rng``, the means and precisions are one draw, and no expectation
-        is taken over them.
+        is taken over them. ``moments`` are those of q, if they have been computed.
         """
         if log_weights is None:
             log_weights = np.zeros(self.n_components)
         if rng is not None:
             return self._drawn_features(q, log_weights, rng)
-        mean, covariance, precision, log_det = self.moments(q)
+        mean, covariance, precision, log_det = self.moments(q) if moments is None else moments
         if covariance is None:
             spread = self.n_features / q["mean_precision"]
         else:
@@ -552,7 +553,9 @@ class GaussianComponents(Components):
         constant = log_weights + 0.5 * (log_det - spread)
         return self.features_of(self.covariance_type, precision, mean, constant, log_weights)
 
-    def expectations_of_start(self, rows: Rows, prior: Natural) -> Features:
+    def expectations_of_start(
+        self, rows: Rows, prior: Natural, summary: Summary | None = None
+    ) -> Features:
         """Return the log density of the data as one Gaussian, for all components alike."""
         if rows.patterns is None:
             return self.expectations(prior)
@@ -649,7 +652,6 @@ class GaussianComponents(Components):
 
     def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
         """Return the precision matrices and the other terms of log densities."""
-        assert features.terms is not None
         k, d = self.n_components, self.n_features
         if features.layout in ("diag", "spherical"):
             precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
@@ -660,10 +662,21 @@ class GaussianComponents(Components):
             precision = np.broadcast_to(self._symmetric(packed), (k, d, d))
         return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
+    def is_wide(self, layout: str) -> bool:
+        """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``)."""
+        n_matrices = {"full": self.n_components, "tied": 1}.get(layout)
+        return n_matrices is not None and wide.pays(self.n_features, n_matrices)
+
     def n_terms(self, rows: Rows) -> float:
         # The products of columns take most of the time, whatever the number of components is.
         cost = 1 if rows.patterns is None else _COST_OF_MISSING
         return float(cost * rows.n_units * self.n_features**2)
+
+    def operations(self, rows: Rows) -> float:
+        d = self.n_features
+        quadratic = {"full": d * (d + 1) / 2, "tied": d * (d + 1) / (2 * self.n_components)}
+        own = quadratic.get(self.covariance_type, d) + d + 1
+        return 4.0 * self.n_components * own * rows.n_units
 
     def log_density(self, rows: Rows, expected: Features) -> np.ndarray:
         """Return E log p(x_n | z_n = k), or E log p(x_n, z_n = k), in nats.
@@ -675,6 +688,10 @@ class GaussianComponents(Components):
             return self._log_density_of_cells(rows, expected)
         n = rows.n_units
         out = np.empty((n, self.n_components))
+        if self.is_wide(expected.layout):
+            for part in wide.parts(rows):
+                out[part] = wide.log_joint(wide.centered(rows, part), expected, self._triangle)
+            return out
         # Rows that are not contiguous have to be copied; copying a part at a time saves memory.
         step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
         for start in range(0, n, step):
@@ -705,7 +722,9 @@ class GaussianComponents(Components):
         out[blank] = gaussians.log_weights
         return out
 
-    def _add_cells(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Features) -> None:
+    def _add_cells(
+        self, rows: Rows, shares: np.ndarray, raw: FeatureSums, expected: Features
+    ) -> None:
         """Add the statistics of rows with missing cells; those without any other add nothing."""
         complete, some, _ = rows.by_completeness
         if len(complete):
@@ -715,19 +734,18 @@ class GaussianComponents(Components):
             return
         gaussians = self.gaussians_of(expected)
         found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
-        layout, own = next((key, value) for key, value in raw.items() if key != "shared")
         second = found.second
         if not gaussians.diagonal:
             i, j = self._triangle
             second = second[:, i, j]
-        elif layout == "spherical":
+        elif raw.layout == "spherical":
             second = second.sum(axis=1, keepdims=True)
-        if layout == "tied":
-            raw["shared"] += second.sum(axis=0)
+        if raw.layout == "tied":
+            raw.shared[:] += second.sum(axis=0)
         else:
-            own[:, : second.shape[1]] += second
-        own[:, -self.n_features - 1 : -1] += found.first
-        own[:, -1] += found.counts
+            raw.own[:, : second.shape[1]] += second
+        raw.own[:, -self.n_features - 1 : -1] += found.first
+        raw.count[:] += found.counts
 
     def row_volume(self, summary: Summary) -> missing_cells.RowVolume:
         """Return log ∫ N(y | μ, Λ⁻¹)^x dy of rows with missing cells, at the data's covariance."""

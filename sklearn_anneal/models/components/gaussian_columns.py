@@ -13,7 +13,7 @@ from ...data.units import Rows
 from ...families import Factor, Natural, NormalWishart, log_rising
 from .._summary import DataSummary, first_center, with_center
 from ._base import moved
-from ._linear import Coefficients, LinearComponents, filled
+from ._linear import Coefficients, LinearComponents, LinearSums, filled
 from ._predictive_moments import CellMoments, student_t_spreads
 from .gaussian import LOG_2PI
 
@@ -386,13 +386,13 @@ class GaussianColumns(LinearComponents):
         return np.hstack([self.standard(q)["mean"] / spread, self.covariances(q) / spread**2])
 
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        n, d = self._observed(raw).ravel(), self.n_features
+        n, d = raw.observed.ravel(), self.n_features
         return {
             "mean_precision": n,
-            "mean_natural": raw["sum"][:, d:].reshape(-1, 1),
-            "scatter": raw["sum"][:, :d].reshape(-1, 1) + self.reg_covar * n[:, None],
+            "mean_natural": raw.sum[:, d:].reshape(-1, 1),
+            "scatter": raw.sum[:, :d].reshape(-1, 1) + self.reg_covar * n[:, None],
             "dof": n,
         }
 

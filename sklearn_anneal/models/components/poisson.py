@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from ...data.units import Rows
 from ...families import Natural, digamma_excess, log_negative_binomial, log_poisson
 from ._gamma_rates import GammaRates, Moments
-from ._linear import Coefficients, kernels, points_of, unpacked
+from ._linear import Coefficients, LinearSums, kernels, points_of, unpacked
 from ._predictive_moments import CellMoments
 
 # Above this rate, x log λ − λ − log x! is far smaller than its terms, and loses more than
@@ -163,6 +163,6 @@ class PoissonComponents(GammaRates):
         return -gammaln(X + 1.0).sum(axis=1)
 
     def statistics(
-        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        return {"shape": raw["sum"], "rate": self._observed(raw)}
+        return {"shape": raw.sum, "rate": raw.observed}

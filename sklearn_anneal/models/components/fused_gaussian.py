@@ -1,0 +1,299 @@
+"""Gaussian components of mixtures, whose local step is one kernel.
+
+A block of rows becomes quadratic features f(x) = [x_i x_j, x, 1]. The kernel then computes
+
+    L_nk = c_k · f(x_n),  R_nk ∝ exp{x L_nk},  S_k += Σ_n R_nk f(x_n),
+
+where c_k has the coefficients of E log p(x, z = k), which include the weights of the components.
+Rows with missing cells have no such features; their steps are those of all components, and so are
+those of many columns, where products of matrices are faster (``_wide_gaussians.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ...data.units import Rows
+from ...families import Natural, Tempering, UnitTemperatures
+from .._base import LocalStep
+from .._mixture_steps import partition_polynomials, vector
+from ._base import Joint
+from ._features import ROWS_PER_BLOCK, Features, FeatureSums, feature_kind, kernels
+from ._missing_cells import RowVolume, tempered_volume
+from ._moments import Summary
+from .gaussian import GaussianComponents
+
+_NO_MATRIX = np.empty((0, 0))
+# Largest number of entries of an array of rows and components (or features) in memory at a time.
+_ENTRIES = 512 * 1024
+
+
+class RowPartition(NamedTuple):
+    """log c(x) of rows with and without missing cells, in nats.
+
+    Attributes
+    ----------
+    x : ndarray of shape (M,)
+        The grid of inverse temperatures.
+    mixing : ndarray of shape (M,)
+        The part of log c(x) that belongs to the weights of the components.
+    whole : ndarray of shape (M,)
+        log c(x) of a row without missing cells.
+    volume : RowVolume
+        The other part, for rows with missing cells.
+    """
+
+    x: np.ndarray
+    mixing: np.ndarray
+    whole: np.ndarray
+    volume: RowVolume
+
+    def of(self, rows: Rows) -> np.ndarray:
+        """Return log c(x) of each row, in which the observed cells count, (n_rows, M)."""
+        n_cells, log_det = self.volume.of_rows(rows)
+        return tempered_volume(self.x, n_cells[:, None], log_det[:, None]) + self.mixing
+
+    def mean(self, summary: Any) -> np.ndarray:
+        """Return the mean of log c(x) over the rows of a summary of a mixture, (M,)."""
+        if summary.components.cells is None:
+            return self.whole
+        return tempered_volume(self.x, *self.volume.mean(summary.components)) + self.mixing
+
+
+class FusedGaussian(GaussianComponents):
+    """Gaussian components with a kernel that goes from rows to statistics at once.
+
+    A mixture of them begins where scikit-learn's class does. Parameters are those of
+    :class:`GaussianComponents`.
+    """
+
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+        "deterministic": {
+            "form": "likelihood",
+            "initial_temperature": "auto",
+            "schedule": "geometric",
+            "n_passes": 50,
+            "jitter": 0.0,
+        },
+        "stochastic": {
+            "initial_noise": 0.9,
+            "schedule": "linear",
+            "n_passes": 50,
+            "start": "random",
+        },
+        "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
+        "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
+        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
+        "structured": {"gradient": "approximate"},
+        "proximity": {"strength": 0.003, "lag": 5, "learning_rate": 0.5},
+    }
+    starts_like_scikit_learn = True
+
+    # Starts
+
+    def expectations_of_start(
+        self, rows: Rows, prior: Natural, summary: Summary | None = None
+    ) -> Features:
+        if rows.patterns is None or summary is None:
+            return super().expectations_of_start(rows, prior)
+        return self.of_all_rows(summary)
+
+    def posterior_of_single_rows(
+        self, raw: FeatureSums, prior: Natural, summary: Summary, n_rows: float
+    ) -> Natural:
+        """Return λ₀ + S, in which rows without a component count for the shared covariance.
+
+        When components start from single rows, all other rows belong to no component. But
+        scikit-learn's class includes these rows in the initial shared covariance, so they are
+        included here too, in order that both classes start from the same parameters: the second
+        moments of the components have a share of Σ x xᵀ / K over the other rows, about the origin
+        of the data.
+        """
+        s = self.unpack(raw)
+        if self.structure.shared:
+            c = summary.center
+            shift = np.outer(s.first.sum(axis=0), c)
+            assigned = self.n_components * s.second + shift + shift.T
+            assigned += s.counts.sum() * np.outer(c, c)
+            around = summary.scatter / summary.seen if summary.cells is None else summary.covariance
+            every = around + np.outer(summary.mean, summary.mean)
+            every = n_rows * every
+            s = s._replace(second=s.second + (every - assigned) / self.n_components)
+        return self.posterior_of(s, prior)
+
+    # The local step
+
+    def joint_expectations(
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: dict[str, Any] | None = None,
+    ) -> Joint:
+        moments = None if known is None else known["moments"]
+        return Joint(self.expectations(q, rng, log_weights, moments))
+
+    def known(self, q: Natural, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the moments of many columns, whose matrices are factorised once for each visit.
+
+        What the divergence from the same prior needs is kept from visit to visit.
+        """
+        if not (self.joint and self.is_wide(self.covariance_type)):
+            return None
+        return {**(before or {}), "moments": self.moments(q)}
+
+    def kl_given(self, q: Natural, prior: Natural, known: dict[str, Any]) -> float | None:
+        family, q, prior = self._normal_wishart, self._pick(q, 0), self._pick(prior, 0)
+        same = known.get("prior") is not None
+        if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):
+            known["prior"], known["log_normalizer"] = prior, family.log_normalizer(prior)
+            known["strong"] = family.is_strong(prior)
+        if known["strong"]:
+            return None
+        _, _, precision, log_det = known["moments"]
+        log_det = log_det[0] if self.structure.shared else log_det
+        return family.kl_given(q, prior, precision, log_det, known["log_normalizer"])
+
+    def uncounted(self, rows: Rows) -> np.ndarray:
+        # Rows without any observed cell change the weights and not the components.
+        return rows.by_completeness[2]
+
+    def counted(self, raw: FeatureSums) -> np.ndarray:
+        return raw.count
+
+    def local_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        separate_noise: bool = False,
+    ) -> LocalStep:
+        if rows.patterns is not None:
+
+            def one(step: Callable[..., LocalStep], some: Rows, index: np.ndarray) -> LocalStep:
+                own = Tempering(_chosen(t.local, index), _chosen(t.statistics, index))
+                return step(some, joint, own, _chosen(noise, index), separate_noise)
+
+            return self._in_two_ways(rows, one, self.local_step, super().local_step)
+        expected: Features = joint.own
+        if self.is_wide(expected.layout):
+            return super().local_step(rows, joint, t, noise, separate_noise)
+        out = self.empty_statistics(expected.layout)
+        noiseless = self.empty_statistics(expected.layout) if separate_noise else None
+        sums = np.zeros(2)
+        kernels().local_step(
+            rows.contiguous(),
+            rows.center,
+            feature_kind(expected.layout),
+            expected.own,
+            expected.shared,
+            vector(t.local),
+            vector(t.statistics),
+            vector(rows.weights),
+            vector(noise),
+            ROWS_PER_BLOCK,
+            out.own,
+            out.shared,
+            _NO_MATRIX if noiseless is None else noiseless.own,
+            _NO_MATRIX if noiseless is None else noiseless.shared,
+            sums,
+        )
+        if noiseless is None:
+            return LocalStep(self._all_counted(out), float(sums[0]), float(sums[1]))
+        step = LocalStep(self._all_counted(noiseless), float(sums[0]), float(sums[1]))
+        step.deviation = self._all_counted(out)
+        return step
+
+    def locally_tempered_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        temperatures: UnitTemperatures,
+        noise: np.ndarray | None = None,
+    ) -> LocalStep:
+        if rows.patterns is not None:
+
+            def one(step: Callable[..., LocalStep], some: Rows, index: np.ndarray) -> LocalStep:
+                return step(some, joint, temperatures, _chosen(noise, index))
+
+            steps = self.locally_tempered_step, super().locally_tempered_step
+            return self._in_two_ways(rows, one, *steps)
+        expected: Features = joint.own
+        if self.is_wide(expected.layout):
+            return super().locally_tempered_step(rows, joint, temperatures, noise)
+        x, log_partition, n_rounds = temperatures
+        partition, reference = partition_polynomials(x, log_partition.whole)
+        out = self.empty_statistics(expected.layout)
+        found = np.empty(rows.n_units)
+        sums = np.zeros(3)
+        kernels().locally_tempered_step(
+            rows.contiguous(),
+            rows.center,
+            feature_kind(expected.layout),
+            expected.own,
+            expected.shared,
+            partition[0],
+            float(reference[0]),
+            n_rounds,
+            vector(rows.weights),
+            vector(noise),
+            ROWS_PER_BLOCK,
+            out.own,
+            out.shared,
+            found,
+            sums,
+        )
+        return LocalStep(
+            self._all_counted(out),
+            float(sums[0]),
+            float(sums[1]),
+            temperature=float(sums[2]),
+            inverse_temperatures=found,
+        )
+
+    def _all_counted(self, raw: FeatureSums) -> dict[str, Any]:
+        return {"components": raw, "rows": np.zeros(self.n_components)}
+
+    def _in_two_ways(
+        self,
+        rows: Rows,
+        one: Callable[[Callable[..., LocalStep], Rows, np.ndarray], LocalStep],
+        fused: Callable[..., LocalStep],
+        plain: Callable[..., LocalStep],
+    ) -> LocalStep:
+        """Make the local step of rows some of which have missing cells.
+
+        The kernel takes those without missing cells. Of the others, a limited number is in memory
+        at a time. ``one`` calls either step for the rows with the numbers that it is given.
+        """
+        complete, some, blank = rows.by_completeness
+        step = one(fused, rows.whole(complete), complete)
+        found: list[Any] = [step.inverse_temperatures]
+        order = np.concatenate([some, blank])
+        others, rest = rows.take(order), None
+        size = max(_ENTRIES // max(self.n_features, self.n_components, 64), 1)
+        for start in range(0, len(order), size):
+            part = slice(start, start + size)
+            next_step = one(plain, others.take(part), order[part])
+            rest = next_step if rest is None else rest + next_step
+            found.append(next_step.inverse_temperatures)
+        step = step if rest is None else step + rest
+        if found[0] is not None:
+            step.inverse_temperatures = np.empty(rows.n_units)
+            step.inverse_temperatures[np.append(complete, order)] = np.concatenate(found)
+        return step
+
+    def partition(self, x: np.ndarray, summary: Summary) -> RowPartition:
+        """Return log c(x) as if all components had equal weights and the covariance of the data."""
+        mixing = (1 - x) * np.log(self.n_components)
+        volume = self.row_volume(summary)
+        return RowPartition(x, mixing, volume.whole(x) + mixing, volume)
+
+
+def _chosen(values: Any, index: np.ndarray) -> Any:
+    """Return the values of some rows, or the value itself if it is one for all rows, or None."""
+    return values if values is None or np.size(values) == 1 else values[index]

@@ -1,0 +1,77 @@
+"""Tests of Gaussians of many columns, whose steps are products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import quick
+from numpy.testing import assert_allclose
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+from sklearn_anneal.models.components import _wide_gaussians
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+QUICK = {"max_iter": 5, "effort": 0, "random_state": 0}
+# Every method, covariance type and form of the data, and most pairs of them.
+CASES = [
+    ("none", "full", "float32"),
+    ("none", "tied", "missing"),
+    ("none", "diag", "rows"),
+    ("svi_plus", "full", "missing"),
+    ("svi_plus", "tied", "weights"),
+    ("local_tempering", "full", "missing"),
+    ("local_tempering", "tied", "rows"),
+    ("structured", "full", "weights"),
+    ("structured", "tied", "float32"),
+    ("structured", "diag", "missing"),
+]
+
+
+def both(monkeypatch, make):
+    """What the kernels and the products of matrices lead to."""
+    found = []
+    for square in (np.inf, 0):
+        monkeypatch.setattr(_wide_gaussians, "_SQUARE_PER_MATRIX", square)
+        found.append(make())
+    return found
+
+
+@pytest.mark.parametrize(("annealing", "covariance_type", "form"), CASES)
+def test_steps_are_those_of_the_kernels(annealing, covariance_type, form, rng, monkeypatch):
+    X = rng.standard_normal((90, 6)) + 4.0 * rng.integers(0, 3, (90, 1)) + 100.0
+    weights = rng.integers(1, 4, 90) if form == "weights" else None
+    if form == "missing":
+        X[rng.random(X.shape) < 0.1] = np.nan
+        X[3] = np.nan
+    if form == "float32":
+        X = X.astype(np.float32)
+    # Blocks that are narrower than the data have edges inside them.
+    monkeypatch.setattr(_wide_gaussians, "_COLUMNS", 4)
+    monkeypatch.setattr(_wide_gaussians, "_ENTRIES", 6 * 32)
+    method = annealing if annealing == "none" else quick(annealing)
+
+    def make():
+        est = AnnealedBayesianGaussianMixture(
+            3, covariance_type=covariance_type, annealing=method, **QUICK
+        )
+        return est.fit(X, sample_weight=weights)
+
+    one, other = both(monkeypatch, make)
+    assert_allclose(other.lower_bounds_, one.lower_bounds_, rtol=1e-9)
+    assert_allclose(other.means_, one.means_, rtol=1e-9)
+    assert_allclose(other.score_samples(X), one.score_samples(X), rtol=1e-8, atol=1e-12)
+
+
+def test_states_have_the_same_steps(rng, monkeypatch):
+    X = rng.standard_normal((80, 5)) + 4.0 * np.repeat(rng.integers(0, 3, 8), 10)[:, None]
+    one, other = both(monkeypatch, lambda: AnnealedHMM(3, covariance_type="full", **QUICK).fit(X))
+    assert_allclose(other.lower_bounds_, one.lower_bounds_, rtol=1e-9)
+    assert_allclose(other.predict_proba(X), one.predict_proba(X), atol=1e-9)
+
+
+def test_many_columns_and_few_components_are_products_of_matrices():
+    """The choice depends on the model alone, and so not on how rows are divided."""
+    assert _wide_gaussians.pays(100, 10) and _wide_gaussians.pays(29, 1)
+    assert not _wide_gaussians.pays(100, 40) and not _wide_gaussians.pays(20, 1)
+    assert [b.stop - b.start for b in _wide_gaussians._blocks(101)] == [50, 51]
