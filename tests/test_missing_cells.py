@@ -351,7 +351,7 @@ def test_volumes_of_equal_columns_are_those_that_regularisation_leaves(size, rng
     params = {"covariance_prior": size**2 * np.eye(3), "annealing": "none", "reg_covar": floor}
     ctx, _, _ = open_run(MIXTURE.make(**params), X)
     patterns = np.array([[True, True, False], [True, False, False], [False, False, False]])
-    found = ctx.model.components.row_volume(ctx.summary).log_dets(patterns)
+    found = ctx.model.components.row_volume(ctx.summary.components).log_dets(patterns)
     variance, floor = Fraction(size) ** 2 * 40 / 39, Fraction(floor)
     determinants = [(variance + floor) ** 2 - variance**2, variance + floor, 1]
     np.testing.assert_allclose(found, np.log(np.array(determinants, dtype=float)), rtol=1e-9)
