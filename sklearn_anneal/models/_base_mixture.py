@@ -16,6 +16,7 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import ConjugateModel, coinciding
 from ._componentwise import Componentwise, aligned
 from ._exchangeable import Assigned, Exchangeable
+from ._left_out import LeftOut, left_out
 from ._weights import WEIGHTS
 from .components._base import Components, clusterings
 
@@ -185,6 +186,9 @@ class BaseMixture(Exchangeable, Componentwise, ConjugateModel):
         plug_in = self.components.for_rows(self.components.plug_in(q), units)
         log_weights = np.log(self.weights.mean(q))
         return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
+
+    def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut:
+        return left_out(self, self.sampled(units), q, summary, prior)
 
     @property
     def n_parameters(self) -> int:
