@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from harness import context_of, units_of
+from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from sklearn_anneal import (
@@ -12,6 +14,7 @@ from sklearn_anneal import (
     AnnealedHMM,
     Shards,
 )
+from sklearn_anneal.models import _left_out
 from sklearn_anneal.models._left_out import N_PARTS, dealt
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -129,6 +132,58 @@ def test_rows_of_groups_are_predicted_as_by_fits_without_them(rng):
 def two_groups(rng):
     group = rng.integers(0, 2, 50)
     return 20.0 * np.c_[group, group] + rng.normal(size=(50, 2)), group
+
+
+def with_gaps(rng):
+    X, _ = two_groups(rng)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[0] = np.nan
+    return X
+
+
+def mixed(rng):
+    X, group = two_groups(rng)
+    return np.c_[X, group]
+
+
+def sparse_counts(rng):
+    _, group = two_groups(rng)
+    return csr_array(rng.poisson(np.where(group[:, None] == np.arange(4) % 2, 5.0, 0.1)))
+
+
+_BLOCKS = [("real", "gaussian", [0, 1]), ("answers", "bernoulli", [2])]
+FORMS = [
+    pytest.param(AnnealedBayesianGaussianMixture(covariance_type=kind), with_gaps, id=kind)
+    for kind in ("full", "tied", "diag", "spherical")
+]
+FORMS += [
+    pytest.param(
+        AnnealedBayesianGaussianMixture(factorization="independent"),
+        lambda rng: two_groups(rng)[0],
+        id="independent",
+    ),
+    pytest.param(AnnealedBayesianMixture(emission=_BLOCKS), mixed, id="blocks"),
+    pytest.param(AnnealedBayesianMixture(emission="poisson"), sparse_counts, id="sparse"),
+]
+
+
+@pytest.mark.parametrize(("estimator", "data"), FORMS)
+def test_with_many_more_rows_a_row_is_predicted_as_by_all(estimator, data, rng, monkeypatch):
+    """A part that weighs a millionth of the data changes nothing in the posterior of the fit."""
+    X = data(rng)
+    est = clone(estimator).set_params(n_components=2, tol=1e-12, max_iter=500, random_state=0)
+    est.fit(X)
+    ctx, units = context_of(est), units_of(est, X)
+
+    def hardly(weights):
+        parts = np.zeros((len(weights), N_PARTS))
+        parts[:, 0] = 1e-6 * weights
+        return parts
+
+    monkeypatch.setattr(_left_out, "dealt", hardly)
+    found = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
+    expected = ctx.model.log_predictive(units.centered(ctx.summary), ctx.q)
+    np.testing.assert_allclose(1e6 * found.log_densities, expected, rtol=1e-4, atol=1e-3)
 
 
 # How rows are dealt to parts

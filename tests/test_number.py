@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import assert_identical
+from harness import assert_identical, context_of, units_of
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -201,8 +201,8 @@ def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_boun
         est = AnnealedBayesianGaussianMixture(
             n_components="auto", annealing="stochastic", random_state=seed
         ).fit(X)
-        tried, ctx = est.component_results_, est._inference.context()
-        left_out = ctx.model.left_out(est._make_units(X, None), ctx.q, ctx.summary, ctx.prior)
+        tried, ctx = est.component_results_, context_of(est)
+        left_out = ctx.model.left_out(units_of(est, X), ctx.q, ctx.summary, ctx.prior)
         evidence = tried["lower_bound"] + tried["log_density_left_out"]
         best = evidence[tried["lower_bound"].argmax()]
         assert est.lower_bound_ + left_out.total >= best - 1e-9 * abs(best)
