@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import assert_identical
+from harness import assert_identical, context_of, units_of
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -21,7 +21,8 @@ from sklearn_anneal import (
     AnnealedPMF,
     Shards,
 )
-from sklearn_anneal.estimators._number import Tried, best_number
+from sklearn_anneal.estimators._number import Tried, best_number, preferred
+from sklearn_anneal.models._left_out import LeftOut
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -69,6 +70,36 @@ def test_the_best_of_bounds_with_one_peak_is_found_in_few_fits(truth):
 def test_of_equal_bounds_that_of_fewer_components_counts():
     best, _ = best_number(lambda k: Tried(0.0 if k >= 3 else -1.0, k), 50)
     assert best == 3
+
+
+def densities(*of_rows):
+    return LeftOut(np.array(of_rows), np.ones(len(of_rows)), float(len(of_rows)))
+
+
+@pytest.mark.parametrize(
+    ("bound", "of_rows", "better"),
+    [
+        (-10.0, [3.6, 3.6, 3.6, 3.6], True),
+        (-10.0, [3.2, 3.2, 3.2, 3.2], False),  # 2.8 nats are no strong evidence
+        (-10.0, [14.0, 0.0, 0.0, 0.0], False),  # the standard error of the sum is 12.1
+        (0.0, [-2.0, 1.0, 1.0, 1.0], False),
+        (-np.inf, [9.0, 9.0, 9.0, 9.0], False),
+        (-10.0, [np.nan, 9.0, 9.0, 9.0], False),
+    ],
+)
+def test_the_number_with_the_highest_bound_gives_way_to_strong_evidence(bound, of_rows, better):
+    tried = {
+        1: Tried(0.0, 1, densities(0.0, 0.0, 0.0, 0.0)),
+        2: Tried(bound, 2, densities(*of_rows)),
+    }
+    assert preferred(tried) == (2 if better else 1)
+
+
+def test_rows_of_a_sample_stand_for_all():
+    one, two = LeftOut(np.zeros(2), np.ones(2), 200.0), LeftOut(np.r_[1.0, 3.0], np.ones(2), 200.0)
+    assert two.total == 400.0
+    # The mean rises by 2, with a standard error of 1 / √2.
+    assert two.rise_over(one) == pytest.approx(200.0 * (2.0 - np.sqrt(0.5)))
 
 
 def test_no_more_components_than_rows_are_tried():
@@ -163,14 +194,18 @@ def test_two_rows_are_one_component():
     assert est.fit([[0.0, 1.0], [1.0, 0.0]]).n_components_ == 1
 
 
-def test_the_fit_that_is_kept_is_not_below_any_that_was_tried(rng):
+def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_bound(rng):
     """Components of less than a row can be worth their place, and annealing can lose them."""
     for seed in range(3):
+        X = rng.normal(size=(60, 4))
         est = AnnealedBayesianGaussianMixture(
             n_components="auto", annealing="stochastic", random_state=seed
-        ).fit(rng.normal(size=(60, 4)))
-        best = est.component_results_["lower_bound"].max()
-        assert est.lower_bound_ >= best - 1e-9 * abs(best)
+        ).fit(X)
+        tried, ctx = est.component_results_, context_of(est)
+        left_out = ctx.model.left_out(units_of(est, X), ctx.q, ctx.summary, ctx.prior)
+        evidence = tried["lower_bound"] + tried["log_density_left_out"]
+        best = evidence[tried["lower_bound"].argmax()]
+        assert est.lower_bound_ + left_out.total >= best - 1e-9 * abs(best)
 
 
 def test_if_every_number_fails_the_error_says_why(rng, monkeypatch):

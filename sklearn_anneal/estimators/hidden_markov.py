@@ -76,7 +76,8 @@ class AnnealedHMM(StatePredictions):
     ----------
     n_components : int or "auto", default=1
         Number of states. States that the data do not support end up without frames. ``"auto"``
-        compares fits of several numbers by their bounds, as in :class:`AnnealedBayesianMixture`.
+        compares fits of several numbers, as in :class:`AnnealedBayesianMixture`, but by their lower
+        bounds alone.
     emission : {"gaussian", "categorical", "poisson", "bernoulli"} or list of tuples, \
             default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …

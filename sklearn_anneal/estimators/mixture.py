@@ -65,10 +65,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     ----------
     n_components : int or "auto", default=1
         Number of mixture components. Components that the data do not support end up with a weight
-        near zero. ``"auto"``: fits with several numbers are compared by their lower bounds,
-        beginning with 1, 2, 4, …, until half of the components stay unused; the fit then goes on
-        from the components of the best one (:ref:`how-many`). It takes several times as long as
-        one fit, and needs all data at once, so that ``partial_fit`` has to follow a fit.
+        near zero. ``"auto"``: fits with several numbers are compared by their lower bounds and
+        by the densities of rows given the other rows, beginning with 1, 2, 4, …, until half of the
+        components stay unused; the fit then goes on from the components of the best one
+        (:ref:`how-many`). It takes several times as long as one fit, and needs all data at once, so
+        that ``partial_fit`` has to follow a fit.
     emission : {"bernoulli", "categorical", "poisson", "gaussian"} or list of tuples, \
             default="bernoulli"
         The distribution of the columns. It is never guessed from the values. A list of (name,
@@ -243,7 +244,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Number of components: that of the parameter, or the one that ``"auto"`` has found.
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
-        ``lower_bound`` of a fit with each, and how many of its components explain more than one row
+        ``lower_bound`` of a fit with each, the log density of all rows given other rows, in nats
+        (``log_density_left_out``), and how many of its components explain more than one row
         (``n_effective_components``).
     n_effective_components_ : int
         Number of components whose expected number of rows exceeds 1.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..families import Natural
+from ._left_out import LeftOut
 
 
 class Searchable(ABC):
@@ -76,6 +77,14 @@ class Searchable(ABC):
 
         ``chosen`` has the numbers of the components. None stands for a model that cannot be
         reduced to some of its components.
+        """
+        return None
+
+    def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut | None:
+        """Return the log densities of data points, each given others.
+
+        ``units`` may be in parts. None stands for a model whose data points cannot be left out
+        without inference for those that remain.
         """
         return None
 

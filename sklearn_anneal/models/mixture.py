@@ -18,6 +18,7 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Visit, coinciding
 from ._componentwise import Componentwise, aligned
 from ._exchangeable import Assigned, Exchangeable
+from ._left_out import LeftOut, left_out
 from ._summary import DataSummary, merged, whole
 from ._weights import WEIGHTS
 from .components._base import ROWS_FOR_KMEANS, Components, Joint, clusterings
@@ -522,6 +523,9 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         plug_in = self.components.for_rows(self.components.plug_in(q), units)
         log_weights = np.log(self.weights.mean(q))
         return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
+
+    def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut:
+        return left_out(self, self.sampled(units), q, summary, prior)
 
     @property
     def n_parameters(self) -> int:

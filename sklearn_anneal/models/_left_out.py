@@ -1,0 +1,111 @@
+"""The density of rows under the posterior given the other rows, without fits to those.
+
+The posterior of a conjugate model is the prior plus the statistics of all rows, so that a row is
+left out by leaving its statistics out. The assignments of the other rows and the priors that are
+learned stay as they are [1]_.
+
+References
+----------
+.. [1] Geisser, Eddy (1979). A predictive approach to model selection. Journal of the American
+   Statistical Association 74.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..families import Natural
+
+# This many parts of the rows are left out, one after another.
+N_PARTS = 20
+_TINY = 1e-300
+
+
+class LeftOut(NamedTuple):
+    """The log densities of rows, each given the rows of other parts.
+
+    Attributes
+    ----------
+    log_densities : ndarray of shape (n_rows,)
+        Nats.
+    weights : ndarray of shape (n_rows,)
+        The weights of these rows, which may be a sample.
+    total_weight : float
+        The weight of all data.
+    """
+
+    log_densities: np.ndarray
+    weights: np.ndarray
+    total_weight: float
+
+    @property
+    def total(self) -> float:
+        """Σ_n w_n log p(x_n | other rows) of all data, nats."""
+        return float(self.total_weight * np.average(self.log_densities, weights=self.weights))
+
+    def rise_over(self, other: LeftOut) -> float:
+        """Return by how much the total is above another one of the same rows, nats.
+
+        The standard error of the difference is subtracted.
+        """
+        difference = self.log_densities - other.log_densities
+        mean = np.average(difference, weights=self.weights)
+        variance = np.average((difference - mean) ** 2, weights=self.weights)
+        return float(self.total_weight * (mean - np.sqrt(variance / self.weights.sum())))
+
+
+def left_out(model: Any, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut:
+    """Return the log densities of rows, each given the rows of other parts.
+
+    Parameters
+    ----------
+    model : Mixture
+    units : Rows
+        Rows in memory, which may be a sample.
+    q, prior : dict of ndarray
+    summary : object
+        That of all data.
+    """
+    units = units.centered(summary)
+    weights = np.ones(units.n_units) if units.weights is None else np.asarray(units.weights)
+    sums = np.zeros(units.n_units)
+    for part in dealt(weights).T:
+        rows = np.flatnonzero(part)
+        if len(rows):
+            kept = 1.0 - part / np.maximum(weights, _TINY)
+            others = _posterior(model, units, kept, q, prior, summary.weight / units.total_weight)
+            sums[rows] += part[rows] * model.log_predictive(units.take(rows), others)
+    return LeftOut(sums / np.maximum(weights, _TINY), weights, float(summary.weight))
+
+
+def dealt(weights: np.ndarray) -> np.ndarray:
+    """Deal rows to parts by turns; return the weight of each row in each part, (n_rows, N_PARTS).
+
+    A row of weight 3 is three equal rows, which go to three parts. Rows that weigh less than one on
+    average are dealt in pieces of this average.
+    """
+    ends = np.cumsum(weights / min(1.0, weights.mean()))
+    starts = np.concatenate([[0.0], ends[:-1]])
+
+    def before(x: np.ndarray) -> np.ndarray:
+        """Return how much of the interval from 0 to x belongs to each part."""
+        rounds = np.floor(x / N_PARTS)[:, None]
+        return rounds + np.clip(x[:, None] - N_PARTS * rounds - np.arange(N_PARTS), 0.0, 1.0)
+
+    shares = before(ends) - before(starts)
+    return shares * (weights / np.maximum(shares.sum(axis=1), _TINY))[:, None]
+
+
+def _posterior(
+    model: Any, units: Any, kept: np.ndarray, q: Natural, prior: Natural, scale: float
+) -> Natural:
+    """Return the posterior given these shares of the rows, assigned as q assigns them."""
+    visit = model.visit(q, units)
+    step = visit.finish(visit.step(visit.view(units), kept))
+    raw = {key: scale * value for key, value in step.statistics.items()}
+    for block in model.blocks:
+        added = model.block_statistics(block, raw, q)
+        q = q | {key: prior[key] + value for key, value in added.items()}
+    return q

@@ -1,0 +1,222 @@
+"""The densities of rows given the other rows, by which numbers of components are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import context_of, units_of
+from scipy.sparse import csr_array
+from sklearn.base import clone
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedHMM,
+    Shards,
+)
+from sklearn_anneal.models import _left_out
+from sklearn_anneal.models._left_out import N_PARTS, dealt
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+_GAUSSIAN = {
+    "mean_prior": [0.5, -0.5],
+    "mean_precision_prior": 0.7,
+    "degrees_of_freedom_prior": 4.0,
+    "reg_covar": 0.0,
+}
+_COLUMNS = {
+    "emission": "gaussian",
+    "means_prior": [0.2, -0.1],
+    "beta_prior": 0.6,
+    "dof_prior": 3.0,
+    "scale_prior": 2.0,
+    "reg_covar": 0.0,
+}
+
+
+def reals(rng):
+    return rng.normal(size=(12, 2))
+
+
+def gaps(rng):
+    X = rng.normal(size=(12, 2))
+    X[[0, 3, 5], [0, 1, 0]] = np.nan
+    return X
+
+
+def counts(rng):
+    return rng.poisson(3.0, (12, 3))
+
+
+def answers(rng):
+    return np.unpackbits(np.arange(12, dtype=np.uint8)[:, None], axis=1)[:, 4:]
+
+
+# An estimator whose priors are given, and rows that all differ. The bound of one component is then
+# the evidence itself.
+CASES = [
+    pytest.param(
+        AnnealedBayesianGaussianMixture(covariance_prior=[[2.0, 0.3], [0.3, 1.0]], **_GAUSSIAN),
+        reals,
+        id="full",
+    ),
+    pytest.param(AnnealedBayesianMixture(**_COLUMNS), reals, id="columns"),
+    pytest.param(AnnealedBayesianMixture(**_COLUMNS), gaps, id="missing"),
+    pytest.param(
+        AnnealedBayesianMixture(emission="poisson", lambdas_prior=1.5, lambdas_weight=0.5),
+        counts,
+        id="poisson",
+    ),
+    pytest.param(
+        AnnealedBayesianMixture(emission="bernoulli", emissionprob_prior=0.8),
+        answers,
+        id="bernoulli",
+    ),
+]
+
+
+def left_out(estimator, X, number=1, **fit):
+    """What ``n_components="auto"`` has found for a number."""
+    tried = clone(estimator).set_params(n_components="auto").fit(X, **fit).component_results_
+    return tried["log_density_left_out"][tried["n_components"] == number][0]
+
+
+@pytest.mark.parametrize(("estimator", "data"), CASES)
+def test_one_component_predicts_each_row_by_the_ratio_of_evidences(estimator, data, rng):
+    """log p(x | other rows) is log p(all rows) − log p(other rows)."""
+    X = data(rng)
+
+    def evidence(rows):
+        return clone(estimator).set_params(n_components=1).fit(rows).lower_bound_
+
+    expected = sum(evidence(X) - evidence(np.delete(X, n, axis=0)) for n in range(len(X)))
+    # The last stick leaves a share of 1e-6, which the evidence lacks.
+    assert left_out(estimator, X) == pytest.approx(expected, abs=1e-5)
+
+
+def test_rows_of_weight_two_are_two_rows(rng):
+    X, _ = two_groups(rng)
+    est = AnnealedBayesianGaussianMixture(random_state=0, effort=0, max_iter=2)
+    weighted = left_out(est, X, 1, sample_weight=np.full(len(X), 2.0))
+    assert left_out(est, np.repeat(X, 2, axis=0), 1) == pytest.approx(weighted, rel=1e-9)
+
+
+def test_parts_of_data_are_left_out_like_rows_in_memory(rng):
+    X, _ = two_groups(rng)
+    est = AnnealedBayesianGaussianMixture(random_state=0)
+    in_parts = left_out(est, Shards([X[:25], X[25:]]), 2)
+    assert in_parts == pytest.approx(left_out(est, X, 2), rel=1e-6)
+
+
+def test_rows_of_groups_are_predicted_as_by_fits_without_them(rng):
+    """The assignments of other rows, which stay, are those of a new fit where groups are apart."""
+    X, group = two_groups(rng)
+    priors = _GAUSSIAN | {"mean_prior": [0.0, 0.0]}
+    est = AnnealedBayesianGaussianMixture(
+        2,
+        weight_concentration_prior_type="dirichlet_distribution",
+        weight_concentration_prior=1.0,
+        covariance_prior=np.eye(2),
+        random_state=0,
+        **priors,
+    )
+    expected = 0.0
+    for part in range(N_PARTS):
+        rows = np.arange(len(X)) % N_PARTS == part
+        expected += clone(est).fit(X[~rows]).score_samples(X[rows]).sum()
+    assert len(set(group)) == 2
+    assert left_out(est, X, 2) == pytest.approx(expected, rel=1e-6)
+
+
+def two_groups(rng):
+    group = rng.integers(0, 2, 50)
+    return 20.0 * np.c_[group, group] + rng.normal(size=(50, 2)), group
+
+
+def with_gaps(rng):
+    X, _ = two_groups(rng)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[0] = np.nan
+    return X
+
+
+def mixed(rng):
+    X, group = two_groups(rng)
+    return np.c_[X, group]
+
+
+def sparse_counts(rng):
+    _, group = two_groups(rng)
+    return csr_array(rng.poisson(np.where(group[:, None] == np.arange(4) % 2, 5.0, 0.1)))
+
+
+_BLOCKS = [("real", "gaussian", [0, 1]), ("answers", "bernoulli", [2])]
+FORMS = [
+    pytest.param(AnnealedBayesianGaussianMixture(covariance_type=kind), with_gaps, id=kind)
+    for kind in ("full", "tied", "diag", "spherical")
+]
+FORMS += [
+    pytest.param(
+        AnnealedBayesianGaussianMixture(factorization="independent"),
+        lambda rng: two_groups(rng)[0],
+        id="independent",
+    ),
+    pytest.param(AnnealedBayesianMixture(emission=_BLOCKS), mixed, id="blocks"),
+    pytest.param(AnnealedBayesianMixture(emission="poisson"), sparse_counts, id="sparse"),
+]
+
+
+@pytest.mark.parametrize(("estimator", "data"), FORMS)
+def test_with_many_more_rows_a_row_is_predicted_as_by_all(estimator, data, rng, monkeypatch):
+    """A part that weighs a millionth of the data changes nothing in the posterior of the fit."""
+    X = data(rng)
+    est = clone(estimator).set_params(n_components=2, tol=1e-12, max_iter=500, random_state=0)
+    est.fit(X)
+    ctx, units = context_of(est), units_of(est, X)
+
+    def hardly(weights):
+        parts = np.zeros((len(weights), N_PARTS))
+        parts[:, 0] = 1e-6 * weights
+        return parts
+
+    monkeypatch.setattr(_left_out, "dealt", hardly)
+    found = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
+    expected = ctx.model.log_predictive(units.centered(ctx.summary), ctx.q)
+    np.testing.assert_allclose(1e6 * found.log_densities, expected, rtol=1e-4, atol=1e-3)
+
+
+# How rows are dealt to parts
+
+
+def test_rows_are_dealt_by_turns():
+    np.testing.assert_array_equal(dealt(np.ones(45)).argmax(axis=1), np.arange(45) % N_PARTS)
+
+
+@pytest.mark.parametrize("weights", [[3.0, 1.0, 25.0], [0.4, 2.5, 0.0, 0.1], [0.01] * 30])
+def test_parts_of_a_row_add_up_to_its_weight(weights):
+    shares = dealt(np.array(weights))
+    assert (shares >= 0).all()
+    np.testing.assert_allclose(shares.sum(axis=1), weights, rtol=1e-12)
+
+
+def test_a_row_of_weight_three_goes_to_three_parts():
+    shares = dealt(np.array([1.0, 3.0, 1.0]))
+    np.testing.assert_array_equal(shares[1], (np.isin(np.arange(N_PARTS), [1, 2, 3])) * 1.0)
+
+
+def test_light_rows_are_dealt_like_rows_of_weight_one():
+    np.testing.assert_allclose(dealt(np.full(30, 0.01)), 0.01 * dealt(np.ones(30)), atol=1e-12)
+
+
+# How numbers are compared
+
+
+def test_frames_of_chains_are_not_left_out(rng):
+    X, _ = two_groups(rng)
+    est = AnnealedHMM("auto", effort=0, max_iter=3, random_state=0).fit(X)
+    assert set(est.component_results_) == {
+        "n_components",
+        "lower_bound",
+        "n_effective_components",
+    }
