@@ -131,11 +131,11 @@ def sought(
         second = squares.sum() if residuals.observed is None else squares @ residuals.observed
         precision = second + 1.0 / variance
         loadings = (w * active * means) @ r / precision
-    gain = float(w @ gains) - of_loadings(loadings**2, 1.0 / precision, variance)
+    gain = float(w @ gains) - kl_of_loadings(loadings**2, 1.0 / precision, variance)
     return NewFactor(loadings, activation_prior, gain)
 
 
-def of_loadings(squares: np.ndarray, variances: np.ndarray, prior: float | np.ndarray) -> float:
+def kl_of_loadings(squares: np.ndarray, variances: np.ndarray, prior: float | np.ndarray) -> float:
     """Return KL(q(w) ‖ p(w)) of the loadings of one factor, nats."""
     ratio = variances / prior
     return float(0.5 * np.sum(squares / prior + ratio - 1.0 - np.log(ratio)))

@@ -30,8 +30,8 @@ from ._factor_moves import (
     Residuals,
     evidence,
     given_up,
+    kl_of_loadings,
     most_alike,
-    of_loadings,
     sought,
 )
 from ._searchable import Rearranged, Searchable
@@ -618,7 +618,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         own = left.lengths(means.T**2 + variances)
         gains, _ = evidence(drive, own, logit(self.activation_prior))
         prior = self.loading_variance
-        costs = [of_loadings(*each) for each in zip(means**2, variances.T, prior, strict=True)]
+        costs = [kl_of_loadings(*each) for each in zip(means**2, variances.T, prior, strict=True)]
         return left.weights @ gains - np.array(costs)
 
     # Visits
@@ -726,7 +726,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
     def _rescaled(
         self, q: Natural, prior: Natural, stats: Natural, scale: float, rho: float
     ) -> tuple[Natural, Natural]:
-        """Multiply each factor by the number c for which the bound is highest, and return q and Σ.
+        """Return q and the statistics after each factor was multiplied by its best number c.
 
         The rows are explained equally well if loadings are divided by c. Updates of the factors
         and of the loadings in turn find the best c in many small steps (parameter-expanded
