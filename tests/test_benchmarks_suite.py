@@ -327,6 +327,56 @@ def test_margins_and_noise_decide_what_is_not_below():
     assert [c.is_within_noise for c in (steady, noisy, beyond)] == [False, True, False]
 
 
+def test_further_splits_decide_about_held_out_figures():
+    """Ten gains of m - s and m + s have the mean m and the standard error s / 3."""
+
+    def over(mean, spread, n=10):
+        gains = mean + spread * np.tile([-1.0, 1.0], n // 2)
+        return replace(comparison("mixture/iris", held_out=-0.1), splits=gains)
+
+    assert not over(0.0, 0.0, n=8).held_out_is_not_below
+    assert over(0.0, 0.0).held_out_is_not_below
+    assert over(0.0, 0.3).over_splits == pytest.approx((0.0, 0.1))
+    below, noisy, better = over(-0.22, 0.3), over(-0.2, 0.3), over(0.22, 0.3)
+    assert [c.held_out_is_not_below for c in (below, noisy, better)] == [False, True, True]
+    assert [c.held_out_is_better for c in (below, noisy, better)] == [False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["rows", "sparse", "sequences"])
+def test_other_splits_have_the_same_rows_and_sizes(kind):
+    from benchmarks.suite.data import Sequences, divided_anew
+
+    X = np.arange(24.0).reshape(12, 2)
+    parts = X[:8], X[8:]
+    if kind == "sparse":
+        parts = tuple(csr_matrix(part) for part in parts)
+    if kind == "sequences":
+        parts = Sequences(X[:8], np.array([5, 1, 2])), Sequences(X[8:], np.array([3, 1]))
+    found = [divided_anew(*parts, split) for split in (1, 1, 2)]
+
+    def content(part):
+        if kind == "sequences":
+            return {s.tobytes() for s in np.split(part.X, np.cumsum(part.lengths)[:-1])}
+        return {row.tobytes() for row in (part.toarray() if kind == "sparse" else part)}
+
+    assert [len(content(part)) for part in found[0]] == [len(content(part)) for part in parts]
+    assert content(found[0][0]) == content(found[1][0]) != content(found[2][0])
+    for one in found:
+        assert content(one[0]) | content(one[1]) == content(parts[0]) | content(parts[1])
+        assert not content(one[0]) & content(one[1])
+
+
+def test_splits_are_planned_for_settings_and_ten_plain_starts_alone():
+    from benchmarks.suite.instances import INSTANCES
+    from benchmarks.suite.run import divided, planned
+
+    names = ("mixture/iris", "groups/separated 05 in 02")
+    cells = planned([INSTANCES[n] for n in names], ["default"], ["ten plain starts", "EM"], "x")
+    found = [(spec.instance, spec.setting, spec.split) for spec in divided(cells, 2)]
+    settings = ("ten plain starts", "default")
+    assert sorted(found) == sorted((names[0], s, n) for s in settings for n in (1, 2))
+
+
 def test_goals_are_decided_by_shares_times_and_the_weakest_family():
     from benchmarks.suite.report import goals
 

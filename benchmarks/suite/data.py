@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix, issparse, vstack
 from sklearn import datasets
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
@@ -39,6 +40,31 @@ from ..spike_slab_factor_analysis.data import split as split_factors
 Rows = tuple[np.ndarray, np.ndarray]
 
 LIVES, WINES = "life_sequences.npz", "wine_quality.npz"
+
+
+def divided_anew(train: Any, test: Any, split: int) -> tuple[Any, Any]:
+    """The same rows or sequences in other training and held-out parts of the same sizes.
+
+    Both keep the scales of the first training part.
+
+    Parameters
+    ----------
+    train, test : ndarray, sparse matrix or Sequences
+    split : int
+        The seed of the order in which rows are dealt out.
+    """
+    if isinstance(train, Sequences):
+        each = [s for part in (train, test) for s in np.split(part.X, np.cumsum(part.lengths)[:-1])]
+        first, rest = _dealt(len(each), len(train.lengths), split)
+        return tuple(Sequences.of([each[i] for i in part]) for part in (first, rest))
+    stacked = vstack([train, test]).tocsr() if issparse(train) else np.concatenate([train, test])
+    first, rest = _dealt(stacked.shape[0], train.shape[0], split)
+    return stacked[first], stacked[rest]
+
+
+def _dealt(n: int, n_train: int, split: int) -> tuple[np.ndarray, np.ndarray]:
+    order = np.random.default_rng(split).permutation(n)
+    return order[:n_train], order[n_train:]
 
 
 # Rows, for mixtures

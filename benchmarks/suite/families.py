@@ -22,6 +22,7 @@ from sklearn_anneal.inference.loop import lower_bound
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from . import anchors, libraries, predictive
+from .data import divided_anew
 from .instances import EM, EM_OF_TEN, NMF, RANDOM_SWAP, SPLIT_AND_MERGE, Instance
 from .settings import ESTIMATORS, MAX_ITER, PLAIN, RESTARTS, TOL
 
@@ -41,6 +42,9 @@ class Family(ABC):
     Parameters
     ----------
     instance : Instance
+    split : int, default=0
+        0 for the instance's own training and held-out parts, and other numbers for other parts of
+        the same sizes.
 
     Attributes
     ----------
@@ -50,9 +54,11 @@ class Family(ABC):
 
     needs: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, instance: Instance):
+    def __init__(self, instance: Instance, split: int = 0):
         self.instance = instance
         self.train, self.test = instance.load()
+        if split:
+            self.train, self.test = divided_anew(self.train, self.test, split)
         self.model: dict[str, Any] = {"n_components": instance.n_components, **instance.model}
 
     # What is fitted
@@ -269,8 +275,8 @@ class Columns(Scored):
 
     needs = dict.fromkeys((EM, EM_OF_TEN), "stepmix")
 
-    def __init__(self, instance: Instance):
-        super().__init__(instance)
+    def __init__(self, instance: Instance, split: int = 0):
+        super().__init__(instance, split)
         # Categories that only held-out rows have are declared.
         most = np.fmax(np.nanmax(self.train, axis=0), np.nanmax(self.test, axis=0)) + 1
         emission = self.model["emission"]
@@ -424,8 +430,8 @@ class RatingSet(Family):
 
     needs: ClassVar[dict[str, str]] = {"cmfrec": "cmfrec"}
 
-    def __init__(self, instance: Instance):
-        super().__init__(instance)
+    def __init__(self, instance: Instance, split: int = 0):
+        super().__init__(instance, split)
         every = np.concatenate([self.train.X, self.test.X])
         n_users, n_items = (int(n) for n in every.max(axis=0) + 1)
         self.model |= {"input": "pairs", "n_users": n_users, "n_items": n_items}

@@ -33,6 +33,8 @@ class Spec(BaseSpec):
         and other libraries: they are not ours, or plain inference, which is to give the same in
         every state.
     seed : int
+    split : int
+        0 for the instance's own training and held-out parts; others are of the same sizes.
     """
 
     instance: str
@@ -40,6 +42,7 @@ class Spec(BaseSpec):
     version: str
     code: str = ""
     seed: int = 0
+    split: int = 0
 
     @classmethod
     def of(cls, instance: str, setting: str, code: str = "") -> Spec:
@@ -50,7 +53,8 @@ class Spec(BaseSpec):
 
     @property
     def label(self) -> str:
-        return f"{self.instance}, {self.setting}, seed {self.seed}"
+        part = f"split {self.split}" if self.split else f"seed {self.seed}"
+        return f"{self.instance}, {self.setting}, {part}"
 
     def run(self) -> dict[str, Any]:
         """Fit and measure the result.
@@ -61,7 +65,7 @@ class Spec(BaseSpec):
             The figures of ``Family.measure``, and of the fit on one thread the ``seconds`` of
             processor time and the seconds of ``wall`` time.
         """
-        family = _family(self.instance)
+        family = _family(self.instance, self.split)
         if self.setting in (PEER, *SETTINGS):
             _warm(family, self.setting)
         with threadpool_limits(1), warnings.catch_warnings():
@@ -88,9 +92,9 @@ class Spec(BaseSpec):
 
 
 @lru_cache(maxsize=2)
-def _family(instance: str) -> Family:
+def _family(instance: str, split: int) -> Family:
     chosen = INSTANCES[instance]
-    return FAMILY[chosen.family](chosen)
+    return FAMILY[chosen.family](chosen, split)
 
 
 _warmed = set()

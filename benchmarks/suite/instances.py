@@ -85,6 +85,14 @@ class Instance:
     def family(self) -> str:
         return self.name.partition("/")[0]
 
+    @property
+    def can_be_divided(self) -> bool:
+        """Whether its rows or sequences can be divided anew into training and held-out parts.
+
+        Held-out rows of drawn groups have labels, and ratings are not rows of their own.
+        """
+        return self.family not in ("groups", "ratings")
+
 
 def _mixtures() -> list[Instance]:
     def mixture(name, n_components, load, *arguments, file=None, **model):

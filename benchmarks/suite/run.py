@@ -8,6 +8,7 @@ with is fitted once; a report on them is printed.
     python -m benchmarks.suite.run --records FILE --instances "mixture/*" "topics/ap*"
     python -m benchmarks.suite.run --records FILE --against "ten plain starts" EM
     python -m benchmarks.suite.run --records FILE --against "a hundred plain starts" --seeds 2
+    python -m benchmarks.suite.run --records FILE --splits 16 --against "ten plain starts"
     python -m benchmarks.suite.run --records FILE --half confirm           # once, at the end
     python -m benchmarks.suite.run --records FILE --half both --report --write
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -98,6 +100,22 @@ def planned(
     return cells
 
 
+def divided(cells: list[Spec], n_splits: int) -> list[Spec]:
+    """The fits on further divisions of the data: those of settings and of ten plain starts."""
+    known = [cell for cell in cells if cell.setting == TEN or is_ours(cell.setting)]
+    return [
+        replace(cell, split=split)
+        for cell in known
+        if INSTANCES[cell.instance].can_be_divided
+        for split in range(1, n_splits + 1)
+    ]
+
+
+def is_ours(setting: str) -> bool:
+    """Whether a contestant is a setting, and not something that settings are compared with."""
+    return setting in SETTINGS and setting not in REFERENCES
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=Path, required=True, help="JSON lines, one per fit")
@@ -114,6 +132,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--instances", nargs="+", default=["*"], help="names, with wildcards")
     parser.add_argument("--half", choices=(*HALVES, "both"), default="choose")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default: 5)")
+    parser.add_argument(
+        "--splits",
+        type=int,
+        default=0,
+        help="further divisions into training and held-out data, on which settings and ten plain "
+        "starts are fitted once each (default: 0)",
+    )
     parser.add_argument("--code", default="", help="name of the measured state of the package")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--report", action="store_true", help="fit nothing, only report")
@@ -135,6 +160,7 @@ def main(argv: list[str] | None = None) -> None:
         minutes = estimate(cells, arguments.seeds, cache)
         print(f"{len(instances)} instances, about {minutes:.0f} minutes on one core.", flush=True)
         run_missing(cells, arguments.seeds, cache, arguments.jobs)
+        run_missing(divided(cells, arguments.splits), 1, cache, arguments.jobs)
     text = render(instances, arguments.settings, arguments.code, cache, arguments.seeds)
     if arguments.write:
         (arguments.output or RESULTS / OUTPUT).write_text(text, encoding="utf-8")

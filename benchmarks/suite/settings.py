@@ -144,6 +144,8 @@ REFERENCES = (TEN, HUNDRED, PEER)
 # To be raised where plain inference, its learned priors or a peer change, so that old records of
 # them do not count.
 _REFERENCE_VERSION = "2"
+# The same of families whose plain inference alone has changed since.
+_REFERENCE_VERSIONS = {"factors": "3"}
 
 
 def has_peer(family: str) -> bool:
@@ -177,7 +179,8 @@ def parameters(setting: str, family: str) -> dict[str, Any]:
 
 def version(setting: str, family: str) -> str:
     """A digest of what a setting means for a family, or the version of a peer."""
+    of_references = _REFERENCE_VERSIONS.get(family, _REFERENCE_VERSION)
     if setting not in SETTINGS:
-        return _REFERENCE_VERSION
+        return of_references
     digest = sha256(repr(sorted(parameters(setting, family).items())).encode()).hexdigest()[:8]
-    return f"{digest}.{_REFERENCE_VERSION}" if setting in REFERENCES else digest
+    return f"{digest}.{of_references}" if setting in REFERENCES else digest

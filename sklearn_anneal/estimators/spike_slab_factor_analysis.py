@@ -135,10 +135,12 @@ class AnnealedSpikeSlabFactorAnalysis(
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Short reheats, whose
-        noise begins at 0.1 or 0.5 and falls to 0 in ten passes, take turns. What a move leads to is
-        kept only if the lower bound is higher, and is given up after a few passes if that is out of
-        reach. The search ends early when every move has been in vain three times in a row.
+        multiple of those that the first one took (which count as 12 at least). Merges of factors
+        with the same loadings, swaps, in which one factor is given up and another one is sought in
+        the residuals, short reheats with noise, and other starts take turns. With
+        ``solver="gradient"`` there are reheats alone. What a move leads to is kept only if the
+        lower bound is higher, and is given up after a few passes if that is out of reach. The
+        search ends early when every move has been in vain three times in a row.
         ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
@@ -236,7 +238,10 @@ class AnnealedSpikeSlabFactorAnalysis(
     hardly rises any more, or after half of ``max_iter`` passes; each pass then also maximises the
     bound over the parameter, for the posterior that it has found. Until then the noise has 0.4
     times the variance of its column, and the activation prior is 1/2. With ``batch_size`` and in
-    streams, learning begins after 100 updates. If all rows are equal nothing is learned.
+    streams, learning begins after 100 updates. If all rows are equal nothing is learned. With
+    ``solver="coordinate"``, a pass that learns also multiplies each factor, and divides its
+    loadings, by the number for which the bound is highest [3]_: updates of factors and of loadings
+    in turn approach it slowly.
 
     Prior variances of loadings are measured in the noise of their column, so that a column in other
     units gives the same factors.
@@ -246,6 +251,7 @@ class AnnealedSpikeSlabFactorAnalysis(
     .. [1] Altosaar, Ranganath, Blei (2018). Proximity variational inference. AISTATS.
     .. [2] Titsias, Lázaro-Gredilla (2011). Spike and slab variational inference for multi-task and
        multiple kernel learning. NIPS.
+    .. [3] Qi, Jaakkola (2006). Parameter expanded variational Bayesian methods. NIPS.
 
     Examples
     --------

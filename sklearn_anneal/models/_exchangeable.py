@@ -22,7 +22,7 @@ from scipy.special import expit, softmax
 
 from ..families import Natural
 from ._merges import disjoint_pairs, merge_gains, shared_rows
-from ._searchable import Searchable
+from ._searchable import Rearranged, Searchable
 from .components._base import Components
 
 # Rows from which a swap is computed; those of larger data are a sample.
@@ -110,7 +110,7 @@ class Exchangeable(Searchable):
         prior: Natural,
         rng: np.random.Generator,
         guided: bool,
-    ) -> Natural | None:
+    ) -> Rearranged | None:
         """Return the parameters after one component has been given up and another one divided.
 
         Without guidance, the component that is given up is a small one, the one that is divided is
@@ -146,7 +146,7 @@ class Exchangeable(Searchable):
         rows = without[:, divided].copy()
         without[:, given_up] = rows * share
         without[:, divided] = rows * (1.0 - share)
-        return self.posterior_given(without, units, summary, prior)
+        return self, prior, self.posterior_given(without, units, summary, prior)
 
     def merged(
         self,
@@ -155,7 +155,7 @@ class Exchangeable(Searchable):
         summary: Any,
         prior: Natural,
         rng: np.random.Generator,
-    ) -> Natural | None:
+    ) -> Rearranged | None:
         """Return the parameters after pairs of components have become one.
 
         All disjoint pairs whose merge would raise the bound are merged if components are many more
@@ -180,7 +180,7 @@ class Exchangeable(Searchable):
         for first, second in pairs:
             r[:, first] += r[:, second]
             r[:, second] = 0.0
-        return self.posterior_given(r, units, summary, prior)
+        return self, prior, self.posterior_given(r, units, summary, prior)
 
     @property
     def has_one_optimum(self) -> bool:

@@ -10,6 +10,9 @@ import numpy as np
 from ..families import Natural
 from ._left_out import LeftOut
 
+# A model, its prior and q after a change of components.
+Rearranged = tuple[Any, Natural, Natural]
+
 
 class Searchable(ABC):
     """Mixin of models that can propose swaps of their components and starts of several kinds.
@@ -26,7 +29,7 @@ class Searchable(ABC):
         prior: Natural,
         rng: np.random.Generator,
         guided: bool,
-    ) -> Natural | None:
+    ) -> Rearranged | None:
         """Return the parameters after one component has been given up and another one divided.
 
         Parameters
@@ -42,8 +45,9 @@ class Searchable(ABC):
 
         Returns
         -------
-        q : dict of ndarray or None
-            None if there is nothing to swap.
+        rearranged : tuple of (model, dict of ndarray, dict of ndarray) or None
+            The model, which may have learned other hyperparameters for the new component, its
+            prior and q. None if there is nothing to swap.
         """
 
     @abstractmethod
@@ -57,7 +61,7 @@ class Searchable(ABC):
         summary: Any,
         prior: Natural,
         rng: np.random.Generator,
-    ) -> Natural | None:
+    ) -> Rearranged | None:
         """Return the parameters after components that explain the same have become one.
 
         None stands for components none of which promise a higher bound as one. The parameters are

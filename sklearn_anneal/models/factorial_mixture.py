@@ -25,7 +25,7 @@ from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._factorial_steps import LOG_2PI, Likelihood, Moments, States
 from ._part_moves import swapped_means
-from ._searchable import Searchable
+from ._searchable import Rearranged, Searchable
 from ._summary import DataSummary
 
 # Rows × states whose predictive densities are in memory at a time.
@@ -299,7 +299,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         prior: Natural,
         rng: np.random.Generator,
         guided: bool,
-    ) -> Natural | None:
+    ) -> Rearranged | None:
         """Return a Gaussian around the means, one of which is new, as found in the residuals."""
         if self.n_components < 2:
             return None
@@ -310,7 +310,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         X = np.asarray(rows.X, dtype=np.float64) - rows.center
         noise = self.noise_variance
         found = swapped_means(means, activations, X, weights, noise, rng, guided)
-        return None if found is means else self._around(found, summary)
+        return None if found is means else (self, prior, self._around(found, summary))
 
     def _around(self, means: np.ndarray, summary: Summary) -> Natural:
         """Return a Gaussian around some means, as narrow as the data will make it."""

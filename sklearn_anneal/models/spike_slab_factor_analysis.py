@@ -24,6 +24,17 @@ from ._binary_codes import (
     weighted_product,
 )
 from ._componentwise import Componentwise
+from ._exchangeable import ROWS_FOR_SWAPS
+from ._factor_moves import (
+    CANDIDATES,
+    Residuals,
+    evidence,
+    given_up,
+    kl_of_loadings,
+    most_alike,
+    sought,
+)
+from ._searchable import Rearranged, Searchable
 from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -33,6 +44,8 @@ _SMALLEST_PRIOR = 1e-4
 _SMALLEST_FACTOR = 1e-3
 # The variance of the noise of a column is at least this share of the variance of the column.
 _LEAST_NOISE = 1e-4
+# The smallest prior variance with which a new factor begins.
+_TINY = 1e-12
 # Values at which learning begins: the variance of the noise as a share of that of the column, and
 # the probability of an activation.
 _NOISE_OF_START, _ACTIVATION_OF_START = 0.4, 0.5
@@ -222,7 +235,8 @@ class Likelihood:
             first = weighted_product(factors, block.X, kind) / np.sqrt(self.noise_variance)
             second = self._second_moments(factors, of_squares, kind, observed)
             active = weighted_product(activations, np.ones(len(block.X)), kind)
-            moments.append({"first": first, "second": second, "active": active})
+            slabs = weighted_product(of_squares, np.ones(len(block.X)), kind)
+            moments.append({"first": first, "second": second, "active": active, "slabs": slabs})
         return Inferred(activations, moments, energies, entropies, (logits, means))
 
     def _diagonal(self, gram: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
@@ -275,7 +289,7 @@ class Likelihood:
         }
 
 
-class SpikeSlabFactorAnalysis(Componentwise, BinaryCodes):
+class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
     """The model x = Σ_k z_k s_k w_k + ε, z_k ~ Bernoulli(π_k), s_k ~ N(0, 1), ε_d ~ N(0, ψ_d).
 
     The object holds hyperparameters only. Loadings have the prior w_kd ~ N(0, ψ_d v_k), so that
@@ -498,6 +512,115 @@ class SpikeSlabFactorAnalysis(Componentwise, BinaryCodes):
             "natural_mean": np.einsum("dkl,ld->dk", precision, means),
         }
 
+    # Moves
+
+    def other_starts(self) -> tuple[SpikeSlabFactorAnalysis, ...]:
+        """Return the model itself: other draws of its only kind of start are worth trying."""
+        return (self,)
+
+    def swapped(
+        self,
+        units: Rows,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Rearranged | None:
+        """Return a Gaussian around the loadings, of which one factor's are sought in residuals."""
+        if self.n_components < 2:
+            return None
+        factors, left = self._explained(units, q)
+        number = given_up(self._brought(q, left, factors), rng, guided)
+        starts = [left.drawn(rng) for _ in range(CANDIDATES if guided else 1)]
+        means = self.standard(q)["mean"].copy()
+        return self._with_sought(number, [x for x in starts if x is not None], left, means, summary)
+
+    def merged(
+        self,
+        units: Rows,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+    ) -> Rearranged | None:
+        """Return a Gaussian around the loadings after one factor explains what two of them did.
+
+        They are the two whose loadings are most alike, up to their signs. The other one has no
+        loadings any more, so that swaps find a better use of it.
+        """
+        means = self.standard(q)["mean"].copy()
+        pair = most_alike(means, self.in_use(q, prior))
+        if pair is None:
+            return None
+        factors, left = self._explained(units, q)
+        kept, free = sorted(pair, key=lambda k: -float(means[k] @ means[k]))
+        both = [kept, free]
+        left = left.without(factors[:, both], means[both])
+        start = means[kept].copy()
+        means[free] = 0.0
+        return self._with_sought(kept, [start], left, means, summary)
+
+    def _with_sought(
+        self,
+        number: int,
+        starts: list[np.ndarray],
+        left: Residuals,
+        means: np.ndarray,
+        summary: Summary,
+    ) -> Rearranged | None:
+        """Return the model, its prior and q with the best factor that starts lead to."""
+        learns_variance = "loading_variance" in self.learns
+        learned = "activation_prior" in self.learns
+        variance = float(
+            self.loading_variance.max() if learns_variance else self.loading_variance[number]
+        )
+        probability = _ACTIVATION_OF_START if learned else float(self.activation_prior[number])
+        least = _SMALLEST_PRIOR if learned else None
+        found = [sought(left, start, variance, probability, least) for start in starts]
+        if not found:
+            return None
+        best = max(found, key=lambda factor: factor.gain)
+        means[number] = best.loadings
+        model = self.with_order(np.arange(self.n_components))
+        model.activation_prior[number] = best.activation_prior
+        if learns_variance:
+            model.loading_variance[number] = max(float(np.mean(best.loadings**2)), _TINY)
+        return model, model.prior(None), model._around(means, summary)
+
+    def _explained(self, units: Rows, q: Natural) -> tuple[np.ndarray, Residuals]:
+        """Return E u of a sample of the rows, (n_rows, n_components), and what they leave."""
+        rows: Any = units.spread(ROWS_FOR_SWAPS)
+        factors, _, _ = self.infer(rows, q)
+        return factors, self._residuals(rows, q, factors)
+
+    def _residuals(self, rows: Rows, q: Natural, factors: np.ndarray) -> Residuals:
+        """Return what the factors of rows, (n_rows, n_components), leave of them."""
+        means = self.standard(q)["mean"]
+        weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
+        values = np.empty((rows.n_units, self.n_features))
+        observed = None if rows.patterns is None else np.empty(values.shape)
+        for block in centered_blocks(rows):
+            left = block.X / np.sqrt(self.noise_variance) - factors[block.rows] @ means
+            if observed is not None:
+                observed[block.rows] = block.observed
+                left *= block.observed
+            values[block.rows] = left
+        return Residuals(values, observed, weights)
+
+    def _brought(self, q: Natural, left: Residuals, factors: np.ndarray) -> np.ndarray:
+        """Return what each factor brings to the bound if all others stay as they are, nats."""
+        standard = self.standard(q)
+        means, covariance = standard["mean"], standard["covariance"]
+        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+        variances = variances if self.missing else np.broadcast_to(variances, means.T.shape)
+        drive = left.values @ means.T + factors * left.lengths(means.T**2)
+        own = left.lengths(means.T**2 + variances)
+        gains, _ = evidence(drive, own, logit(self.activation_prior))
+        prior = self.loading_variance
+        costs = [kl_of_loadings(*each) for each in zip(means**2, variances.T, prior, strict=True)]
+        return left.weights @ gains - np.array(costs)
+
     # Visits
 
     def standard(self, q: Natural) -> dict[str, np.ndarray]:
@@ -564,7 +687,8 @@ class SpikeSlabFactorAnalysis(Componentwise, BinaryCodes):
         if not (late and self.learns):
             return self, prior, q
         model = copy(self)
-        standard, stats = self.standard(q), step.statistics
+        q, stats = self._rescaled(q, prior, step.statistics, scale, rho)
+        standard = self.standard(q)
         means, covariance = standard["mean"], standard["covariance"]
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
         squares = means**2 + (variances.T if self.missing else variances[:, None])
@@ -598,6 +722,39 @@ class SpikeSlabFactorAnalysis(Componentwise, BinaryCodes):
         precision = new["precision"] + (q["precision"] - prior["precision"])
         natural_mean = new["natural_mean"] + units * (q["natural_mean"] - prior["natural_mean"])
         return model, new, {"precision": precision, "natural_mean": natural_mean}
+
+    def _rescaled(
+        self, q: Natural, prior: Natural, stats: Natural, scale: float, rho: float
+    ) -> tuple[Natural, Natural]:
+        """Return q and the statistics after each factor was multiplied by its best number c.
+
+        The rows are explained equally well if loadings are divided by c. Updates of the factors
+        and of the loadings in turn find the best c in many small steps (parameter-expanded
+        variational Bayes, Qi and Jaakkola, 2006). With S = Σ E u², a = Σ E z and Q = Σ_d E w² / v,
+        c maximises a log c − c² S / 2 − D log c − Q / (2 c²); a learned v follows the loadings, so
+        that the last two terms do not depend on c.
+        """
+        standard = self.standard(q)
+        variances = np.diagonal(standard["covariance"], axis1=-2, axis2=-1)
+        squares = standard["mean"] ** 2 + (variances.T if self.missing else variances[:, None])
+        active, slabs = scale * stats["active"], scale * stats["slabs"]
+        if "loading_variance" in self.learns:
+            used = slabs > 0
+            found = np.divide(active, slabs, out=np.ones(len(slabs)), where=used)
+        else:
+            lengths = squares.sum(axis=1) / self.loading_variance
+            rest = active - self.n_features
+            root = np.sqrt(rest**2 + 4.0 * slabs * lengths)
+            # The root of S c⁴ − (a − D) c² − Q, in the form that loses no digits.
+            more = rest > 0
+            above = np.where(more, rest + root, 2.0 * lengths)
+            found = above / np.where(more, 2.0 * slabs, root - rest)
+        by = 1.0 + rho * (np.sqrt(found) - 1.0)
+        both, of_rows = np.outer(by, by), by[:, None]
+        stats = {**stats, "first": stats["first"] * of_rows, "second": stats["second"] * both}
+        precision = prior["precision"] + both * (q["precision"] - prior["precision"])
+        natural_mean = q["natural_mean"] * (by if self.missing else of_rows)
+        return {"precision": precision, "natural_mean": natural_mean}, stats
 
     # Operations that only some annealing methods need
 

@@ -23,12 +23,11 @@ import numpy as np
 
 from ..annealing import Annealing, StochasticAnnealing
 from ..annealing._base import Context
-from ..families import Natural
 from ..inference.loop import PLAIN
 from ..inference.progress import Progress
 from ..inference.stopping import OutOfReach, Rule
 from ..models._base import Model
-from ..models._searchable import Searchable
+from ..models._searchable import Rearranged, Searchable
 from ..parallel.workers import generator, legacy_generator
 from .problem import Problem
 
@@ -110,8 +109,8 @@ class Rearrangement(Move):
     @abstractmethod
     def rearranged(
         self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
-    ) -> Natural | None:
-        """Return the parameters of other components; None if there is nothing to change."""
+    ) -> Rearranged | None:
+        """Return the model, its prior and q of other components; None if nothing is to change."""
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
         if not isinstance(kept.ctx.model, Searchable):
@@ -121,10 +120,10 @@ class Rearrangement(Move):
         sample = problem.sample.centered(ctx.summary)
         for _ in range(self.rounds):
             model: Any = ctx.model
-            q = self.rearranged(model, sample, ctx, rng)
-            if q is None:
+            found = self.rearranged(model, sample, ctx, rng)
+            if found is None:
                 break
-            ctx.q = q
+            ctx.model, ctx.prior, ctx.q = found
             _put_in_order(ctx)
             if self.rounds > 1:
                 # Other components have other priors, under which more may be worthwhile.
@@ -147,7 +146,7 @@ class Swap(Rearrangement):
 
     def rearranged(
         self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
-    ) -> Natural | None:
+    ) -> Rearranged | None:
         return model.swapped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
 
 
@@ -163,7 +162,7 @@ class Merge(Rearrangement):
 
     def rearranged(
         self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
-    ) -> Natural | None:
+    ) -> Rearranged | None:
         return model.merged(sample, ctx.q, ctx.summary, ctx.prior, rng)
 
 
