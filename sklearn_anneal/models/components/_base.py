@@ -41,20 +41,18 @@ class RawStatistics:
     """Base class of the raw statistics of components: arrays in the layout of the kernels.
 
     Those of two sets of rows can be added, and those of a sample be multiplied by the number of
-    rows that each of its rows represents. A field that is text says how the arrays are laid out.
+    rows that each of its rows represents.
     """
 
-    # An array scalar that is multiplied by sums leaves it to them.
+    # An array scalar that is multiplied by statistics leaves it to them.
     __array_ufunc__ = None
 
     def __add__(self, other: Any) -> Any:
-        mine, others = vars(self), vars(other)
-        both = {k: a if isinstance(a, str) else a + others[k] for k, a in mine.items()}
-        return type(self)(**both)
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*[a + b for a, b in pairs])
 
     def __rmul__(self, factor: float) -> Any:
-        own = vars(self).items()
-        return type(self)(**{k: a if isinstance(a, str) else factor * a for k, a in own})
+        return type(self)(*[factor * a for a in vars(self).values()])
 
 
 class Joint(NamedTuple):

@@ -63,6 +63,12 @@ class FeatureSums(RawStatistics):
     own: np.ndarray
     shared: np.ndarray
 
+    def __add__(self, other: FeatureSums) -> FeatureSums:
+        return FeatureSums(self.layout, self.own + other.own, self.shared + other.shared)
+
+    def __rmul__(self, factor: float) -> FeatureSums:
+        return FeatureSums(self.layout, factor * self.own, factor * self.shared)
+
     @property
     def count(self) -> np.ndarray:
         """Σ R, of which the feature is 1, (n_components,)."""
