@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import Pipeline
-from sklearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.utils import estimator_checks
 
 from sklearn_anneal import AnnealedPMF
 
@@ -42,12 +42,14 @@ PAIRS_CHECKS = {
 
 def test_common_checks_of_pairs():
     found = set()
-    for estimator, check in estimator_checks_generator(small(input="pairs")):
+    for estimator, check in estimator_checks.estimator_checks_generator(small(input="pairs")):
         name = getattr(check, "func", check).__name__
         if name in PAIRS_CHECKS:
             check(estimator)
             found.add(name)
-    assert found == PAIRS_CHECKS
+    # Older versions lack a check.
+    assert found == {name for name in PAIRS_CHECKS if hasattr(estimator_checks, name)}
+    assert len(found) >= len(PAIRS_CHECKS) - 1
 
 
 # scikit-learn's tools
