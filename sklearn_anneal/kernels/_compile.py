@@ -18,11 +18,12 @@ import numpy as np
 from numba import types
 
 from . import COMPILATIONS, LOADING
+from ._compiler import InlinedCompiler, KernelCompiler
 from ._emitter import CHECKED
-from ._inlined import InlinedCompiler
 
 # Reassociation is not allowed: sums keep their order, whatever the compiler would prefer.
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+_KERNEL = {"pipeline_class": KernelCompiler, "no_cfunc_wrapper": True, **_OPTIONS}
 _INLINED = {
     "forceinline": True,
     "no_cpython_wrapper": True,
@@ -235,7 +236,7 @@ def _cached(function: Callable, signature: Any) -> Callable:
     """Read a function compiled for one signature from disk, or compile it and keep it there."""
     variant: Any = None
     try:
-        variant = numba.njit(cache=True, **_OPTIONS)(function)
+        variant = numba.njit(cache=True, **_KERNEL)(function)
         with COMPILATIONS.watched(lambda: bool(variant.stats.cache_misses)):
             variant.compile(signature)
     except Exception as error:
@@ -243,7 +244,7 @@ def _cached(function: Callable, signature: Any) -> Callable:
         # compilation below raises the exception again.
         if variant is None or signature.args not in variant.overloads:
             with COMPILATIONS.watched(lambda: True):
-                variant = numba.njit([signature], **_OPTIONS)(function)
+                variant = numba.njit([signature], **_KERNEL)(function)
         _warn_once(error)
     variant.disable_compile()
     return variant

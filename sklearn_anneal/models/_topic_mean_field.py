@@ -211,7 +211,7 @@ class MeanFieldStep:
         weights = _NOTHING if self.units.weights is None else self.units.weights
         products = float(indptr[-1] - indptr[0]) * how.width * (how.n_iter + 1)
         how.workers.share_kernel(
-            kernels().mean_field,
+            kernels().mean_field_of(how.width),
             (
                 *(entries.counts, entries.rows, indptr),
                 *how.topics,

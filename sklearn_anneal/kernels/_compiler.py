@@ -1,9 +1,9 @@
-"""Compilation of functions whose code is only ever a part of other functions.
+"""How numba compiles kernels, and functions whose code is only ever a part of kernels.
 
 numba optimises every function that compiled code calls, and turns it into machine code, although a
 function that is inlined never runs by itself: its code is optimised again, and becomes machine
-code again, within each function that calls it. The compiler here leaves out what nobody uses.
-Its functions are therefore not for Python code: they have no entry that it could call.
+code again, within each function that calls it. For such functions, the compiler here leaves out
+what nobody uses. They are therefore not for Python code: they have no entry that it could call.
 """
 
 from __future__ import annotations
@@ -12,11 +12,35 @@ from typing import Any
 
 from numba import _dynfunc
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
+
+
+class _FixedFlags(Flags):
+    """The options of a compilation, which do not change while it goes on.
+
+    numba looks them up whenever it finds the type of an expression, and computes their hash each
+    time. Here it is computed once.
+    """
+
+    def __init__(self, copy_from: Any = None) -> None:
+        super().__init__(copy_from)
+        self._found: Any = None
+
+    def values(self) -> dict[str, Any]:
+        return self._fixed()[0]
+
+    def __hash__(self) -> int:
+        return self._fixed()[1]
+
+    def _fixed(self) -> tuple[dict[str, Any], int]:
+        if self._found is None:
+            values = super().values()
+            self._found = values, hash(tuple(sorted(values)))
+        return self._found
 
 
 class _InlinedLibrary(JITCodeLibrary):
-    """The code of one function, ready to be linked into others, which are then optimised."""
+    """Code that is linked into that of other functions, which is then optimised."""
 
     def _optimize_final_module(self) -> None:
         # What is called here is inlined, and the result made smaller. Loops are unrolled and turned
@@ -32,7 +56,15 @@ class _InlinedLibrary(JITCodeLibrary):
         self._finalized = True
 
 
-class InlinedCompiler(Compiler):
+class KernelCompiler(Compiler):
+    """Compiles a kernel."""
+
+    def _compile_core(self) -> Any:
+        self.state.flags = _FixedFlags(self.state.flags)
+        return super()._compile_core()
+
+
+class InlinedCompiler(KernelCompiler):
     """Compiles a function that compiled code calls, without an entry for Python code."""
 
     def __init__(
