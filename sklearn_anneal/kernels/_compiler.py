@@ -45,10 +45,12 @@ class _InlinedLibrary(JITCodeLibrary):
     def _optimize_final_module(self) -> None:
         # What is called here is inlined, and the result made smaller. Loops are unrolled and turned
         # into vector instructions only in the function that runs.
-        passes, builder = self._codegen._module_pass_manager(
+        found = self._codegen._module_pass_manager(
             loop_vectorize=False, slp_vectorize=False, opt=0, cost="cheap"
         )
-        passes.run(self._final_module, builder)
+        # Before numba 0.62 there is no builder.
+        passes, *builder = found if isinstance(found, tuple) else (found,)
+        passes.run(self._final_module, *builder)
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
