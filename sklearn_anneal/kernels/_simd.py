@@ -79,11 +79,14 @@ def beginning_as_rows(typingctx, memory, n_rows, n_columns):
     kind = types.Array(memory.dtype, 2, "C")
 
     def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype)
+        data, _ = emit.array(signature.args[0], args[0])
+        data = emit.address(data, ir.Constant(INDEX, 0), builder.mul(args[1], args[2]))
         given = context.make_array(signature.args[0])(context, builder, args[0])
         rows = context.make_array(kind)(context, builder)
         strides = [builder.mul(args[2], given.itemsize), given.itemsize]
         populate_array(
-            rows, given.data, list(args[1:]), strides, given.itemsize, given.meminfo, given.parent
+            rows, data, list(args[1:]), strides, given.itemsize, given.meminfo, given.parent
         )
         return impl_ret_borrowed(context, builder, kind, rows._getvalue())
 
