@@ -78,6 +78,7 @@ def calls() -> list[tuple[str, object, tuple]]:
             _simd_rows,
             (rows, table, 2 * ROWS, array(2 * ROWS), array(2 * ROWS)),
         ),
+        ("beginning_as_rows", _simd, (array(6), 2, 3)),
         ("center_rows", _simd_chains, (narrow, 0, 6, 0.5, array(5 * 3 + 4))),
         ("forward", FORWARD, (array(2 * 8), 8, array(8, 8), 8, array(2 * 8), 8, 1.0)),
         ("forward_of_four", FORWARD_OF_FOUR, (array(8), 4, array(4, 4), 4, array(8), 4, 1.0)),

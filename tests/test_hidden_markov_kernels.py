@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 
-import numba
 import numpy as np
 import pytest
 
-from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels import hidden_markov as kernels
 
 NO_SCALE = np.empty(0)
@@ -146,46 +144,46 @@ def test_forward_backward_is_the_sum_over_all_paths(n, n_states, rng):
         assert_close(found, (gamma, gamma[0], pairs, [log_norm], [energy]))
 
 
-@pytest.fixture(scope="module")
-def without_log_space():
-    """The kernel with the recursions of any number of states; NaN stands for logarithms."""
+@pytest.fixture
+def with_logarithms(monkeypatch):
+    """The sequences at which kernels with logarithms have begun, and the numbers of sequences."""
+    begun = []
 
-    @_compile.helper
-    def marked(log_emission, x, log_start, log_transition, forward, backward, gamma, starts, xi):
-        return np.nan, np.nan
+    def watched(kernel):
+        def call(*arguments):
+            begun.append((arguments[-2], len(arguments[1]) - 1))
+            kernel(*arguments)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "_in_log_space", marked)
-        # The others would take as long again to compile.
-        patch.setattr(kernels, "_recursions", kernels._recursions_of_many)
-        compiled = numba.njit(**_compile._OPTIONS)(kernels.forward_backward._function)
-        run(*problem(np.random.default_rng(0), 2, [3]), kernel=compiled)
-    return compiled
+        return call
+
+    for key, kernel in kernels._KERNELS.items():
+        if key[1]:
+            monkeypatch.setitem(kernels._KERNELS, key, watched(kernel))
+    return begun
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_states", [1, 4, 5, 10, 13])
 @pytest.mark.parametrize("x", [1.0, 0.3])
-def test_ordinary_sequences_need_no_logarithms(n_states, x, without_log_space, rng):
+def test_ordinary_sequences_need_no_logarithms(n_states, x, with_logarithms, rng):
     """Whatever the emissions are down to 1e-200, and however far all states are from a frame."""
     lengths = [*LENGTHS, 2000]
     _, pointer, start, transition = problem(rng, n_states, lengths)
     log_emission = rng.uniform(np.log(1e-200), 0.0, (sum(lengths), n_states))
     log_emission -= rng.exponential(1e4, (sum(lengths), 1))
-    arguments = (log_emission, pointer, start, transition, x)
-    found = run(*arguments, kernel=without_log_space)
-    assert_close(found, run(*arguments))
+    found = run(log_emission, pointer, start, transition, x)
+    assert all(np.isfinite(part).all() for part in found)
+    assert with_logarithms == []
 
 
-@pytest.mark.slow
-def test_what_underflows_needs_logarithms(without_log_space):
-    """The other way round: the mark is seen, and only where it belongs."""
+def test_what_underflows_needs_logarithms(with_logarithms, rng):
+    """The kernel begins with the first sequence that does; what comes before it is done once."""
     start = np.array([0.0, -800.0])
-    log_emission = np.array([[-800.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-    arguments = (log_emission, np.array([0, 1, 3]), start, np.full((2, 2), np.log(0.5)))
-    found = run(*arguments, kernel=without_log_space)
-    np.testing.assert_array_equal(np.isnan(found[3]), [True, False])
-    assert np.isfinite(run(*arguments)[3]).all()
+    transition = np.full((2, 2), np.log(0.5))
+    log_emission = np.array([[0.0, 0.0], [0.0, 0.0], [-800.0, 0.0], [0.0, 0.0]])
+    pointer = np.array([0, 2, 3, 4])
+    found = run(log_emission, pointer, start, transition)
+    assert with_logarithms == [(1, 3)]
+    assert_close(found, sequences_posteriors(log_emission, pointer, start, transition, 1.0, 1.0))
 
 
 def without_logarithms(log_emission, log_start, log_transition, x):

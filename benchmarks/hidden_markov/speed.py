@@ -217,7 +217,7 @@ def shares(data: Data, k: int, size: Size) -> tuple[float, dict[str, float]]:
     emission = type(ours.ctx.model.emission)
 
     def kernel_name(kernel: Any) -> str:
-        return PARTS[1] if kernel.__name__ == "forward_backward" else REST
+        return PARTS[1] if kernel.__name__.startswith("_forward_backward") else REST
 
     def named(name: str) -> Callable[[Any], str]:
         return lambda _: name

@@ -30,8 +30,8 @@ from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
 from sklearn_anneal.data.units import Documents
+from sklearn_anneal.kernels import _few_topics
 from sklearn_anneal.kernels import latent_dirichlet as kernels
-from sklearn_anneal.kernels._compile import helper
 from sklearn_anneal.models.topics import mean_field
 
 from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
@@ -174,15 +174,18 @@ def kernels_of_all_topics() -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"{kernels.__name__}_all", kernels.__file__)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with tempfile.TemporaryDirectory() as folder, patch.object(numba.config, "CACHE_DIR", folder):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(numba.config, "CACHE_DIR", folder),
+        patch.object(_few_topics, "repays", _never),
+    ):
         spec.loader.exec_module(module)
         if not hasattr(module, "_repays"):
             raise AttributeError(
                 "The kernels have no _repays any more, which this benchmark replaces to "
                 "turn off the choice of topics; let it replace what has taken its place."
             )
-        module._repays = helper(_never)  # type: ignore[attr-defined]
-        for name in ("mean_field",):
+        for name in ("mean_field", "mean_field_of_wide_table"):
             for dtype in DTYPES:
                 getattr(module, name).compile(np.dtype(dtype).name)
     return module

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -16,10 +19,18 @@ from numba import types
 
 from .._stack import outer_level
 from . import COMPILATIONS, LOADING
+from ._compiler import InlinedCompiler, KernelCompiler
 from ._emitter import CHECKED
 
 # Reassociation is not allowed: sums keep their order, whatever the compiler would prefer.
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+_KERNEL = {"pipeline_class": KernelCompiler, "no_cfunc_wrapper": True, **_OPTIONS}
+_INLINED = {
+    "forceinline": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "pipeline_class": InlinedCompiler,
+}
 
 _ARGUMENTS = {
     "index": types.Array(types.int32, 1, "C", readonly=True),
@@ -123,7 +134,7 @@ class Kernel:
             **_ARGUMENTS,
         }
         signature = numba.void(*(kinds[kind] for kind in self._arguments))
-        with LOADING:
+        with LOADING, _without_collection():
             self._variants[np.dtype(dtype)] = variant = _cached(self._function, signature)
         return variant
 
@@ -172,6 +183,17 @@ def shared_kernel(
     return decorated
 
 
+def with_names(function: Callable, suffix: str, **names: Any) -> Callable:
+    """Return a copy of a function in which some global names have other, constant values.
+
+    Code that the values rule out is not compiled.
+    """
+    copy = FunctionType(function.__code__, function.__globals__ | names)
+    copy.__name__ = copy.__qualname__ = f"{function.__name__}_{suffix}"
+    copy.__doc__ = function.__doc__
+    return copy
+
+
 def copied(function: Callable) -> Callable:
     """Decorate a function whose statements are copied to where kernels call it.
 
@@ -184,22 +206,38 @@ def helper(function: Callable) -> Callable:
     """Decorate a function so that kernels can call it; it is compiled into them."""
     # The function is inlined, because a call would keep the compiler from turning the loop around
     # it into vector instructions.
-    return numba.njit(forceinline=True, **_OPTIONS)(function)
+    return numba.njit(**_INLINED, **_OPTIONS)(function)
 
 
 def compile_all(module: Any) -> None:
     """Compile all kernels of a module for all their dtypes."""
     for value in vars(module).values():
-        if isinstance(value, Kernel):
-            for dtype in value.dtypes:
-                value.compile(dtype)
+        for found in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(found, Kernel):
+                for dtype in found.dtypes:
+                    found.compile(dtype)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep Python from searching for unused objects, of which a compilation leaves few behind.
+
+    It makes so many that are used that the searches take a tenth of its time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _cached(function: Callable, signature: Any) -> Callable:
     """Read a function compiled for one signature from disk, or compile it and keep it there."""
     variant: Any = None
     try:
-        variant = numba.njit(cache=True, **_OPTIONS)(function)
+        variant = numba.njit(cache=True, **_KERNEL)(function)
         with COMPILATIONS.watched(lambda: bool(variant.stats.cache_misses)):
             variant.compile(signature)
     except Exception as error:
@@ -207,7 +245,7 @@ def _cached(function: Callable, signature: Any) -> Callable:
         # compilation below raises the exception again.
         if variant is None or signature.args not in variant.overloads:
             with COMPILATIONS.watched(lambda: True):
-                variant = numba.njit([signature], **_OPTIONS)(function)
+                variant = numba.njit([signature], **_KERNEL)(function)
         _warn_once(error)
     variant.disable_compile()
     return variant

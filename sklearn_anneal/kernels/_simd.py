@@ -12,7 +12,9 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from ._emitter import CONTRACT, DOUBLES, INDEX, LANES, LINE, QUARTERS, ROWS, SUMS, VECTOR, Emitter
 
@@ -69,6 +71,26 @@ def lane_products(typingctx, x, y, out):
         return context.get_dummy_value()
 
     return types.void(x, y, out), codegen
+
+
+@intrinsic
+def beginning_as_rows(typingctx, memory, n_rows, n_columns):
+    """The beginning of a vector as a matrix; numpy's functions for it take longer to compile."""
+    kind = types.Array(memory.dtype, 2, "C")
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype)
+        data, _ = emit.array(signature.args[0], args[0])
+        data = emit.address(data, ir.Constant(INDEX, 0), builder.mul(args[1], args[2]))
+        given = context.make_array(signature.args[0])(context, builder, args[0])
+        rows = context.make_array(kind)(context, builder)
+        strides = [builder.mul(args[2], given.itemsize), given.itemsize]
+        populate_array(
+            rows, data, list(args[1:]), strides, given.itemsize, given.meminfo, given.parent
+        )
+        return impl_ret_borrowed(context, builder, kind, rows._getvalue())
+
+    return kind(memory, types.int64, types.int64), codegen
 
 
 @intrinsic

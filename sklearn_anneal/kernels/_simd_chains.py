@@ -20,10 +20,14 @@ _WIDTH = 3
 
 
 class _Chain(Emitter):
-    """Emits instructions on padded rows of float64, and on rows that end within a vector."""
+    """Emits instructions on padded rows of float64, and on rows that end within a vector.
 
-    def __init__(self, context, builder):
+    If the width of padded rows is known beforehand, no code for others is emitted.
+    """
+
+    def __init__(self, context, builder, width=None):
         super().__init__(context, builder, types.float64)
+        self.width = width
         self.lane = ir.Constant(ir.VectorType(INDEX, self.lanes), list(range(self.lanes)))
 
     def index(self, value):
@@ -40,6 +44,9 @@ class _Chain(Emitter):
 
     def tiles(self, n_columns, body):
         """Cover a row with tiles: ``body(first column, number of vectors)`` is called for each."""
+        if self.width is not None:
+            body(self.index(0), self.width // self.lanes)
+            return
         b = self.builder
         step = self.index(_WIDTH * self.lanes)
         n = b.udiv(n_columns, step)
@@ -53,6 +60,9 @@ class _Chain(Emitter):
 
     def narrow_or_wide(self, n_columns, narrow, wide):
         """Call ``narrow(number of vectors)`` if a row is a single tile, and ``wide()`` if not."""
+        if self.width is not None:
+            narrow(self.width // self.lanes)
+            return
         b = self.builder
         for width in range(1, _WIDTH + 1):
             with b.if_then(b.icmp_unsigned("==", n_columns, self.index(width * self.lanes))):
@@ -111,71 +121,74 @@ class _Chain(Emitter):
         return ir.Constant(WORD, self.alignment)
 
 
-@intrinsic
-def center_rows(typingctx, values, first, n, factor, out):
+def make_center_rows(width=None):
     """``out = factor * (values - maximum of each row)`` for ``n`` rows.
 
     Returns the sum of the maxima. The rows of the flat ``out`` have no padding, but the last store
     may write up to a vector beyond the last row, for which there must be room.
     """
 
-    def codegen(context, builder, signature, args):
-        emit = _Chain(context, builder)
-        values, (_, n_columns) = emit.array(signature.args[0], args[0])
-        first, n, factor = args[1:4]
-        out, _ = emit.array(signature.args[4], args[4])
-        padded = emit.padded(n_columns)
-        factor = emit.everywhere(factor)
-        below = emit.constant(BELOW_ALL)
-        sum_of_maxima = cgutils.alloca_once_value(builder, ir.Constant(emit.element, 0.0))
-        with cgutils.for_range(builder, n) as loop:
-            start = builder.mul(builder.add(first, loop.index), n_columns)
-            target = builder.mul(loop.index, n_columns)
+    @intrinsic
+    def center_rows(typingctx, values, first, n, factor, out):
+        def codegen(context, builder, signature, args):
+            emit = _Chain(context, builder, width)
+            values, (_, n_columns) = emit.array(signature.args[0], args[0])
+            first, n, factor = args[1:4]
+            out, _ = emit.array(signature.args[4], args[4])
+            padded = emit.padded(n_columns)
+            factor = emit.everywhere(factor)
+            below = emit.constant(BELOW_ALL)
+            sum_of_maxima = cgutils.alloca_once_value(builder, ir.Constant(emit.element, 0.0))
+            with cgutils.for_range(builder, n) as loop:
+                start = builder.mul(builder.add(first, loop.index), n_columns)
+                target = builder.mul(loop.index, n_columns)
 
-            def load(column, width):
-                masks = emit.masks(column, width, n_columns)
-                here = builder.add(start, column)
-                return [
-                    emit.load_part(values, emit.plus(here, j), masks[j], below)
-                    for j in range(width)
-                ]
+                def load(column, width):
+                    masks = emit.masks(column, width, n_columns)
+                    here = builder.add(start, column)
+                    return [
+                        emit.load_part(values, emit.plus(here, j), masks[j], below)
+                        for j in range(width)
+                    ]
 
-            def finish(maximum):
-                sum_ = builder.fadd(builder.load(sum_of_maxima), maximum)
-                builder.store(sum_, sum_of_maxima)
-                return emit.everywhere(maximum)
+                def finish(maximum):
+                    sum_ = builder.fadd(builder.load(sum_of_maxima), maximum)
+                    builder.store(sum_, sum_of_maxima)
+                    return emit.everywhere(maximum)
 
-            def subtract(parts, maximum, column):
-                here = builder.add(target, column)
-                for j, part in enumerate(parts):
-                    difference = builder.fmul(factor, builder.fsub(part, maximum))
-                    emit.store(difference, out, emit.plus(here, j))
+                def subtract(parts, maximum, column):
+                    here = builder.add(target, column)
+                    for j, part in enumerate(parts):
+                        difference = builder.fmul(factor, builder.fsub(part, maximum))
+                        emit.store(difference, out, emit.plus(here, j))
 
-            def narrow(width):
-                parts = load(emit.index(0), width)
-                largest = parts[0]
-                for part in parts[1:]:
-                    largest = emit.maximum(largest, part)
-                subtract(parts, finish(emit.maximum_of_lanes(largest)), emit.index(0))
+                def narrow(width):
+                    parts = load(emit.index(0), width)
+                    largest = parts[0]
+                    for part in parts[1:]:
+                        largest = emit.maximum(largest, part)
+                    subtract(parts, finish(emit.maximum_of_lanes(largest)), emit.index(0))
 
-            def wide():
-                largest = emit.variable(BELOW_ALL)
+                def wide():
+                    largest = emit.variable(BELOW_ALL)
 
-                def search(column, width):
-                    for part in load(column, width):
-                        builder.store(emit.maximum(builder.load(largest), part), largest)
+                    def search(column, width):
+                        for part in load(column, width):
+                            builder.store(emit.maximum(builder.load(largest), part), largest)
 
-                emit.tiles(padded, search)
-                maximum = finish(emit.maximum_of_lanes(builder.load(largest)))
-                emit.tiles(
-                    padded,
-                    lambda column, width: subtract(load(column, width), maximum, column),
-                )
+                    emit.tiles(padded, search)
+                    maximum = finish(emit.maximum_of_lanes(builder.load(largest)))
+                    emit.tiles(
+                        padded,
+                        lambda column, width: subtract(load(column, width), maximum, column),
+                    )
 
-            emit.narrow_or_wide(padded, narrow, wide)
-        return builder.load(sum_of_maxima)
+                emit.narrow_or_wide(padded, narrow, wide)
+            return builder.load(sum_of_maxima)
 
-    return types.float64(values, first, n, factor, out), codegen
+        return types.float64(values, first, n, factor, out), codegen
+
+    return center_rows
 
 
 def _step(emit, n_rows, weights, source, table, factors, at, inverse, message, out, target):
@@ -284,10 +297,7 @@ def make_steps(n_states=None):
     return forward, backward
 
 
-@intrinsic
-def finish_rows(
-    typingctx, alpha, beta, b, start, n, ratios, overlaps, values, posteriors, first, scale
-):
+def make_finish_rows(width=None):
     """Compute the posteriors of ``n`` rows, and the factors from which those of pairs are made.
 
     ``overlaps = Σ alpha beta``, ``posteriors = scale alpha beta / overlaps`` and
@@ -296,123 +306,137 @@ def finish_rows(
     have no padding.
     """
 
-    def codegen(context, builder, signature, args):
-        emit = _Chain(context, builder)
-        alpha, beta, b, ratios, overlaps = (
-            emit.array(signature.args[i], args[i])[0] for i in (0, 1, 2, 5, 6)
+    @intrinsic
+    def finish_rows(
+        typingctx, alpha, beta, b, start, n, ratios, overlaps, values, posteriors, first, scale
+    ):
+        def codegen(context, builder, signature, args):
+            emit = _Chain(context, builder, width)
+            alpha, beta, b, ratios, overlaps = (
+                emit.array(signature.args[i], args[i])[0] for i in (0, 1, 2, 5, 6)
+            )
+            start, n, first, scale = args[3], args[4], args[9], args[10]
+            values, _ = emit.array(signature.args[7], args[7])
+            posteriors, (_, n_columns) = emit.array(signature.args[8], args[8])
+            padded = emit.padded(n_columns)
+            one = ir.Constant(emit.element, 1.0)
+            scale = emit.everywhere(scale)
+            energy = emit.variable()
+            with cgutils.for_range(builder, n) as loop:
+                row = builder.add(start, loop.index)
+                at = builder.mul(row, padded)
+                b_at = builder.mul(row, n_columns)
+                there = builder.mul(builder.add(first, loop.index), n_columns)
+
+                def load(data, offset, width):
+                    return [emit.load(data, emit.plus(offset, j)) for j in range(width)]
+
+                def load_both(column, width):
+                    here = builder.add(at, column)
+                    return load(alpha, here, width), load(beta, here, width)
+
+                def add_products(left, right, total):
+                    for a, c in zip(left, right, strict=True):
+                        total = emit.multiply_add(a, c, total)
+                    return total
+
+                def normalize(overlap):
+                    overlap = emit.sum_of_lanes(overlap)
+                    builder.store(overlap, emit.address(overlaps, row))
+                    inverse = builder.fdiv(one, overlap)
+                    factor = builder.fmul(inverse, emit.element_at(ratios, row))
+                    return emit.everywhere(inverse), emit.everywhere(factor)
+
+                def complete(left, right, inverse, factor, column):
+                    width = len(left)
+                    masks = emit.masks(column, width, n_columns)
+                    emissions = load(b, builder.add(b_at, column), width)
+                    for j in range(width):
+                        gamma = builder.fmul(builder.fmul(left[j], right[j]), inverse)
+                        target = emit.plus(builder.add(there, column), j)
+                        value = emit.load_part(values, target, masks[j], emit.constant(0.0))
+                        old = builder.load(energy)
+                        builder.store(emit.multiply_add(gamma, value, old), energy)
+                        emit.store_part(builder.fmul(gamma, scale), posteriors, target, masks[j])
+                        v = builder.fmul(right[j], builder.fmul(emissions[j], factor))
+                        emit.store(v, beta, emit.plus(builder.add(at, column), j))
+
+                def narrow(width):
+                    left, right = load_both(emit.index(0), width)
+                    inverse, factor = normalize(add_products(left, right, emit.constant(0.0)))
+                    complete(left, right, inverse, factor, emit.index(0))
+
+                def wide():
+                    total = emit.variable()
+
+                    def multiply(column, width):
+                        left, right = load_both(column, width)
+                        builder.store(add_products(left, right, builder.load(total)), total)
+
+                    emit.tiles(padded, multiply)
+                    inverse, factor = normalize(builder.load(total))
+
+                    def complete_part(column, width):
+                        left, right = load_both(column, width)
+                        complete(left, right, inverse, factor, column)
+
+                    emit.tiles(padded, complete_part)
+
+                emit.narrow_or_wide(padded, narrow, wide)
+            return emit.sum_of_lanes(builder.load(energy))
+
+        signature = types.float64(
+            alpha, beta, b, start, n, ratios, overlaps, values, posteriors, first, scale
         )
-        start, n, first, scale = args[3], args[4], args[9], args[10]
-        values, _ = emit.array(signature.args[7], args[7])
-        posteriors, (_, n_columns) = emit.array(signature.args[8], args[8])
-        padded = emit.padded(n_columns)
-        one = ir.Constant(emit.element, 1.0)
-        scale = emit.everywhere(scale)
-        energy = emit.variable()
-        with cgutils.for_range(builder, n) as loop:
-            row = builder.add(start, loop.index)
-            at = builder.mul(row, padded)
-            b_at = builder.mul(row, n_columns)
-            there = builder.mul(builder.add(first, loop.index), n_columns)
+        return signature, codegen
 
-            def load(data, offset, width):
-                return [emit.load(data, emit.plus(offset, j)) for j in range(width)]
-
-            def load_both(column, width):
-                here = builder.add(at, column)
-                return load(alpha, here, width), load(beta, here, width)
-
-            def add_products(left, right, total):
-                for a, c in zip(left, right, strict=True):
-                    total = emit.multiply_add(a, c, total)
-                return total
-
-            def normalize(overlap):
-                overlap = emit.sum_of_lanes(overlap)
-                builder.store(overlap, emit.address(overlaps, row))
-                inverse = builder.fdiv(one, overlap)
-                factor = builder.fmul(inverse, emit.element_at(ratios, row))
-                return emit.everywhere(inverse), emit.everywhere(factor)
-
-            def complete(left, right, inverse, factor, column):
-                width = len(left)
-                masks = emit.masks(column, width, n_columns)
-                emissions = load(b, builder.add(b_at, column), width)
-                for j in range(width):
-                    gamma = builder.fmul(builder.fmul(left[j], right[j]), inverse)
-                    target = emit.plus(builder.add(there, column), j)
-                    value = emit.load_part(values, target, masks[j], emit.constant(0.0))
-                    old = builder.load(energy)
-                    builder.store(emit.multiply_add(gamma, value, old), energy)
-                    emit.store_part(builder.fmul(gamma, scale), posteriors, target, masks[j])
-                    v = builder.fmul(right[j], builder.fmul(emissions[j], factor))
-                    emit.store(v, beta, emit.plus(builder.add(at, column), j))
-
-            def narrow(width):
-                left, right = load_both(emit.index(0), width)
-                inverse, factor = normalize(add_products(left, right, emit.constant(0.0)))
-                complete(left, right, inverse, factor, emit.index(0))
-
-            def wide():
-                total = emit.variable()
-
-                def multiply(column, width):
-                    left, right = load_both(column, width)
-                    builder.store(add_products(left, right, builder.load(total)), total)
-
-                emit.tiles(padded, multiply)
-                inverse, factor = normalize(builder.load(total))
-
-                def complete_part(column, width):
-                    left, right = load_both(column, width)
-                    complete(left, right, inverse, factor, column)
-
-                emit.tiles(padded, complete_part)
-
-            emit.narrow_or_wide(padded, narrow, wide)
-        return emit.sum_of_lanes(builder.load(energy))
-
-    signature = types.float64(
-        alpha, beta, b, start, n, ratios, overlaps, values, posteriors, first, scale
-    )
-    return signature, codegen
+    return finish_rows
 
 
-@intrinsic
-def add_outer_products(typingctx, left, right, start, n, out):
+def make_add_outer_products(width=None):
     """``out += left[t].T @ right[t + 1]`` for ``n`` rows t of flat arrays, from ``start`` on."""
 
-    def codegen(context, builder, signature, args):
-        emit = _Chain(context, builder)
-        left, _ = emit.array(signature.args[0], args[0])
-        right, _ = emit.array(signature.args[1], args[1])
-        start, n = args[2:4]
-        out, (_, n_columns) = emit.array(signature.args[4], args[4])
-        n_blocks = builder.udiv(n_columns, emit.index(emit.lanes))
-        with cgutils.for_range(builder, n_blocks) as blocks:
-            row = builder.mul(blocks.index, emit.index(emit.lanes))
+    @intrinsic
+    def add_outer_products(typingctx, left, right, start, n, out):
+        def codegen(context, builder, signature, args):
+            emit = _Chain(context, builder, width)
+            left, _ = emit.array(signature.args[0], args[0])
+            right, _ = emit.array(signature.args[1], args[1])
+            start, n = args[2:4]
+            out, (_, n_columns) = emit.array(signature.args[4], args[4])
+            n_blocks = builder.udiv(n_columns, emit.index(emit.lanes))
+            with cgutils.for_range(builder, n_blocks) as blocks:
+                row = builder.mul(blocks.index, emit.index(emit.lanes))
 
-            def body(column, width):
-                totals = [[emit.variable() for _ in range(width)] for _ in range(emit.lanes)]
-                with cgutils.for_range(builder, n) as loop:
-                    at = builder.mul(builder.add(start, loop.index), n_columns)
-                    from_left = builder.add(at, row)
-                    from_right = builder.add(builder.add(at, n_columns), column)
-                    parts = [emit.load(right, emit.plus(from_right, j)) for j in range(width)]
+                def body(column, width):
+                    totals = [[emit.variable() for _ in range(width)] for _ in range(emit.lanes)]
+                    with cgutils.for_range(builder, n) as loop:
+                        at = builder.mul(builder.add(start, loop.index), n_columns)
+                        from_left = builder.add(at, row)
+                        from_right = builder.add(builder.add(at, n_columns), column)
+                        parts = [emit.load(right, emit.plus(from_right, j)) for j in range(width)]
+                        for i in range(emit.lanes):
+                            here = builder.add(from_left, emit.index(i))
+                            weight = emit.everywhere(emit.element_at(left, here))
+                            for total, part in zip(totals[i], parts, strict=True):
+                                old = builder.load(total)
+                                builder.store(emit.multiply_add(weight, part, old), total)
                     for i in range(emit.lanes):
-                        here = builder.add(from_left, emit.index(i))
-                        weight = emit.everywhere(emit.element_at(left, here))
-                        for total, part in zip(totals[i], parts, strict=True):
-                            old = builder.load(total)
-                            builder.store(emit.multiply_add(weight, part, old), total)
-                for i in range(emit.lanes):
-                    target = builder.mul(builder.add(row, emit.index(i)), n_columns)
-                    target = builder.add(target, column)
-                    for j, total in enumerate(totals[i]):
-                        here = emit.plus(target, j)
-                        new = builder.fadd(builder.load(total), emit.load(out, here))
-                        emit.store(new, out, here)
+                        target = builder.mul(builder.add(row, emit.index(i)), n_columns)
+                        target = builder.add(target, column)
+                        for j, total in enumerate(totals[i]):
+                            here = emit.plus(target, j)
+                            new = builder.fadd(builder.load(total), emit.load(out, here))
+                            emit.store(new, out, here)
 
-            emit.tiles(n_columns, body)
-        return context.get_dummy_value()
+                emit.tiles(n_columns, body)
+            return context.get_dummy_value()
 
-    return types.void(left, right, start, n, out), codegen
+        return types.void(left, right, start, n, out), codegen
+
+    return add_outer_products
+
+
+center_rows = make_center_rows()
+finish_rows = make_finish_rows()
+add_outer_products = make_add_outer_products()

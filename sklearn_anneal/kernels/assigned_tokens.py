@@ -13,7 +13,7 @@ from ._emitter import ROWS
 from ._math import exp, log
 from ._random import stream_of, uniform
 from ._simd import total
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
 from .document_steps import (
     LOCAL_STEP,
     document_sums,
@@ -102,14 +102,14 @@ def collapsed(
     size = table.dtype.type
     longest = padded(longest_row(indptr), ROWS)
     rows = np.empty((longest, width), table.dtype)
-    phi = np.zeros((longest, width), table.dtype)
-    c = np.zeros(longest, table.dtype)
-    base = np.ones(width, table.dtype)
-    found = np.zeros(width, table.dtype)
-    held = np.zeros(width, table.dtype)
-    fresh = np.zeros(width, table.dtype)
-    old = np.zeros(width, table.dtype)
-    final, assigned, scratch, expected_log = scratch_arrays(n_topics)
+    phi = np.empty((longest, width), table.dtype)
+    c = np.empty(longest, table.dtype)
+    base = filled(width, 1.0, table.dtype)
+    found = filled(width, 0.0, table.dtype)
+    held = filled(width, 0.0, table.dtype)
+    fresh = filled(width, 0.0, table.dtype)
+    old = filled(width, 0.0, table.dtype)
+    final, assigned, scratch, expected_log = scratch_arrays(alpha)
     for k in range(n_topics):
         base[k] = tempered_prior(alpha[k], prior)
     one = size(1)
@@ -225,7 +225,7 @@ def gibbs(
     base = np.ones(width, table.dtype)
     held = np.zeros(width, table.dtype)
     found = np.zeros(width, table.dtype)
-    final, assigned, scratch, expected_log = scratch_arrays(n_topics)
+    final, assigned, scratch, expected_log = scratch_arrays(alpha)
     one = size(1)
     for k in range(n_topics):
         base[k] = tempered_prior(alpha[k], prior)

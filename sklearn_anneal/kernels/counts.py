@@ -11,6 +11,8 @@ words.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ._compile import helper, kernel, shared_kernel
@@ -87,8 +89,11 @@ def expected_table(
     """
     n_topics = concentration.shape[1]
     smallest = _smallest(table)
-    row, value = np.empty(n_topics), np.empty(n_topics)
-    inverse = np.exp(-log_normalizer)
+    row = np.empty(n_topics, log_normalizer.dtype)
+    value = np.empty(n_topics, log_normalizer.dtype)
+    inverse = np.empty(n_topics, log_normalizer.dtype)
+    for k in range(n_topics):
+        inverse[k] = math.exp(-log_normalizer[k])
     for i in range(first, last):
         w, c = words[i], columns[i]
         offset = offsets[i] if offsets.shape[0] > 0 else 0.0
@@ -193,6 +198,15 @@ def expected_statistics(table, largest, local, factor, multiply, addend, out, n_
 def padded(n, step):
     """The smallest multiple of ``step`` that is at least n."""
     return (n + step - 1) // step * step
+
+
+@helper
+def filled(n, value, dtype):
+    """An array of n equal numbers; numpy's functions for it take longer to compile."""
+    array = np.empty(n, dtype)
+    for i in range(n):
+        array[i] = value
+    return array
 
 
 @helper

@@ -10,7 +10,7 @@ import numpy as np
 from ._compile import helper
 from ._emitter import LANES
 from ._math import digamma, log_gamma
-from .counts import padded
+from .counts import filled, padded
 
 LOCAL_STEP = (
     "values index pointer rows vector vector float float float int int float vector vector "
@@ -73,10 +73,11 @@ def document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log,
 
 
 @helper
-def scratch_arrays(n_topics):
+def scratch_arrays(alpha):
     """Four arrays with an entry for each topic, padded to whole vectors."""
-    n = padded(n_topics, LANES)
-    return np.ones(n), np.ones(n), np.ones(n), np.ones(n)
+    n = padded(alpha.shape[0], LANES)
+    numbers = filled(4 * n, 1.0, alpha.dtype)
+    return numbers[:n], numbers[n : 2 * n], numbers[2 * n : 3 * n], numbers[3 * n :]
 
 
 @helper

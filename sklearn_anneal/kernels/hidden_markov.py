@@ -15,22 +15,35 @@ the step before it.
 Numbers that underflow here are below 1e-305 times a divisor. They matter only if the remaining
 paths have little weight, that is if a sum or the overlap of both messages is below ``_SMALLEST``.
 Such a sequence is computed again with logarithms.
+
+The functions for few states, for many, and for sequences that need logarithms are kernels of their
+own, each of which is compiled when it is first needed.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ._compile import copied, helper, kernel
+from ._compile import Kernel, copied, helper, kernel, with_names
 from ._emitter import DOUBLES
 from ._math import exp, log
 from ._simd import total
-from ._simd_chains import add_outer_products, center_rows, finish_rows, make_steps
+from ._simd_chains import (
+    add_outer_products,
+    center_rows,
+    finish_rows,
+    make_add_outer_products,
+    make_center_rows,
+    make_finish_rows,
+    make_steps,
+)
 
 _SMALLEST = 1e-75
 # Messages are used twice. Blocks of this many frames are small enough that the messages are still
 # in the fastest cache at their second use.
 _BLOCK = 128
+# Whether a kernel contains what sequences need whose sums underflow.
+_WITH_LOGARITHMS = True
 
 
 @helper
@@ -119,26 +132,7 @@ def _make_recursions(width=None):
     return recursions
 
 
-_recursions_of_4 = _make_recursions(4)
-_recursions_of_8 = _make_recursions(8)
-_recursions_of_12 = _make_recursions(12)
-_recursions_of_many = _make_recursions()
-
-
-@copied
-def _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d):
-    """Run both recursions, by code without loops over states if there are few states.
-
-    Padding counts as states of probability 0.
-    """
-    arguments = (n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d)
-    if n_states <= 4:
-        return _recursions_of_4(*arguments)
-    if n_states <= 8:
-        return _recursions_of_8(*arguments)
-    if n_states <= 12:
-        return _recursions_of_12(*arguments)
-    return _recursions_of_many(*arguments)
+_recursions = _make_recursions()
 
 
 @helper
@@ -263,11 +257,7 @@ def _in_log_space(log_emission, x, log_start, log_transition, forward, backward,
     return log_norm, energy
 
 
-@kernel(
-    "rows pointer vector matrix vector vector out2 out1 out2 out1 out1",
-    dtypes=("float64",),
-)
-def forward_backward(
+def _forward_backward(
     log_emission,
     pointer,
     log_start,
@@ -279,6 +269,8 @@ def forward_backward(
     transitions,
     log_norms,
     energies,
+    first_sequence,
+    n_done,
 ):
     """Posteriors of the states and of their transitions, at an inverse temperature.
 
@@ -307,6 +299,11 @@ def forward_backward(
         Output: logarithms of the normalisers.
     energies : array of shape (n_sequences,)
         Output: expected exponents without x and scale.
+    first_sequence : int
+        The sequences before this one are left out.
+    n_done : array of shape (1,)
+        Output: the number of the sequence at which the kernel stopped, because it needs logarithms,
+        or the number of sequences. Sums do not contain this sequence.
     """
     n_states = log_start.shape[0]
     width = _padded(n_states)
@@ -327,7 +324,8 @@ def forward_backward(
     gamma_1 = np.empty(n_states)
     xi = np.empty((width, width))
     used = -1.0
-    for s in range(pointer.shape[0] - 1):
+    n_done[0] = pointer.shape[0] - 1
+    for s in range(first_sequence, pointer.shape[0] - 1):
         begin, end = pointer[s], pointer[s + 1]
         n = end - begin
         log_norms[s] = 0.0
@@ -358,6 +356,9 @@ def forward_backward(
             before = max(first - 1, 0)
             add_outer_products(alpha, beta, before, stop - 1 - before, xi)
         if _any_too_small(c, n_sums) or _any_too_small(d, n_sums) or _any_too_small(overlaps, n):
+            if not _WITH_LOGARITHMS:
+                n_done[0] = s
+                return
             log_norm, energy = _in_log_space(
                 log_emission[begin:end],
                 x,
@@ -386,6 +387,41 @@ def forward_backward(
                 transitions[i, j] += weight * xi[i, j]
         log_norms[s] = log_norm
         energies[s] = energy
+
+
+def _kernel_of(width: int | None, with_logarithms: bool) -> Kernel:
+    """Make the kernel for rows of a width, or of any."""
+    names = {
+        "center_rows": make_center_rows(width),
+        "_recursions": _make_recursions(width),
+        "finish_rows": make_finish_rows(width),
+        "add_outer_products": make_add_outer_products(width),
+        "_WITH_LOGARITHMS": with_logarithms,
+    }
+    suffix = f"of_{width or 'many'}" + "_with_logarithms" * with_logarithms
+    types = "rows pointer vector matrix vector vector out2 out1 out2 out1 out1 int out_int"
+    function = with_names(_forward_backward, suffix, **names)
+    return kernel(types, dtypes=("float64",))(function)
+
+
+# Rows with so few columns are processed without loops over states, which is faster. Padding counts
+# as states of probability 0.
+_WIDTHS = (4, 8, 12)
+_KERNELS = {
+    (width, with_logarithms): _kernel_of(width, with_logarithms)
+    for width in (*_WIDTHS, None)
+    for with_logarithms in (False, True)
+}
+
+
+def forward_backward(log_emission, pointer, *others):
+    """Do what :func:`_forward_backward` does, whose arguments but the last two it has."""
+    n_states = log_emission.shape[1]
+    width = next((width for width in _WIDTHS if n_states <= width), None)
+    n_done = np.zeros(1, np.int64)
+    _KERNELS[width, False](log_emission, pointer, *others, 0, n_done)
+    if n_done[0] < len(pointer) - 1:
+        _KERNELS[width, True](log_emission, pointer, *others, int(n_done[0]), n_done)
 
 
 @kernel("rows pointer vector matrix out_int out1", dtypes=("float64",))

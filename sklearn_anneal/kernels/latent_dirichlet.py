@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import helper, kernel, shared_kernel
+from ._compile import copied, helper, kernel, shared_kernel, with_names
 from ._emitter import LANES, ROWS
 from ._few_topics import FEW, FEW_SINGLE, SHARE_OF_TOLERANCE, repays
 from ._math import digamma, exp, exp_digamma, log, log_gamma
-from ._simd import fetch_rows, multiplicative_step, ratio_update, ratio_update_of_rows
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
+from ._simd import (
+    beginning_as_rows,
+    fetch_rows,
+    multiplicative_step,
+    ratio_update,
+    ratio_update_of_rows,
+)
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
 from .document_steps import document_sums, scratch_arrays, tempered_prior
 
 # The rows of a document's words are copied next to each other if they have at most this many
 # topics. Longer ones are read where they are, and prefetched by the processor alone.
-_COPIED_WIDTH = 128
+COPIED_WIDTH = 128
+# Whether a kernel copies rows.
+_COPIED = True
 # To add the share of a topic that is one of a list costs as much as to add those of this many
 # topics that follow each other.
 _COST_OF_LISTED = 8
@@ -43,42 +51,14 @@ def dirichlet_sums(concentration, prior, out):
 
 
 @helper
-def _topic_weights(gamma, local, n, out):
+def _topic_weights(gamma, local, out):
     """exp{x ψ(γ)}; the normaliser ψ(Σγ) is left out, because it cancels in φ."""
     if local == 1.0:
-        for k in range(n):
+        for k in range(out.shape[0]):
             out[k] = exp_digamma(gamma[k])
     else:
-        for k in range(n):
+        for k in range(out.shape[0]):
             out[k] = exp(local * digamma(np.float64(gamma[k])))
-
-
-@helper
-def _iterate(
-    rows, inside, table, starts, n_words, c, base, factor, local, tiny, gamma, e, acc, norms
-):
-    """Do one iteration over a document; returns Σ |change of γ|.
-
-    ``acc`` then holds the expected tokens of each topic.
-    """
-    _assign(rows, inside, table, starts, n_words, c, local, tiny, gamma, e, acc, norms)
-    return np.float64(multiplicative_step(base, factor, e, acc, gamma))
-
-
-@helper
-def _assign(rows, inside, table, starts, n_words, c, local, tiny, gamma, e, acc, norms):
-    """Compute the normalisers n_w of φ given γ.
-
-    The expected tokens of each topic are then ``acc * e``. The rows of the document's words are
-    ``rows`` if ``inside``, and else those of the table at ``starts``.
-    """
-    _topic_weights(gamma, local, e.shape[0], e)
-    for k in range(e.shape[0]):
-        acc[k] = acc.dtype.type(0)
-    if inside:
-        ratio_update(e, c, tiny, rows, n_words, norms, acc)
-    else:
-        ratio_update_of_rows(e, c, tiny, table, starts, n_words, norms, acc)
 
 
 @helper
@@ -108,24 +88,22 @@ def _kept(acc, cut, n_topics, chosen):
     return n
 
 
-@helper
-def _chosen_columns(rows, indices, begin, n, n_words, chosen, n_chosen, width, memory):
-    """Copy the chosen columns of a document's rows, padded with zeros to the given width.
+@copied
+def _copy_columns(rows, indices, begin, n, chosen, n_chosen, out):
+    """Copy the chosen columns of the rows of a document's n words, and pad them with zeros.
 
     The rows are those of ``indices[begin : begin + n]``, or the first n if there are no indices.
     """
-    small = memory[: n_words * width].reshape((n_words, width))
-    zero = memory.dtype.type(0)
+    zero = out.dtype.type(0)
     for i in range(n):
         row = rows[indices[begin + i]] if indices.shape[0] > 0 else rows[i]
         for j in range(n_chosen):
-            small[i, j] = row[chosen[j]]
-        for j in range(n_chosen, width):
-            small[i, j] = zero
-    for i in range(n, n_words):
-        for j in range(width):
-            small[i, j] = memory.dtype.type(1)
-    return small
+            out[i, j] = row[chosen[j]]
+        for j in range(n_chosen, out.shape[1]):
+            out[i, j] = zero
+    for i in range(n, out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = out.dtype.type(1)
 
 
 @helper
@@ -170,7 +148,9 @@ def _sums_of_prior(alpha, base):
     Σ (α − 1) ψ(γ), Σ (α − 1) and the sum of the third row.
     """
     n = alpha.shape[0]
-    found = np.zeros((4, max(n, 4)))
+    found = np.empty((4, max(n, 4)), alpha.dtype)
+    for k in range(4):
+        found[3, k] = 0.0
     for k in range(n):
         found[0, k] = base[k]
         found[1, k] = digamma(found[0, k])
@@ -195,20 +175,18 @@ def _any_other(acc, e, cut, topics, m, n_topics):
 
 
 @helper
-def _cuts(base, tol, few, fewest, given, n_topics):
+def _cuts(alpha, base, tol, few, fewest, given):
     """The numbers of tokens below which topics leave a document."""
-    cut = np.empty(n_topics)
+    n_topics = alpha.shape[0]
+    cut = np.empty(n_topics, alpha.dtype)
     ignored = 0.0 if given else SHARE_OF_TOLERANCE * tol
     for k in range(n_topics):
-        cut[k] = max(min(few * np.float64(base[k]) ** 2, fewest), ignored)
+        prior = np.float64(base[k])
+        cut[k] = max(min(few * (prior * prior), fewest), ignored)
     return cut
 
 
-@shared_kernel(
-    "values index pointer rows vector vector float float float int int float vector "
-    "out2 out_values out_rows out_index out_index out2 out2 int"
-)
-def mean_field(
+def _mean_field(
     counts,
     indices,
     indptr,
@@ -257,25 +235,23 @@ def mean_field(
     step = size(factor)
     few, fewest = FEW_SINGLE if table.itemsize == 4 else FEW
     longest = padded(longest_row(indptr), ROWS)
-    copied = width <= _COPIED_WIDTH
-    rows = np.empty((longest if copied else 0, width), table.dtype)
-    starts = np.zeros(longest, np.int64)
+    rows = np.empty((longest if _COPIED else 0, width), table.dtype)
+    starts = np.empty(longest, np.int64)
     memory = np.empty(longest * (width // 2), table.dtype)
-    c = np.zeros(longest, table.dtype)
+    c = np.empty(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
-    logs = np.empty(longest)
-    e = np.zeros(width, table.dtype)
-    acc = np.zeros(width, table.dtype)
-    base = np.ones(width, table.dtype)
-    current = np.ones(width, table.dtype)
-    part = np.ones(width, table.dtype)
-    part_base = np.ones(width, table.dtype)
+    logs = np.empty(longest, alpha.dtype)
+    e = filled(width, 0.0, table.dtype)
+    acc = filled(width, 0.0, table.dtype)
+    base = filled(width, 1.0, table.dtype)
+    current = filled(width, 1.0, table.dtype)
+    part = filled(width, 1.0, table.dtype)
+    part_base = filled(width, 1.0, table.dtype)
     topics = np.empty(width, np.uint32)
-    nothing = indices[:0]
-    final, assigned, scratch, expected_log = scratch_arrays(n_topics)
+    final, assigned, scratch, expected_log = scratch_arrays(alpha)
     for k in range(n_topics):
         base[k] = tempered_prior(alpha[k], prior)
-    cut = _cuts(base, tol, few, fewest, given, n_topics)
+    cut = _cuts(alpha, base, tol, few, fewest, given)
     of_prior = _sums_of_prior(alpha, base)
     for block in range(first, last):
         theta_of_block = theta[block]
@@ -286,87 +262,78 @@ def mean_field(
             begin = indptr[d]
             n = indptr[d + 1] - begin
             n_words = padded(n, ROWS)
-            if copied:
+            if _COPIED:
                 tokens = open_row(counts, indices, begin, n, table, rows, c)
             else:
                 tokens = _open_document(counts, indices, begin, n, width, starts, c)
             for k in range(n_topics):
                 spread = np.float64(base[k]) + factor * tokens / n_topics
                 current[k] = gamma[d, k] if given and n > 0 else spread
-            left = n_iter
-            m = n_topics
             # Every iteration prefetches a part of the topics of the next document's words.
             topics_from = begin + n
             next_end = indptr[min(d + 2, indptr.shape[0] - 1)]
             topics_part = (next_end - topics_from) // max(n_iter, 1) + 1
+            # The iterations begin with all topics. They go on with only those that have tokens as
+            # soon as this repays the copy of their columns, unless others have tokens in the end.
+            left = n_iter
+            iteration = 0
+            m = n_topics
+            now_rows, now_e, now_acc, now_base, now = rows, e, acc, base, current
+            narrow, few_rows, few_e, few_acc = width, rows, e, acc
+            converged = is_check = all_stay = False
             while True:
-                # The iterations begin with all topics. They go on with only those that have tokens
-                # as soon as this repays the copy of their columns.
-                whole = m < n_topics
-                m = n_topics
-                converged = False
-                iteration = 0
-                while left > 0:
-                    left -= 1
-                    if copied:
-                        topics_to = min(topics_from + topics_part, next_end)
-                        fetch_rows(table, indices, topics_from, topics_to)
-                        topics_from = topics_to
-                    change = _iterate(
-                        rows, copied, table, starts, n_words, c, base, step, local, tiny, current,
-                        e, acc, norms,
-                    )  # fmt: skip
-                    iteration += 1
-                    converged = change < tol * n_topics
-                    if converged:
-                        break
-                    if not whole and iteration > 2:
-                        m = _kept(acc, cut, n_topics, topics)
-                        if _repays(left, width, padded(m, LANES)):
-                            break
-                        m = n_topics
+                # Compute φ of the current γ, that is its normalisers: the expected tokens of each
+                # topic are then ``now_acc * now_e``.
+                _topic_weights(now, local, now_e)
+                for k in range(now_acc.shape[0]):
+                    now_acc[k] = size(0)
+                if _COPIED or (m < n_topics and not is_check):
+                    ratio_update(now_e, c, tiny, now_rows, n_words, norms, now_acc)
+                else:
+                    ratio_update_of_rows(now_e, c, tiny, table, starts, n_words, norms, now_acc)
+                if is_check:
+                    is_check = False
+                    if not _any_other(acc, e, cut, topics, m, n_topics):
+                        now_rows, now_e, now_acc, now = few_rows, few_e, few_acc, part[:narrow]
+                        continue
+                    m = n_topics
+                    all_stay = True
+                    converged = False
+                if converged or left == 0:
+                    break
+                left -= 1
+                if _COPIED and m == n_topics:
+                    topics_to = min(topics_from + topics_part, next_end)
+                    fetch_rows(table, indices, topics_from, topics_to)
+                    topics_from = topics_to
+                change = np.float64(multiplicative_step(now_base, step, now_e, now_acc, now))
+                converged = change < tol * n_topics
+                iteration += 1
                 if m < n_topics:
-                    narrow = padded(m, LANES)
-                    if copied:
-                        small = _chosen_columns(
-                            rows, nothing, 0, n, n_words, topics, m, narrow, memory
-                        )
-                    else:
-                        small = _chosen_columns(
-                            table, indices, begin, n, n_words, topics, m, narrow, memory
-                        )
-                    for j in range(narrow):
-                        part[j] = current[topics[j]] if j < m else size(1)
-                        part_base[j] = base[topics[j]] if j < m else size(1)
-                    while left > 0 and not converged:
-                        left -= 1
-                        change = _iterate(
-                            small, True, table, starts, n_words, c, part_base[:narrow], step,
-                            local, tiny, part[:narrow], e[:narrow], acc[:narrow], norms,
-                        )  # fmt: skip
-                        converged = change < tol * n_topics
                     if converged and left > 0:
                         # Topics that were left out may have tokens by now.
                         for k in range(n_topics):
                             current[k] = base[k]
                         for j in range(m):
                             current[topics[j]] = part[j]
-                        _assign(
-                            rows, copied, table, starts, n_words, c, local, tiny, current, e, acc,
-                            norms,
-                        )  # fmt: skip
-                        if _any_other(acc, e, cut, topics, m, n_topics):
-                            continue
-                    # Compute φ of the final γ.
-                    _assign(
-                        small, True, table, starts, n_words, c, local, tiny, part[:narrow],
-                        e[:narrow], acc[:narrow], norms,
-                    )  # fmt: skip
-                else:
-                    _assign(
-                        rows, copied, table, starts, n_words, c, local, tiny, current, e, acc, norms
-                    )
-                break
+                        now_rows, now_e, now_acc, now_base, now = rows, e, acc, base, current
+                        is_check = True
+                elif iteration > 2 and not (converged or all_stay):
+                    kept = _kept(acc, cut, n_topics, topics)
+                    narrow = padded(kept, LANES)
+                    if _repays(left, width, narrow):
+                        m = kept
+                        few_rows = beginning_as_rows(memory, n_words, narrow)
+                        if _COPIED:
+                            _copy_columns(rows, indices[:0], 0, n, topics, m, few_rows)
+                        else:
+                            _copy_columns(table, indices, begin, n, topics, m, few_rows)
+                        for j in range(narrow):
+                            part[j] = current[topics[j]] if j < m else size(1)
+                            part_base[j] = base[topics[j]] if j < m else size(1)
+                        few_e, few_acc = e[:narrow], acc[:narrow]
+                        now_rows, now_e, now_acc, now = few_rows, few_e, few_acc, part[:narrow]
+                        now_base = part_base[:narrow]
             weight = weights[d] if weights.shape[0] > 0 else 1.0
             if m < n_topics:
                 for k in range(n_topics):
@@ -419,6 +386,21 @@ def mean_field(
                 theta_of_block[k] += few_weight * of_prior[1, k] - few_normalizer
             theta_of_block[n_topics] += few_weight
             theta_of_block[n_topics + 1] += few_normalizer
+
+
+_MEAN_FIELD = (
+    "values index pointer rows vector vector float float float int int float vector "
+    "out2 out_values out_rows out_index out_index out2 out2 int"
+)
+mean_field = shared_kernel(_MEAN_FIELD)(_mean_field)
+mean_field_of_wide_table = shared_kernel(_MEAN_FIELD)(
+    with_names(_mean_field, "of_wide_table", _COPIED=False)
+)
+
+
+def mean_field_of(width):
+    """Return the kernel for tables of so many columns."""
+    return mean_field if width <= COPIED_WIDTH else mean_field_of_wide_table
 
 
 @shared_kernel(
@@ -496,4 +478,7 @@ def word_statistics(
                 for k in range(width):
                     out[w, k] = factor * total[k]
         if energies.shape[0] > 0:
-            energies[block] += energy.sum()
+            of_block = 0.0
+            for k in range(width):
+                of_block += energy[k]
+            energies[block] += of_block

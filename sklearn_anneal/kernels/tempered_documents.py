@@ -81,7 +81,7 @@ def locally_tempered(
     acc = np.zeros(width, log_table.dtype)
     current = np.ones(width)
     mean_partition = np.zeros(width)
-    final, assigned, scratch, expected_log = scratch_arrays(n_topics)
+    final, assigned, scratch, expected_log = scratch_arrays(alpha)
     r = np.empty(n_grid)
     power = np.empty(n_topics)
     root = np.empty(n_topics)

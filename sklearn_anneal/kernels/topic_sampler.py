@@ -9,7 +9,7 @@ from ._emitter import LANES, QUARTERS
 from ._math import digamma
 from ._random import stream_of, uniform
 from ._simd import fetch_rows, lane_products
-from .counts import TINY, TINY_SINGLE
+from .counts import TINY, TINY_SINGLE, filled
 from .document_steps import token_mass, tokens_of
 
 # Tables have a multiple of so many columns.
@@ -139,10 +139,10 @@ def sample_topics(
     width = table.shape[1]
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
-    held = np.zeros(width)
-    ratios = np.zeros(width, table.dtype)
-    sums = np.zeros(QUARTERS * (32 // table.itemsize + 1), table.dtype)
-    of_prior = np.empty(n_topics)
+    held = filled(width, 0.0, alpha.dtype)
+    ratios = filled(width, 0.0, table.dtype)
+    sums = np.empty(QUARTERS * (32 // table.itemsize + 1), table.dtype)
+    of_prior = np.empty(n_topics, alpha.dtype)
     concentration = 0.0
     for k in range(n_topics):
         of_prior[k] = digamma(alpha[k])

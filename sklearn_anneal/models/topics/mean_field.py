@@ -99,7 +99,7 @@ class MeanFieldVisit(TopicsVisit):
             # γ by turns with φ, until it changes by less than the tolerance.
             products = float(ends[-1] - ends[0]) * width * (local.n_iter + 1)
             self.workers.share_kernel(
-                kernels().mean_field,
+                kernels().mean_field_of(width),
                 (
                     *(counts, rows, ends, *self.expected, model.doc_topic_prior, *self._factors),
                     *(local.gamma is not None, local.n_iter, model.mean_change_tol),
