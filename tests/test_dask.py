@@ -119,6 +119,11 @@ def mixture(**params):
 # The same bits
 
 
+def first_forms():
+    """Every model in its first form × the methods that work."""
+    return [case for case in combinations() if case.values[1] is case.values[0].first]
+
+
 def cells(pairs, numbers):
     """Combinations of :func:`combinations`, each with numbers of parts and workers."""
     return [
@@ -138,7 +143,7 @@ def assert_a_cluster_finds_the_same_bits(entry, params, n_parts, client, rng):
 @pytest.mark.parametrize(
     ("entry", "params", "name", "n_parts", "n_workers"),
     cells(
-        [case for case in taking_turns(combinations()) if not case.marks], cycle(PARTS_AND_WORKERS)
+        [case for case in taking_turns(first_forms()) if not case.marks], cycle(PARTS_AND_WORKERS)
     ),
 )
 def test_a_cluster_finds_the_bits_of_one_process(
@@ -249,7 +254,11 @@ def factors(**params):
 
 
 FAILURES = [
-    pytest.param(mixture, {"annealing": quick("deterministic")}, clusters, 3, False, id="schedule"),
+    pytest.param(
+        *(mixture, {"annealing": quick("deterministic")}, clusters, 3, False),
+        marks=pytest.mark.exhaustive,
+        id="schedule",
+    ),
     pytest.param(
         *(counts_batch, {"annealing": "none"}, documents, 4, False),
         marks=pytest.mark.exhaustive,
@@ -266,7 +275,10 @@ FAILURES = [
         marks=pytest.mark.exhaustive,
         id="svi-plus",
     ),
-    pytest.param(mixture, {"n_init": 3}, clusters, 5, False, id="lockstep"),
+    pytest.param(
+        *(mixture, {"n_init": 3, "annealing": quick("deterministic")}, clusters, 5, False),
+        id="lockstep",
+    ),
 ]
 
 
