@@ -13,7 +13,7 @@ import numpy as np
 import plain_topics as plain
 import pytest
 from enumeration import latent_dirichlet_log_evidence
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, softmax
 
 ALPHA = np.array([0.2, 0.7, 1.4])
 ETA = np.array([0.1, 0.4, 0.4, 0.8, 1.5, 0.3])
@@ -46,6 +46,18 @@ def test_the_evidence_is_a_distribution_over_words():
 COUNTS = np.array([2, 1, 2])
 WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.5]])
 PRIOR = np.array([0.3, 0.8])
+
+
+def exact_topic_counts(counts, weights, alpha):
+    """Posterior expectation of the tokens of each word in each topic, by enumeration."""
+    word = np.repeat(np.arange(len(counts)), counts)
+    log_p, of_word = [], []
+    for z in product(range(len(alpha)), repeat=len(word)):
+        table = np.zeros((len(counts), len(alpha)))
+        np.add.at(table, (word, list(z)), 1)
+        log_p.append(np.sum(table * np.log(weights.T)) + gammaln(alpha + table.sum(axis=0)).sum())
+        of_word.append(table)
+    return np.einsum("z,zwk->wk", softmax(log_p), np.array(of_word))
 
 
 def test_cvb0_ends_where_its_updates_agree_token_by_token():
