@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, repeat
 
@@ -39,6 +40,18 @@ def client():
     with (
         distributed.LocalCluster(
             n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def in_this_process():
+    """A client of a cluster whose only worker is a thread."""
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as local,
         distributed.Client(local) as client,
     ):
@@ -303,7 +316,7 @@ class Stopped(Exception):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [pytest.param(3, marks=pytest.mark.exhaustive), 19])
-def test_a_fit_is_resumed_on_another_cluster(at, client, mortal, monkeypatch, tmp_path, rng):
+def test_a_fit_is_resumed_on_another_cluster(at, client, monkeypatch, tmp_path, rng):
     parts = cut(documents(rng), 5)
     expected = counts_batch(annealing="none").fit(Shards(parts))
     n_sweeps = 0
@@ -320,7 +333,8 @@ def test_a_fit_is_resumed_on_another_cluster(at, client, mortal, monkeypatch, tm
         patch.setattr(cluster.OnDask, "get", failing)
         with pytest.raises(Stopped):
             counts_batch(annealing="none").fit(Shards(parts, client=client), checkpoint=tmp_path)
-    found = counts_batch(annealing="none").fit(Shards(parts, client=mortal), checkpoint=tmp_path)
+    with in_this_process() as other:
+        found = counts_batch(annealing="none").fit(Shards(parts, client=other), checkpoint=tmp_path)
     assert same(found, expected)
 
 
@@ -514,10 +528,7 @@ def test_errors_name_the_part(client, rng, tmp_path):
 
 
 def test_a_closed_client_is_refused(rng):
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-    ) as local:
-        client = distributed.Client(local)
+    with in_this_process() as client:
         client.close()
         with pytest.raises(ValueError, match="The Dask client is closed"):
             mixture().fit(Shards([clusters(rng)], client=client))
