@@ -139,13 +139,23 @@ def taking_turns(cases: list[Any], turn: int = 0) -> list[Any]:
     return _exhaustive_but(cases, chosen)
 
 
+def alternating(cases: list[Any], values: Any) -> list[Any]:
+    """Cases × values of one more argument; each case has one of the values in turn.
+
+    Other combinations are marked as exhaustive.
+    """
+    found, turn = [], 0
+    for case in cases:
+        for i, value in enumerate(values):
+            marks = case.marks if i == turn % len(values) else pytest.mark.exhaustive
+            found.append(pytest.param(*case.values, value, marks=marks, id=f"{case.id}-{value}"))
+        turn += not case.marks
+    return found
+
+
 def batches_and_minibatches(cases: list[Any], turn: int = 0) -> list[Any]:
-    """:func:`covering` combinations × ``how``, whose entries differ between the two."""
-    return [
-        pytest.param(*case.values, how, marks=case.marks, id=f"{case.id}-{how}")
-        for i, how in enumerate(("batch", "minibatches"))
-        for case in covering(cases, turn + i)
-    ]
+    """:func:`covering` combinations, each in batches or in minibatches."""
+    return alternating(covering(cases, turn), ("batch", "minibatches"))
 
 
 def _exhaustive_but(cases: list[Any], chosen: set[int]) -> list[Any]:

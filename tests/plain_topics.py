@@ -265,61 +265,6 @@ def cvb0(counts, beta_weights, alpha, n_sweeps, phi0=None):
     return phi, n
 
 
-def gibbs(counts, beta_weights, alpha, n_burn, n_keep, rng):
-    """Collapsed Gibbs sampling of one document's topics, token by token, for given topics.
-
-    p(z = k) ∝ (n_k of the other tokens + alpha_k) B_wk. Tokens are visited in the order of their
-    words and start from p(z = k) ∝ B_wk.
-
-    Parameters
-    ----------
-    counts : integers of shape (V_d,)
-    beta_weights : array of shape (K, V_d)
-    alpha : array of shape (K,)
-    n_burn, n_keep : int
-        Number of sweeps before those over which the mean is taken, and number of the latter.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    array of shape (V_d, K)
-        The mean number of each word's tokens in each topic, over the sweeps that are kept.
-
-    Raises
-    ------
-    ValueError
-        If a count is not an integer.
-    """
-    counts = np.asarray(counts)
-    if not np.array_equal(counts, np.round(counts)):
-        raise ValueError("Gibbs sampling needs whole tokens: `counts` must be integers.")
-    n_topics = len(beta_weights)
-    tokens = np.repeat(np.arange(len(counts)), counts.astype(int))
-    topics = []
-    n = np.zeros(n_topics)
-    of_word = np.zeros((len(counts), n_topics))
-
-    def draw(weights):
-        return int(rng.choice(n_topics, p=weights / weights.sum()))
-
-    for w in tokens:
-        k = draw(beta_weights[:, w])
-        topics.append(k)
-        n[k] += 1
-        of_word[w, k] += 1
-    total = np.zeros_like(of_word)
-    for sweep in range(n_burn + n_keep):
-        for i, w in enumerate(tokens):
-            n[topics[i]] -= 1
-            of_word[w, topics[i]] -= 1
-            topics[i] = draw((n + alpha) * beta_weights[:, w])
-            n[topics[i]] += 1
-            of_word[w, topics[i]] += 1
-        if sweep >= n_burn:
-            total += of_word
-    return total / n_keep
-
-
 def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
     """Local variational tempering of one document, with a posterior r over the grid of 1/T.
 

@@ -46,12 +46,13 @@ def interrupt_at(monkeypatch, owner, name, number):
     monkeypatch.setattr(owner, name, interrupting)
 
 
-PLACES = {
-    "the first visit": (visits, "visit", 1),
-    "a later visit": (visits, "visit", 3),
-    "a block": (conjugate, "posterior", 2),
-    "the last bound": (loop, "_end", 1),
-}
+# The first and a later visit, a block of parameters, and the last bound.
+PLACES = [
+    (visits, "visit", 1),
+    (visits, "visit", 3),
+    (conjugate, "posterior", 2),
+    (loop, "_end", 1),
+]
 
 
 @pytest.mark.parametrize("entry", models())
@@ -77,20 +78,19 @@ def test_a_fit_that_is_interrupted_in_an_update_changes_nothing(entry, rng, monk
     assert_unchanged(est, held, contents)
 
 
-@pytest.mark.parametrize("place", [*PLACES, "fitted attributes", "second look", "warning"])
 @pytest.mark.parametrize("entry", models())
-def test_an_interrupted_fit_changes_nothing(entry, place, rng, monkeypatch):
+def test_an_interrupted_fit_changes_nothing(entry, rng, monkeypatch):
+    """Nor does it after another interrupt, at another moment."""
     X, other = entry.data(rng, 40), entry.data(rng, 30)
     est = entry.make(annealing="none", max_iter=4, tol=0.0, **entry.first).fit(X)
     held, contents = state_of(est), contents_of(est)
-    own = {"fitted attributes": "_fitted_attributes", "second look": "_complete_fit",
-           "warning": "_warn"}  # fmt: skip
-    where = (type(est), own[place], 1) if place in own else PLACES[place]
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, *where)
-        with pytest.raises(Stop):
-            est.fit(other)
-    assert_unchanged(est, held, contents)
+    own = [(type(est), name, 1) for name in ("_fitted_attributes", "_complete_fit", "_warn")]
+    for place in (*PLACES, *own):
+        with monkeypatch.context() as patch:
+            interrupt_at(patch, *place)
+            with pytest.raises(Stop):
+                est.fit(other)
+        assert_unchanged(est, held, contents)
     again = clone(est).fit(other)
     assert est.fit(other).lower_bound_ == again.lower_bound_
 

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from designs import in_turn, pairwise
 from harness import quick
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.exceptions import NotFittedError
@@ -411,8 +412,7 @@ def test_combination_that_the_model_cannot_do():
 # What looks odd but works
 
 
-@all_methods
-@all_covariance_types
+@in_turn(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES)
 def test_constant_column(covariance_type, annealing):
     X = np.column_stack([rows(), np.full(30, 3.0)])
     params = {"covariance_type": covariance_type, "annealing": annealing, "effort": "auto"}
@@ -444,8 +444,7 @@ def test_linearly_dependent_columns(covariance_type):
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-@all_starts
-@all_methods
+@in_turn(annealing=ANNEALING, init_params=STARTS)
 def test_duplicated_rows(annealing, init_params):
     X = np.repeat(rows(6), 10, axis=0)
     params = {"annealing": annealing, "init_params": init_params, "effort": "auto"}
@@ -454,9 +453,7 @@ def test_duplicated_rows(annealing, init_params):
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-@all_starts
-@all_covariance_types
-@pytest.mark.parametrize("n_distinct", [1, 3])
+@pairwise(n_distinct=(1, 3), covariance_type=COVARIANCE_TYPES, init_params=STARTS)
 def test_more_components_than_distinct_rows(n_distinct, covariance_type, init_params):
     X = np.repeat(rows(n_distinct), 20, axis=0)
     estimator = mixture(
@@ -468,8 +465,7 @@ def test_more_components_than_distinct_rows(n_distinct, covariance_type, init_pa
         assert_sound(estimator.set_params(annealing=method).fit(X), X)
 
 
-@all_starts
-@all_methods
+@in_turn(annealing=ANNEALING, init_params=STARTS)
 def test_one_column(annealing, init_params):
     X = rows(40, 1)
     X[::2] += 8

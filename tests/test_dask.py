@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, repeat
 
@@ -39,6 +40,18 @@ def client():
     with (
         distributed.LocalCluster(
             n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def in_this_process():
+    """A client of a cluster whose only worker is a thread."""
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as local,
         distributed.Client(local) as client,
     ):
@@ -119,6 +132,11 @@ def mixture(**params):
 # The same bits
 
 
+def first_forms():
+    """Every model in its first form × the methods that work."""
+    return [case for case in combinations() if case.values[1] is case.values[0].first]
+
+
 def cells(pairs, numbers):
     """Combinations of :func:`combinations`, each with numbers of parts and workers."""
     return [
@@ -138,7 +156,7 @@ def assert_a_cluster_finds_the_same_bits(entry, params, n_parts, client, rng):
 @pytest.mark.parametrize(
     ("entry", "params", "name", "n_parts", "n_workers"),
     cells(
-        [case for case in taking_turns(combinations()) if not case.marks], cycle(PARTS_AND_WORKERS)
+        [case for case in taking_turns(first_forms()) if not case.marks], cycle(PARTS_AND_WORKERS)
     ),
 )
 def test_a_cluster_finds_the_bits_of_one_process(
@@ -249,7 +267,11 @@ def factors(**params):
 
 
 FAILURES = [
-    pytest.param(mixture, {"annealing": quick("deterministic")}, clusters, 3, False, id="schedule"),
+    pytest.param(
+        *(mixture, {"annealing": quick("deterministic")}, clusters, 3, False),
+        marks=pytest.mark.exhaustive,
+        id="schedule",
+    ),
     pytest.param(
         *(counts_batch, {"annealing": "none"}, documents, 4, False),
         marks=pytest.mark.exhaustive,
@@ -266,7 +288,10 @@ FAILURES = [
         marks=pytest.mark.exhaustive,
         id="svi-plus",
     ),
-    pytest.param(mixture, {"n_init": 3}, clusters, 5, False, id="lockstep"),
+    pytest.param(
+        *(mixture, {"n_init": 3, "annealing": quick("deterministic")}, clusters, 5, False),
+        id="lockstep",
+    ),
 ]
 
 
@@ -291,7 +316,7 @@ class Stopped(Exception):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [pytest.param(3, marks=pytest.mark.exhaustive), 19])
-def test_a_fit_is_resumed_on_another_cluster(at, client, mortal, monkeypatch, tmp_path, rng):
+def test_a_fit_is_resumed_on_another_cluster(at, client, monkeypatch, tmp_path, rng):
     parts = cut(documents(rng), 5)
     expected = counts_batch(annealing="none").fit(Shards(parts))
     n_sweeps = 0
@@ -308,7 +333,8 @@ def test_a_fit_is_resumed_on_another_cluster(at, client, mortal, monkeypatch, tm
         patch.setattr(cluster.OnDask, "get", failing)
         with pytest.raises(Stopped):
             counts_batch(annealing="none").fit(Shards(parts, client=client), checkpoint=tmp_path)
-    found = counts_batch(annealing="none").fit(Shards(parts, client=mortal), checkpoint=tmp_path)
+    with in_this_process() as other:
+        found = counts_batch(annealing="none").fit(Shards(parts, client=other), checkpoint=tmp_path)
     assert same(found, expected)
 
 
@@ -502,10 +528,7 @@ def test_errors_name_the_part(client, rng, tmp_path):
 
 
 def test_a_closed_client_is_refused(rng):
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-    ) as local:
-        client = distributed.Client(local)
+    with in_this_process() as client:
         client.close()
         with pytest.raises(ValueError, match="The Dask client is closed"):
             mixture().fit(Shards([clusters(rng)], client=client))

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from cases_factorial_mixture import PAPER, STEPS, drawn_parts, fitted, n_recovered
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from sklearn_anneal import AnnealedFactorialMixture
 from sklearn_anneal.annealing import DeterministicAnnealing
@@ -157,12 +155,6 @@ def test_score_is_the_weighted_mean_of_scores(rng):
     weights = rng.random(60)
     expected = np.average(est.score_samples(X), weights=weights)
     assert est.score(X, sample_weight=weights) == pytest.approx(expected)
-
-
-def test_pipelines_reconstruct(rng):
-    X = rows(100)
-    pipeline = make_pipeline(StandardScaler(), factorial()).fit(X)
-    assert pipeline.inverse_transform(pipeline.transform(X)).shape == X.shape
 
 
 def test_outliers_have_low_inverse_temperatures(rng):

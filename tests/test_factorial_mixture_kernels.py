@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_factorial_mixture import drawn_moments, likelihood_of
+from designs import pairwise
 from plain_factorial_mixture import enumerated, mean_field
 
 from sklearn_anneal.models._binary_codes import RowBlock
@@ -25,9 +26,7 @@ def inferred(likelihood, X, x, weights, start=None, n_sweeps=100):
 
 # 3, 4 and 9 components, which the loops take in fours, and rows in one group, in several, and in
 # several of which the last is not full.
-@pytest.mark.parametrize("n", [1, 64, 150])
-@pytest.mark.parametrize("k", [1, 3, 4, 9])
-@pytest.mark.parametrize("n_sweeps", [0, 1, 3, 50])
+@pairwise(k=(1, 3, 4, 9), n_sweeps=(0, 1, 3, 50), n=(1, 64, 150))
 def test_sweeps_are_those_of_the_equations(k, n, n_sweeps, rng):
     means, gram, prior, X, weights = problem(rng, k, n)
     start = rng.normal(size=(k, n))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -11,11 +10,7 @@ from cases_gamma_process_nmf import drawn_counts, nmf, sparse
 from harness import assert_identical, context_of, fitted_state
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.annealing import DeterministicAnnealing
@@ -118,13 +113,6 @@ def test_the_error_of_a_fit_does_not_outlive_it(X):
     assert est.fit(X).reconstruction_err_ > 0
 
 
-def test_a_pickled_stream_goes_on_as_if_it_had_not_been(X):
-    est = nmf(annealing="stochastic", total_samples=500).partial_fit(X)
-    again = pickle.loads(pickle.dumps(est))
-    assert_identical(est.partial_fit(X), again.partial_fit(X))
-    assert_array_equal(est.transform(X), again.transform(X))
-
-
 # Fits that go on
 
 
@@ -197,16 +185,6 @@ def test_searches_over_sparse_counts(X):
     assert search.fit(sparse(X)).best_params_ == {"n_components": 3}
 
 
-def test_clones_and_parameters(X):
-    est = nmf(annealing=DeterministicAnnealing(n_passes=3), component_prior="auto").fit(X)
-    other = clone(est)
-    assert not hasattr(other, "component_weights_")
-    assert other.get_params()["annealing__n_passes"] == 3
-    assert_identical(est, other.fit(X))
-    with pytest.raises(NotFittedError):
-        clone(est).transform(X)
-
-
 def test_names_of_features_in_and_out(X):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdefg"))
@@ -227,20 +205,6 @@ def test_missing_cells_of_data_frames(X):
     gapped[3, 2] = np.nan
     frame = pandas.DataFrame(gapped).astype("Int64")
     assert_allclose(nmf().fit(frame).components_, nmf().fit(gapped).components_)
-
-
-def test_pipelines_reconstruct(X):
-    pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), nmf()).fit(sparse(X))
-    codes = pipeline.transform(sparse(X))
-    assert pipeline[-1].inverse_transform(codes).shape == X.shape
-
-
-def test_pickles_predict_the_same(X):
-    est = nmf().fit(X)
-    again = pickle.loads(pickle.dumps(est))
-    assert_identical(est, again)
-    for name in ("components_", "component_weights_"):
-        assert_array_equal(getattr(est, name), getattr(again, name))
 
 
 # Refusals

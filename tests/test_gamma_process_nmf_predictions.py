@@ -52,12 +52,6 @@ def test_transform_and_back_keep_the_dtype(dtype, X):
     assert_array_equal(est.fit_transform(X), est.fit(X).transform(X))
 
 
-def test_single_precision_is_close(X):
-    double, single = nmf(**SWEEPS).fit(X), nmf(**SWEEPS).fit(X.astype(np.float32))
-    assert single.lower_bound_ == pytest.approx(double.lower_bound_, rel=1e-5)
-    assert_allclose(single.transform(X), double.transform(X), rtol=1e-2, atol=1e-3)
-
-
 def test_expected_counts_have_the_sums_of_the_data(X):
     """At an optimum the columns of the reconstruction have the sums of X, but for the prior."""
     est = nmf(max_iter=300).fit(1000 * X)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_gaussian_mixture import (
+    COVARIANCE_TYPES,
+    WEIGHT_PRIORS,
     all_covariance_types,
-    all_factorizations,
-    all_methods,
     all_weight_priors,
     as_scikit_learn,
     clusters,
@@ -15,11 +15,13 @@ from cases_gaussian_mixture import (
     full_matrix,
     real_data,
 )
+from designs import in_turn, pairwise
 from scipy.special import betaln, gammaln, multigammaln
 from sklearn.base import clone
 from sklearn.mixture import BayesianGaussianMixture
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import ANNEALING
 
 
 def constant_of_scikit_learn(mixture, n_rows):
@@ -66,9 +68,7 @@ def test_scikit_learns_bound_is_the_complete_one_but_for_a_constant(
     assert ours.lower_bound_ > expected, "the best responsibilities are no better than others"
 
 
-@all_methods
-@all_weight_priors
-@all_covariance_types
+@pairwise(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS)
 def test_anyone_can_recompute_the_bound(covariance_type, weight_prior, annealing):
     X = real_data("iris")
     mixture = AnnealedBayesianGaussianMixture(
@@ -86,8 +86,7 @@ def test_anyone_can_recompute_the_bound(covariance_type, weight_prior, annealing
     assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, X), rel=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("true_number", [2, 4])
+@in_turn(seed=range(4), true_number=(2, 4))
 def test_bound_picks_the_number_of_components(true_number, seed):
     centers = [(0, 0), (10, 0), (0, 10), (10, 10)][:true_number]
     X, _ = clusters(seed, 60, centers)
@@ -107,30 +106,7 @@ def test_bound_picks_the_number_of_components(true_number, seed):
     assert 1 + int(np.argmax(bounds)) == true_number
 
 
-@all_factorizations
-@all_weight_priors
-@all_covariance_types
-def test_bound_never_falls_without_annealing(covariance_type, weight_prior, factorization):
-    for seed, init_params in enumerate(("random", "kmeans")):
-        mixture = AnnealedBayesianGaussianMixture(
-            n_components=6,
-            covariance_type=covariance_type,
-            weight_concentration_prior_type=weight_prior,
-            factorization=factorization,
-            annealing="none",
-            init_params=init_params,
-            reg_covar=0,
-            max_iter=60,
-            tol=0,
-            random_state=seed,
-        ).fit(real_data("wine")[:, :5])
-        bounds = mixture.lower_bounds_
-        assert np.diff(bounds).min() >= -1e-12 * np.abs(bounds).max()
-        assert bounds[-1] > bounds[0], "nothing happened"
-
-
-@all_methods
-@pytest.mark.parametrize("scale", [1.0, 1e6])
+@in_turn(annealing=ANNEALING, scale=(1.0, 1e6))
 def test_bound_keeps_its_digits_far_from_the_origin(annealing, scale):
     # Multiples of 2^-10 stay exact under the offset, so that both fits have the same data.
     rows, _ = clusters(3, 50, ((0, 0), (5, 1), (1, 6)))

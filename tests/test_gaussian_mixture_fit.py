@@ -7,16 +7,16 @@ import warnings
 import numpy as np
 import pytest
 from cases_gaussian_mixture import (
-    all_covariance_types,
-    all_factorizations,
+    COVARIANCE_TYPES,
+    WEIGHT_PRIORS,
     all_methods,
-    all_weight_priors,
     clusters,
     complete_bound,
     parameters_of,
     real_data,
 )
-from harness import change_models, context_of, finish_run, open_run
+from designs import pairwise
+from harness import change_models, context_of
 from peer_priors import PEER_OF_MIXTURES
 from sklearn import config_context
 from sklearn.base import clone
@@ -26,46 +26,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
-from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
-from sklearn_anneal.data.units import Rows
+from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StochasticAnnealing
 
 # Weights of rows
-
-
-def run_loop(mixture, X, sample_weight, X_of_start):
-    """The result of a fit whose start does not look at single rows."""
-
-    def start(ctx):
-        summary = ctx.model.summary(Rows(X_of_start))
-        return ctx.model.random_natural(summary, ctx.prior, ctx.rng)
-
-    ctx, method, units = open_run(mixture, X, sample_weight, q=start)
-    return ctx, finish_run(ctx, method, units, mixture)
-
-
-@pytest.mark.parametrize("weighting", ["weight 2", "weight 0"])
-@all_factorizations
-@all_covariance_types
-@pytest.mark.parametrize("annealing", ["none", "deterministic", "tempering", "local_tempering"])
-def test_weights_count_rows(annealing, covariance_type, factorization, weighting):
-    X, _ = clusters(2, 30)
-    rng = np.random.default_rng(0)
-    weights = rng.integers(1, 4, len(X)) if weighting == "weight 2" else rng.integers(0, 2, len(X))
-    weights = weights.astype(float)
-    repeated = np.repeat(X, weights.astype(int), axis=0)
-    mixture = AnnealedBayesianGaussianMixture(
-        n_components=3,
-        covariance_type=covariance_type,
-        factorization=factorization,
-        annealing=annealing,
-        max_iter=10,
-        tol=0,
-    )
-    ctx, trace = run_loop(mixture, X, weights, X_of_start=repeated)
-    expected, expected_trace = run_loop(mixture, repeated, None, X_of_start=repeated)
-    np.testing.assert_allclose(trace.lower_bounds, expected_trace.lower_bounds, rtol=1e-10)
-    for key, value in expected.q.items():
-        np.testing.assert_allclose(ctx.q[key], value, rtol=1e-9, atol=1e-9)
 
 
 @all_methods
@@ -268,9 +231,7 @@ def test_whether_components_coincide_does_not_depend_on_units(covariance_type, f
     assert pairs == [[], [(0, 1)]]
 
 
-@all_methods
-@all_weight_priors
-@all_covariance_types
+@pairwise(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS)
 def test_one_component(covariance_type, weight_prior, annealing):
     X = real_data("iris")
     priors = ["covariance_prior", "degrees_of_freedom_prior", "mean_prior", "mean_precision_prior"]

@@ -7,8 +7,6 @@ import pytest
 from cases_gaussian_mixture import (
     all_covariance_types,
     all_factorizations,
-    all_methods,
-    all_weight_priors,
     clusters,
 )
 from peer_priors import PEER_OF_MIXTURES
@@ -57,23 +55,6 @@ def density_on_plane(mixture, n_radii=800, n_angles=256):
     area = np.repeat(radius * width * 2 * np.pi / n_angles, n_angles)
     points = points.reshape(-1, 2)
     return points, area, np.exp(mixture.score_samples(points))
-
-
-@all_factorizations
-@all_weight_priors
-@all_covariance_types
-def test_density_integrates_to_1_on_a_line(covariance_type, weight_prior, factorization):
-    _, width, density = density_on_line(small_fit(1, covariance_type, weight_prior, factorization))
-    assert (width * density).sum() == pytest.approx(1, abs=1e-7)
-
-
-@all_factorizations
-@all_covariance_types
-def test_density_integrates_to_1_on_a_plane(covariance_type, factorization):
-    _, area, density = density_on_plane(
-        small_fit(2, covariance_type, "dirichlet_process", factorization)
-    )
-    assert (area * density).sum() == pytest.approx(1, abs=1e-6)
 
 
 def test_score_is_the_weighted_mean_of_score_samples():
@@ -183,16 +164,3 @@ def test_inverse_temperatures_of_the_last_annealed_pass_are_those_of_the_fit():
     mixture.set_params(annealing__n_passes=2).fit(X)
     expected = (1 / mixture.inverse_temperatures(X)).mean()
     assert temperatures[2] == pytest.approx(expected, rel=1e-10)
-
-
-@all_methods
-def test_only_local_tempering_has_inverse_temperatures(annealing):
-    X, _ = clusters()
-    mixture = AnnealedBayesianGaussianMixture(n_components=3, annealing=annealing, max_iter=1)
-    expected = annealing == "local_tempering"
-    assert hasattr(mixture, "inverse_temperatures") == expected
-    mixture.fit(X)
-    assert hasattr(mixture, "inverse_temperatures") == expected
-    if not expected:
-        with pytest.raises(AttributeError, match="inverse_temperatures"):
-            mixture.inverse_temperatures(X)

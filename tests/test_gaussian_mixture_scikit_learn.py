@@ -7,16 +7,18 @@ import pickle
 import numpy as np
 import pytest
 from cases_gaussian_mixture import (
+    COVARIANCE_TYPES,
     PEER_ATTRIBUTES,
     STARTS,
+    WEIGHT_PRIORS,
     all_covariance_types,
     all_methods,
     all_weight_priors,
     as_scikit_learn,
     clusters,
-    parameters_of,
     real_data,
 )
+from designs import in_turn, pairwise
 from sklearn.base import clone
 from sklearn.mixture import BayesianGaussianMixture
 
@@ -35,10 +37,12 @@ def assert_same_parameters(mixture, other, relative):
 # What scikit-learn's class computes
 
 
-@pytest.mark.parametrize("init_params", STARTS)
-@all_weight_priors
-@all_covariance_types
-@pytest.mark.parametrize("name", ["iris", "wine", "digits"])
+@pairwise(
+    name=("iris", "wine", "digits"),
+    covariance_type=COVARIANCE_TYPES,
+    weight_prior=WEIGHT_PRIORS,
+    init_params=STARTS,
+)
 def test_parameters_are_those_of_scikit_learn(name, covariance_type, weight_prior, init_params):
     settings = {
         "n_components": 5,
@@ -125,8 +129,7 @@ def test_fit_transform_is_fit_then_transform(annealing):
 # Precision of the data
 
 
-@all_methods
-@all_covariance_types
+@in_turn(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES)
 def test_float32_is_kept_and_near_float64(covariance_type, annealing):
     X, _ = clusters(7, 60)
     X = X.astype(np.float32)
@@ -149,22 +152,6 @@ def test_float32_is_kept_and_near_float64(covariance_type, annealing):
 
 
 # Copies
-
-
-@all_methods
-def test_pickle_and_clone(annealing):
-    X, _ = clusters()
-    mixture = AnnealedBayesianGaussianMixture(
-        n_components=3, annealing=ANNEALING[annealing](), max_iter=5, random_state=0
-    ).fit(X)
-    other = pickle.loads(pickle.dumps(mixture))
-    np.testing.assert_array_equal(other.score_samples(X), mixture.score_samples(X))
-    other.partial_fit(X[:20])
-    mixture.partial_fit(X[:20])
-    np.testing.assert_array_equal(parameters_of(other), parameters_of(mixture))
-    copy = clone(mixture)
-    assert not hasattr(copy, "lower_bound_")
-    assert repr(copy.get_params()) == repr(mixture.get_params())
 
 
 def test_nothing_of_the_size_of_the_rows_stays():

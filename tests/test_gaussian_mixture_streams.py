@@ -7,18 +7,20 @@ import pickle
 import numpy as np
 import pytest
 from cases_gaussian_mixture import (
+    COVARIANCE_TYPES,
+    FACTORIZATIONS,
     STARTS,
-    all_covariance_types,
     all_factorizations,
     all_methods,
     clusters,
     parameters_of,
 )
+from designs import in_turn
 from peer_priors import PEER_OF_MIXTURES
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
-from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
+from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StochasticAnnealing
 
 
 @all_methods
@@ -103,8 +105,7 @@ def test_first_batch_has_to_fix_the_priors():
         clone(mixture).set_params(n_components=1).partial_fit(X[:1])
 
 
-@pytest.mark.parametrize("init_params", STARTS)
-@all_methods
+@in_turn(annealing=ANNEALING, init_params=STARTS)
 def test_first_batch_may_be_one_row_where_the_priors_are_given(annealing, init_params):
     X, _ = clusters()
     mixture = AnnealedBayesianGaussianMixture(
@@ -121,9 +122,7 @@ def test_first_batch_may_be_one_row_where_the_priors_are_given(annealing, init_p
     assert mixture.n_iter_ == 10
 
 
-@all_methods
-@all_factorizations
-@all_covariance_types
+@in_turn(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, factorization=FACTORIZATIONS[::-1])
 def test_later_batches_may_be_one_row(covariance_type, factorization, annealing):
     X, _ = clusters()
     mixture = AnnealedBayesianGaussianMixture(
@@ -178,8 +177,7 @@ def test_stream_reaches_nearly_the_quality_of_batches(total_samples):
     assert mixture.score(X) > plain.score(X) - 0.01
 
 
-@all_methods
-@all_factorizations
+@in_turn(annealing=ANNEALING, factorization=FACTORIZATIONS)
 def test_minibatches_reach_nearly_the_bound_of_batches(factorization, annealing):
     X, _ = clusters(0, 300, ((0, 0), (6, 0), (0, 6)))
     mixture = AnnealedBayesianGaussianMixture(

@@ -10,6 +10,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from cases_factorial_mixture import STEPS
+from designs import pairwise
 from harness import context_of, quick
 from plain_factorial_mixture import states
 
@@ -87,9 +88,14 @@ INVARIANT = {
 }
 
 
-@pytest.mark.parametrize("name", INVARIANT)
-@pytest.mark.parametrize("data", [groups, duplicated])
-def test_bounds_do_not_depend_on_units_and_origin(name, data, rng):
+MOVES = {
+    "near": ((0.0, 1e6), (1e5, 1e6), (1e8, 1.0)),
+    "far": ((1e2, 1e-6), (1e8, 1e-6)),
+}
+
+
+@pairwise(name=INVARIANT, data=(groups, duplicated), moves=MOVES)
+def test_bounds_do_not_depend_on_units_and_origin(name, data, moves, rng):
     """log p(s (x + c)) = log p(x) − log s per cell, with priors that are learned from the data.
 
     A cell of c + x has only the digits of x that c leaves, of which bounds lose some. A search goes
@@ -97,7 +103,7 @@ def test_bounds_do_not_depend_on_units_and_origin(name, data, rng):
     """
     X = data(rng)
     expected = INVARIANT[name](1.0).set_params(effort=0).fit(X).lower_bound_
-    for offset, scale in ((0.0, 1e6), (1e2, 1e-6), (1e5, 1e6), (1e8, 1e-6), (1e8, 1.0)):
+    for offset, scale in MOVES[moves]:
         fit = INVARIANT[name](scale).set_params(effort=0).fit(scale * (X + offset))
         found = fit.lower_bound_ + X.size * np.log(scale)
         assert found == pytest.approx(expected, abs=1e-6 + 1e-14 * offset * X.size), (offset, scale)
@@ -105,10 +111,7 @@ def test_bounds_do_not_depend_on_units_and_origin(name, data, rng):
             assert fit.lower_bound_ <= ceiling(fit, X.size)
 
 
-@each_step
-@pytest.mark.parametrize("data", [parts, duplicated])
-@pytest.mark.parametrize("offset", [0.0, 1e3, 1e5, 1e6])
-@pytest.mark.parametrize("scale", SCALES)
+@pairwise(offset=(0.0, 1e3, 1e5, 1e6), scale=SCALES, local_step=STEPS, data=(parts, duplicated))
 def test_no_bound_of_parts_is_above_its_ceiling(local_step, data, offset, scale, rng):
     """Without a center, components are as large as the offset, and differ by the parts."""
     X = scale * (data(rng) + offset)
@@ -120,9 +123,7 @@ def test_no_bound_of_parts_is_above_its_ceiling(local_step, data, offset, scale,
     assert fit.lower_bound_ == pytest.approx(exact_bound(fit, X), rel=1e-6)
 
 
-@each_step
-@pytest.mark.parametrize("data", [parts, duplicated])
-@pytest.mark.parametrize("offset", [1e7, 1e8])
+@pairwise(local_step=STEPS, data=(parts, duplicated), offset=(1e7, 1e8))
 def test_an_offset_that_leaves_no_digits_keeps_the_ceiling_or_is_refused(
     local_step, data, offset, rng
 ):
@@ -138,9 +139,7 @@ def test_an_offset_that_leaves_no_digits_keeps_the_ceiling_or_is_refused(
     assert centered.fit(X).lower_bound_ <= ceiling(centered, X.size)
 
 
-@each_step
-@pytest.mark.parametrize("name", ANNEALING)
-@pytest.mark.parametrize("batch_size", [None, 40])
+@pairwise(name=ANNEALING, local_step=STEPS, batch_size=(None, 40))
 def test_no_method_records_a_bound_above_the_ceiling(local_step, name, batch_size, rng):
     """The noise is given, so that all bounds of a fit have one ceiling."""
     X = parts(rng, 120, offset=1e5)

@@ -14,15 +14,12 @@ from cases_hidden_markov import (
     all_emissions,
     all_variants,
     assert_parameters,
-    assert_same_fit,
-    assert_sound,
     draw,
     plain_state,
     run_of,
-    sequence_weights,
     small,
 )
-from harness import context_of, one_update, open_run
+from harness import open_run
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
@@ -33,7 +30,6 @@ from sklearn.preprocessing import StandardScaler
 
 from sklearn_anneal import AnnealedHMM, concat_sequences
 from sklearn_anneal.annealing import (
-    ANNEALING,
     DeterministicAnnealing,
     LocalVariationalTempering,
     StructuredVI,
@@ -108,28 +104,6 @@ def test_lists_of_sequences_in_model_selection(routing, spy, rng):
 
 
 @all_emissions
-def test_pickled_stream_goes_on_the_same(variant, rng):
-    batches = [draw(variant, rng, [7, 5, 9]) for _ in range(4)]
-    for annealing in ("none", "deterministic", "stochastic"):
-        straight, resumed = (small(variant, annealing=annealing) for _ in range(2))
-        for batch in batches:
-            X, groups = concat_sequences(batch)
-            straight.partial_fit(X, groups=groups)
-            resumed = pickle.loads(pickle.dumps(resumed)).partial_fit(batch)
-            assert_same_fit(straight, resumed)
-        assert straight.n_iter_ == 4
-
-
-@all_emissions
-def test_first_update_of_a_stream_is_that_of_a_batch(variant, rng):
-    sequences = draw(variant, rng, [20, 11, 5])
-    stream = small(variant, learning_decay=0.0).partial_fit(sequences)
-    whole = small(variant, max_iter=1).fit(sequences)
-    for key, value in context_of(whole).q.items():
-        assert_allclose(context_of(stream).q[key], value, rtol=1e-12)
-
-
-@all_emissions
 def test_refused_batch_leaves_the_stream_as_it_was(variant, rng):
     est = small(variant).partial_fit(draw(variant, rng, [20, 11]))
     before = pickle.dumps(est)
@@ -177,34 +151,6 @@ def test_sticky_prior_raises_the_self_transitions(annealing, rng):
     assert_allclose(sticky.transmat_prior_, np.full((3, 3), 1 / 3) + 50 * np.eye(3))
     assert np.diag(sticky.transmat_).min() > np.diag(loose.transmat_).min()
     assert np.diag(sticky.transmat_).mean() > np.diag(loose.transmat_).mean() + 0.05
-
-
-@all_variants
-def test_weights_are_numbers_of_sequences_in_every_update(variant, rng):
-    """From the same start; the priors that depend on data count weights too."""
-    sequences = draw(variant, rng, [12, 7, 9], {0: [3]})
-    repeated = [sequences[0], sequences[0], sequences[2]]
-    est = small(variant, 3)
-    one, method, units = open_run(est, sequences, np.array([2.0, 0.0, 1.0]))
-    two, _, copies = open_run(est, repeated, q=one.q)
-    for key, value in two.prior.items():
-        assert_allclose(one.prior[key], value, rtol=1e-10, atol=1e-12, err_msg=key)
-    for _ in range(3):
-        seen, of_copies = one_update(one, method, units), one_update(two, method, copies)
-        assert seen.step.bound == pytest.approx(of_copies.step.bound, rel=1e-10)
-        for key, value in two.q.items():
-            assert_allclose(one.q[key], value, rtol=1e-9, atol=1e-9, err_msg=key)
-
-
-@pytest.mark.parametrize("annealing", ["none", "deterministic", "tempering", "local_tempering"])
-def test_weights_are_numbers_of_sequences_in_a_fit(annealing, rng):
-    """The random start of categorical states depends on the number of frames alone."""
-    sequences = draw("categorical", rng, [12, 7, 9])
-    weights = sequence_weights([2.0, 0.0, 1.0], sequences)
-    one = small("categorical", annealing=annealing).fit(sequences, sample_weight=weights)
-    other = small("categorical", annealing=annealing).fit([sequences[i] for i in (0, 0, 2)])
-    assert_allclose(one.lower_bounds_, other.lower_bounds_, rtol=1e-9)
-    assert_allclose(one.transmat_, other.transmat_, rtol=1e-7)
 
 
 def test_svi_plus_has_one_weight_per_sequence(rng):
@@ -319,24 +265,6 @@ def test_exact_gradients_are_refused(variant, rng):
     (X,) = draw(variant, rng, [20])
     with pytest.raises(ValueError, match="exact"):
         small(variant, annealing=StructuredVI(gradient="exact")).fit(X)
-
-
-@pytest.mark.parametrize("annealing", ANNEALING)
-@all_variants
-def test_every_method_fits_every_emission(variant, annealing, rng):
-    if variant == "poisson" and "tempering" in annealing:
-        pytest.skip("refused")
-    method = ANNEALING[annealing]()
-    if "n_passes" in method.get_params():
-        method.set_params(n_passes=4)
-    sequences = draw(variant, rng, [20, 1, 9], {0: [4]})
-    est = small(variant, 3, annealing=method, n_init=2).fit(sequences)
-    assert_sound(est, sequences)
-    assert len(est.restart_lower_bounds_) == 2
-    assert est.lower_bound_ == max(*est.restart_lower_bounds_, *est.search_results_["lower_bound"])
-    prior, q = (plain.parameters_of(est, which) for which in ("prior", "posterior"))
-    bound = plain.lower_bound(plain.emission_of(est), q, prior, sequences)
-    assert est.lower_bound_ == pytest.approx(bound, rel=1e-9)
 
 
 def test_deterministic_annealing_parts_equal_states(rng):

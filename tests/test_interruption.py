@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext
-from itertools import count, product
+from itertools import chain, count, product
 
 import numpy as np
 import pytest
@@ -428,6 +428,7 @@ with joblib.parallel_config({backend!r}):
 STARTS = """
 import faulthandler, sys, threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import numpy as np
 from sklearn_anneal import (
@@ -498,8 +499,8 @@ def failing(n, place, how):
     setattr(owner, name, call)
     return calls, lambda: setattr(owner, name, original)
 
-place, how = sys.argv[1:]
-for case, run in CASES.items():
+ways = zip(sys.argv[1::2], sys.argv[2::2])
+for (place, how), (case, run) in product(ways, CASES.items()):
     expected, before = run().lower_bound_, set(threading.enumerate())
     for n in range(1, 40):
         calls, restore = failing(n, place, how)
@@ -533,27 +534,29 @@ print("ended", flush=True)
 """
 
 
+PLACES = ("thread", "pool", "threads")
+HOW = ("error", "interrupt before", "interrupt after")
+
+
 @pytest.mark.parametrize(
-    ("place", "how"),
+    "ways",
     [
-        pytest.param(place, how, marks=() if i % 4 == 0 else pytest.mark.exhaustive)
-        for i, (place, how) in enumerate(
-            product(("thread", "pool", "threads"), ("error", "interrupt before", "interrupt after"))
-        )
+        pytest.param([*zip(PLACES, HOW, strict=True)], id="each"),
+        pytest.param([*product(PLACES, HOW)], marks=pytest.mark.exhaustive, id="all"),
     ],
 )
-def test_threads_that_cannot_be_started_let_nothing_hang(place, how):
+def test_threads_that_cannot_be_started_let_nothing_hang(ways):
     """Every call that starts a thread, or that gives one work, fails once, in every kind of fit.
 
     The fit ends, with the error or with its result, no thread is left, and the next fit is as any
     other. The process ends too.
     """
-    script = STARTS.replace("PATIENCE", str(5 * PATIENCE))
+    script = STARTS.replace("PATIENCE", str(15 * PATIENCE))
     process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, place, how],
+        [sys.executable, "-W", "ignore", "-c", script, *chain.from_iterable(ways)],
         capture_output=True,
         text=True,
-        timeout=6 * PATIENCE,
+        timeout=16 * PATIENCE,
     )
     assert process.stdout == "ended\n", process.stderr[-4000:]
     assert process.returncode == 0

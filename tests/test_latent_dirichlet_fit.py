@@ -19,6 +19,7 @@ from cases_latent_dirichlet import (
     small,
     spread,
 )
+from designs import in_turn, pairwise
 from harness import make_threads_worthwhile, open_run, quick, visit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
@@ -62,16 +63,15 @@ def kept_bounds(lda, X, monkeypatch):
     return lda.lower_bounds_[max(first - 2, 0) :]
 
 
-@pytest.mark.parametrize("annealing", ["none", "deterministic"])
-@pytest.mark.parametrize(
-    "priors",
-    [
+@in_turn(
+    annealing=("none", "deterministic"),
+    priors=(
         {},
         {"doc_topic_prior": 0.01, "topic_word_prior": 0.01},
         {"doc_topic_prior": 3.0, "topic_word_prior": 2.0},
         {"doc_topic_prior": "auto"},
         {"doc_topic_prior": "auto", "topic_word_prior": "auto"},
-    ],
+    ),
 )
 def test_the_bound_never_falls_once_documents_are_kept(priors, annealing, X, monkeypatch):
     lda = small(4, annealing=annealing, max_iter=40, tol=0.0, **priors)
@@ -196,19 +196,6 @@ def test_partial_fit_cuts_its_input_into_batches(X):
     )
 
 
-@pytest.mark.parametrize("local_step", ["mean_field", "gibbs"])
-@pytest.mark.parametrize(
-    "annealing", ["none", "deterministic", "stochastic", "svi_plus", "structured", "tempering"]
-)
-def test_a_pickled_stream_goes_on_as_if_it_had_not_been(annealing, local_step, X):
-    lda = small(annealing=annealing, local_step=local_step, batch_size=16, total_samples=60)
-    lda.partial_fit(X)
-    other = pickle.loads(pickle.dumps(lda))
-    lda.partial_fit(X)
-    assert_array_equal(lda.components_, other.partial_fit(X).components_)
-    assert_array_equal(lda.lower_bounds_, other.lower_bounds_)
-
-
 @pytest.mark.parametrize(
     ("annealing", "local_step"),
     [
@@ -291,14 +278,10 @@ def test_random_words_have_a_high_temperature(rng):
     assert np.all(lda.temperatures_ >= 1.0)
 
 
-@pytest.mark.parametrize("local_step", ["mean_field", "cvb0", "gibbs"])
-def test_the_number_of_threads_does_not_change_a_bit(local_step, rng):
+def test_the_number_of_threads_does_not_change_a_bit(rng):
     X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=200, eta=1.0)
-    params = {"local_step": local_step, "max_iter": 3, "tol": 0.0}
-    one = small(20, **params)
+    one = small(20, max_iter=3, tol=0.0)
     assert len(documents(X).chunks()) >= 3, "one chunk: the test tests nothing"
-    if local_step == "gibbs":
-        one.set_params(max_iter=1)
     two = pickle.loads(pickle.dumps(one)).set_params(n_jobs=2).fit(X)
     one.fit(X)
     assert_array_equal(one.components_, two.components_)
@@ -308,16 +291,15 @@ def test_the_number_of_threads_does_not_change_a_bit(local_step, rng):
     assert one.bound_ == two.bound_
 
 
-@pytest.mark.parametrize("annealing", ["none", "structured", "stochastic", "svi_plus"])
-@pytest.mark.parametrize(
-    "how",
-    [
+@pairwise(
+    annealing=("none", "structured", "stochastic", "svi_plus"),
+    how=(
         {"learning_method": "online", "batch_size": 128},
         {"learning_method": "online", "batch_size": 500},
         {"learning_method": "batch"},
-    ],
+    ),
+    dtype=(np.float64, np.float32),
 )
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_threads_share_all_parts_of_an_update_without_changing_a_bit(
     how, annealing, dtype, rng, monkeypatch
 ):
@@ -335,14 +317,6 @@ def test_threads_share_all_parts_of_an_update_without_changing_a_bit(
     assert_array_equal(one.components_, two.components_)
     assert_array_equal(one.lower_bounds_, two.lower_bounds_)
     assert one.lower_bound_ == two.lower_bound_
-
-
-def test_restarts_keep_the_best(X):
-    lda = small(4, n_init=4, max_iter=10).fit(X)
-    assert lda.restart_lower_bounds_.shape == (4,)
-    assert lda.lower_bound_ == lda.restart_lower_bounds_.max()
-    assert len(set(lda.restart_lower_bounds_)) == 4
-    assert lda.restart_lower_bounds_[0] == small(4, max_iter=10).fit(X).lower_bound_
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -12,6 +11,8 @@ import numpy as np
 import pytest
 from cases_gaussian_mixture import (
     COVARIANCE_TYPES,
+    FACTORIZATIONS,
+    WEIGHT_PRIORS,
     all_covariance_types,
     all_factorizations,
     all_weight_priors,
@@ -20,6 +21,7 @@ from cases_gaussian_mixture import (
     divergence_of_sizes,
     full_matrix,
 )
+from designs import pairwise
 from scipy.optimize import minimize
 from scipy.special import multigammaln, psi
 from scipy.stats import gamma
@@ -232,9 +234,9 @@ def test_no_neighbour_of_a_learned_value_is_better(covariance_type, factorizatio
 # Fits
 
 
-@all_weight_priors
-@all_factorizations
-@all_covariance_types
+@pairwise(
+    covariance_type=COVARIANCE_TYPES, factorization=FACTORIZATIONS, weight_prior=WEIGHT_PRIORS
+)
 def test_the_bound_never_falls(covariance_type, factorization, weight_prior):
     settings = {
         "covariance_type": covariance_type,
@@ -349,15 +351,6 @@ def test_annealed_fits_learn(annealing):
 # Weights, batches, restarts, storage
 
 
-def test_a_weight_of_two_is_a_row_that_occurs_twice():
-    X = rows()
-    start = {"init_params": "kmeans", "n_components": 3, "max_iter": 60, "tol": 0}
-    X = clusters(3, 30)[0]
-    twice = fitted(np.repeat(X, 2, axis=0), **start, **AUTO)
-    weighted = fitted(X, sample_weight=np.full(len(X), 2.0), **start, **AUTO)
-    assert np.allclose(values_of(twice), values_of(weighted), rtol=1e-6)
-
-
 @all_factorizations
 @all_covariance_types
 def test_minibatches_learn(covariance_type, factorization):
@@ -402,15 +395,6 @@ def test_restarts_learn_for_themselves_and_do_not_depend_on_threads():
     two = fitted(rows(), n_init=3, n_jobs=2, **AUTO)
     assert np.array_equal(values_of(one), values_of(two))
     assert one.lower_bound_ == max(one.restart_lower_bounds_)
-
-
-def test_a_stored_mixture_goes_on_with_its_learned_priors():
-    mixture = fitted(rows(), warm_start=True, **AUTO)
-    copy = pickle.loads(pickle.dumps(mixture))
-    assert np.array_equal(values_of(copy), values_of(mixture))
-    assert np.array_equal(copy.score_samples(rows()), mixture.score_samples(rows()))
-    bound = mixture.lower_bound_
-    assert copy.fit(rows()).lower_bound_ >= bound - 1e-9 * abs(bound)
 
 
 # Edges

@@ -293,13 +293,6 @@ def test_annealed_fits_are_repeatable_and_depend_on_the_seed(name, rng):
     assert not np.array_equal(one.components_, other.components_)
 
 
-def test_restarts_keep_the_best_bound(rng):
-    est = small(4, n_init=5, max_iter=30).fit(ratings(rng))
-    assert est.lower_bound_ == est.restart_lower_bounds_.max()
-    assert est.best_restart_ == est.restart_lower_bounds_.argmax()
-    assert len(set(est.restart_lower_bounds_)) == 5
-
-
 def test_stochastic_annealing_draws_anew_for_every_update(rng):
     """One η for both blocks of an update; the target is mixed with it."""
     Y = ratings(rng)

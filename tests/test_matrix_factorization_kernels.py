@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from designs import pairwise
 from harness import context_of, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
@@ -20,7 +21,9 @@ LENGTHS = [0, 1, 7, 8, 9, 0, 0, 63, 64, 65, 130, 200, 3, 0]
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 all_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
 all_biases = pytest.mark.parametrize("biases", [False, True])
-all_sizes = pytest.mark.parametrize("d", range(1, 21))
+SIZES = range(1, 21)
+all_sizes = pytest.mark.parametrize("d", SIZES)
+any_table = pairwise(d=SIZES, biases=(False, True), dtype=TOLERANCE)
 
 
 def lower(matrices):
@@ -130,9 +133,7 @@ def test_sums_of_rows_without_ratings_are_zeros():
         assert_array_equal(output, np.zeros_like(output))
 
 
-@all_dtypes
-@all_biases
-@all_sizes
+@any_table
 def test_sums_over_ratings(d, biases, dtype):
     """Of moments, and of ratings times moments; with weights, noise, both or none."""
     rng = np.random.default_rng(d)
@@ -177,9 +178,7 @@ def test_nothing_behind_the_ratings_is_read(n_ratings, dtype, rng):
     assert all(len(part) == 0 for part in empty)
 
 
-@all_dtypes
-@all_biases
-@all_sizes
+@any_table
 def test_squared_errors(d, biases, dtype):
     """Σ w E[(y − μ − u·v − b − c)²] from sums, against the sum over ratings."""
     rng = np.random.default_rng(100 + d)
@@ -218,9 +217,7 @@ def test_squared_errors(d, biases, dtype):
         assert (terms > -1e-3).all()
 
 
-@all_dtypes
-@all_biases
-@all_sizes
+@any_table
 def test_moments(d, biases, dtype):
     rng = np.random.default_rng(200 + d)
     for n in (0, 1, 7, 8, 9, 30):
@@ -259,9 +256,7 @@ def test_indefinite_precision_leaves_nan(bad, rng):
     assert_array_equal(np.isnan(log_det), np.arange(13) == bad)
 
 
-@pytest.mark.parametrize("margin", [0.0, 0.2, 0.9])
-@all_sizes
-@all_dtypes
+@pairwise(d=SIZES, margin=(0.0, 0.2, 0.9), dtype=TOLERANCE)
 def test_back_off(d, margin, dtype):
     """Of each row the largest share 1, ½, … , 2⁻¹², 0 of a share that the family calls valid."""
     rng = np.random.default_rng(300 + d)

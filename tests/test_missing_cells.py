@@ -209,7 +209,7 @@ def test_bound_never_falls_with_other_priors_and_starts(others, rng):
 @all_forms
 def test_tempered_bound_never_falls(covariance_type, factorization, form, rng):
     params = settings(covariance_type, factorization)
-    contract.test_tempered_bound_never_falls_at_fixed_temperature(GAPPED, params, form, 1.7, rng)
+    contract.test_tempered_bound_never_falls_at_fixed_temperature(GAPPED, params, form, rng)
 
 
 @all_types

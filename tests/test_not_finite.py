@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import assert_identical, change_models, models, quick
+from harness import alternating, assert_identical, change_models, models, quick
 
 
 def without_bound(value):
@@ -43,9 +43,17 @@ def assert_refused(method, estimator, X):
 
 
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("how", ["batch", "minibatches", "partial_fit"])
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize(
+    ("entry", "change", "how"),
+    alternating(
+        [
+            pytest.param(*case.values, change, id=f"{case.id}-{change}")
+            for case in models()
+            for change in CHANGES
+        ],
+        ("batch", "minibatches", "partial_fit"),
+    ),
+)
 def test_result_that_is_not_finite_is_refused(entry, how, change, rng, monkeypatch):
     X = entry.data(rng, 40)
     batches = entry.in_batches(10) if how == "minibatches" else {}

@@ -21,6 +21,8 @@ from harness import (
     batches_and_minibatches,
     combinations,
     context_of,
+    covering,
+    crossed,
     has_local_variables,
     largest_difference,
     lower_bound,
@@ -139,8 +141,10 @@ def test_what_is_refused_is_refused_in_the_same_words(entry, rng):
 # Several parts
 
 
-@pytest.mark.parametrize("n_parts", [2, 5, 16])
-@pytest.mark.parametrize(("entry", "params"), variants(heuristics=True, sampled=False))
+@pytest.mark.parametrize(
+    ("entry", "params", "n_parts"),
+    covering(crossed(variants(heuristics=True, sampled=False), [2, 5, 16])),
+)
 def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkeypatch):
     """Up to rounding, with parts of fewer rows than components, and with an empty part."""
     X = entry.data(rng, 40)
@@ -150,10 +154,14 @@ def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkey
     assert_close_fit(in_parts, entry.make(**settings).fit(X))
 
 
-@pytest.mark.parametrize("place", [0, 1, 2, 4])
 @pytest.mark.parametrize(
-    ("entry", "params"),
-    variants(heuristics=True, sampled=False, of=lambda entry: entry.name not in WHOLE_ROWS),
+    ("entry", "params", "place"),
+    covering(
+        crossed(
+            variants(heuristics=True, sampled=False, of=lambda entry: entry.name not in WHOLE_ROWS),
+            [0, 1, 2, 4],
+        )
+    ),
 )
 def test_parts_without_an_observation_lose_nothing_of_the_others(
     entry, params, place, rng, monkeypatch

@@ -7,6 +7,7 @@ import tempfile
 import numpy as np
 import pytest
 from cases_parts import Counted, cut, folders
+from harness import alternating
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -259,9 +260,17 @@ class Cursor:
         return self.X if self.n_readings >= 0 else self.X[: self.left]
 
 
-@pytest.mark.parametrize("left", [0, 7])
-@pytest.mark.parametrize("n_readings", [1, 2, 3])
-@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in IN_PARTS])
+@pytest.mark.parametrize(
+    ("entry", "n_readings", "left"),
+    alternating(
+        [
+            pytest.param(entry, n_readings, id=f"{entry.name}-{n_readings}")
+            for entry in IN_PARTS
+            for n_readings in (1, 2, 3)
+        ],
+        (0, 7),
+    ),
+)
 def test_parts_that_shrink_between_two_readings(entry, n_readings, left, rng):
     """A fit to all rows in the first pass and to others later would be a fit to nothing real."""
     X = entry.data(rng, 30)

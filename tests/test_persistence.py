@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
-from itertools import cycle
 
 import numpy as np
 import pytest
 import skops.io
-from harness import assert_identical, combinations, quick, variants
+from harness import alternating, assert_identical, combinations, covering, quick, variants
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 
 import sklearn_anneal
@@ -51,10 +50,7 @@ def assert_round_trip(estimator, X, path):
 @pytest.mark.usefixtures("few_passes_of_searches")
 @pytest.mark.parametrize(
     ("entry", "params", "name", "method"),
-    [
-        pytest.param(*pair.values, method, id=f"{pair.id}-{method}")
-        for pair, method in zip(combinations(), cycle(["fit", "partial_fit"]), strict=False)
-    ],
+    alternating(covering(combinations()), ("fit", "partial_fit")),
 )
 def test_round_trip(entry, params, name, method, rng, tmp_path):
     X = entry.data(rng, 40)

@@ -96,34 +96,6 @@ def test_enumeration_counts_a_chain_of_two_by_hand():
 
 
 @all_emissions
-def test_a_missing_frame_leaves_the_path_alone(name, rng):
-    emission, q = EMISSIONS[name], random_q(name, rng)
-    X = frames(name, rng, 5, missing=[2])
-    log_emission = emission.expected_log_density(q.emission, X)
-    assert np.all(log_emission[2] == 0)
-    assert np.all(log_emission[[0, 1, 3, 4]] != 0)
-    # From frame 1 to frame 3 in two steps, without anything in between.
-    start, transition = plain.expected_log(q.start), plain.expected_log(q.transition)
-    forward = np.exp(start + log_emission[0]) @ np.exp(transition) * np.exp(log_emission[1])
-    forward = forward @ np.exp(transition) @ np.exp(transition) * np.exp(log_emission[3])
-    forward = forward @ np.exp(transition) * np.exp(log_emission[4])
-    found = plain.forward_backward(start, transition, log_emission)
-    assert found.log_norm == pytest.approx(np.log(forward.sum()), rel=1e-12)
-
-
-@all_emissions
-def test_statistics_have_no_share_of_missing_frames(name, rng):
-    emission, prior = EMISSIONS[name], priors(name)
-    X = frames(name, rng, 6, missing=[1, 5])
-    weights = rng.dirichlet(np.ones(K), size=6)
-    seen = [0, 2, 3, 4]
-    found = emission.update(prior.emission, X, weights)
-    expected = emission.update(prior.emission, X[seen], weights[seen])
-    for key, value in expected.items():
-        np.testing.assert_allclose(found[key], value, rtol=1e-12)
-
-
-@all_emissions
 def test_marginal_likelihood_of_one_frame_is_the_known_predictive(name, rng):
     emission, prior = EMISSIONS[name], priors(name)
     p, k = prior.emission, 1
@@ -157,69 +129,6 @@ def test_marginal_likelihood_obeys_the_chain_rule(name, rng):
     assert emission.log_marginal(p, 0, X) == pytest.approx(total, rel=1e-12)
 
 
-EXACT = [n for n in EMISSIONS if n not in ("gaussian-diag", "gaussian-spherical")]
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_bound_of_one_state_is_the_evidence(name, rng):
-    emission, prior = EMISSIONS[name], priors(name, 1)
-    sequences = [frames(name, rng, 3), frames(name, rng, 2, missing=[1]), frames(name, rng, 1)]
-    q = plain.one_update(emission, prior, prior, sequences)
-    bound = plain.lower_bound(emission, q, prior, sequences)
-    assert bound == pytest.approx(plain.log_evidence(emission, prior, sequences), rel=1e-12)
-
-
-@all_emissions
-def test_bound_rises_to_a_value_below_the_evidence(name, rng):
-    emission, prior = EMISSIONS[name], priors(name)
-    sequences = [frames(name, rng, 4), frames(name, rng, 3, missing=[1]), frames(name, rng, 1)]
-    evidence = plain.log_evidence(emission, prior, sequences)
-    q = random_q(name, rng)
-    bounds = []
-    for _ in range(30):
-        bounds.append(plain.lower_bound(emission, q, prior, sequences))
-        q = plain.one_update(emission, q, prior, sequences)
-    assert np.diff(bounds).min() >= -1e-10
-    assert bounds[-1] > bounds[0] + 0.1
-    assert evidence - 10 < bounds[-1] < evidence
-
-
-@all_emissions
-def test_tempered_updates_ascend_the_tempered_bound(name, rng):
-    """x energy + entropy − KL, of the likelihood form."""
-    emission, prior, x = EMISSIONS[name], priors(name), 0.4
-    sequences = [frames(name, rng, 8), frames(name, rng, 5)]
-    q, bounds = random_q(name, rng), []
-    for _ in range(20):
-        step = plain.local_step(emission, q, sequences, x)
-        bounds.append(x * step.energy + step.entropy - plain.kl(emission, q, prior))
-        q = plain.updated(emission, prior, sequences, step, x)
-    assert np.diff(bounds).min() >= -1e-10
-    assert bounds[-1] > bounds[0] + 0.1
-
-
-@all_emissions
-def test_kl_is_zero_at_the_prior_and_positive_elsewhere(name, rng):
-    emission, prior = EMISSIONS[name], priors(name)
-    assert plain.kl(emission, prior, prior) == pytest.approx(0, abs=1e-12)
-    assert plain.kl(emission, random_q(name, rng), prior) > 0.1
-
-
-@all_emissions
-def test_weights_are_numbers_of_sequences(name, rng):
-    emission, prior, q = EMISSIONS[name], priors(name), random_q(name, rng)
-    sequences = [frames(name, rng, n) for n in (4, 3, 2)]
-    weighted = plain.one_update(emission, q, prior, sequences, weights=[2, 0, 1])
-    repeated = plain.one_update(emission, q, prior, [sequences[0], sequences[0], sequences[2]])
-    for part in ("start", "transition"):
-        np.testing.assert_allclose(getattr(weighted, part), getattr(repeated, part))
-    for key, value in repeated.emission.items():
-        np.testing.assert_allclose(weighted.emission[key], value)
-    assert plain.lower_bound(emission, q, prior, sequences, [2, 0, 1]) == pytest.approx(
-        plain.lower_bound(emission, q, prior, [sequences[0], sequences[0], sequences[2]])
-    )
-
-
 @pytest.mark.parametrize("name", ["categorical", "bernoulli", "poisson", "gaussian-full"])
 def test_plugged_in_density_is_that_of_the_mean_parameters(name, rng):
     """By scipy or by hand; of the Gaussian the precision is the mean one."""
@@ -238,17 +147,3 @@ def test_plugged_in_density_is_that_of_the_mean_parameters(name, rng):
             covariance = p["inverse_scale"][k] / p["dof"][k]
             expected = multivariate_normal(p["mean"][k], covariance).logpdf(X)
         np.testing.assert_allclose(found[:, k], expected, rtol=1e-10)
-
-
-def test_score_of_given_parameters_is_that_of_hmmlearn(rng):
-    hmm = pytest.importorskip("hmmlearn.hmm")
-    model = hmm.CategoricalHMM(2)
-    model.startprob_ = np.array([0.3, 0.7])
-    model.transmat_ = np.array([[0.9, 0.1], [0.4, 0.6]])
-    model.emissionprob_ = rng.dirichlet(np.ones(V), size=2)
-    X = rng.integers(0, V, size=30)
-    found = plain.forward_backward(
-        np.log(model.startprob_), np.log(model.transmat_), np.log(model.emissionprob_[:, X]).T
-    )
-    assert found.log_norm == pytest.approx(model.score(X[:, None]), rel=1e-10)
-    np.testing.assert_allclose(found.posteriors, model.predict_proba(X[:, None]), atol=1e-10)

@@ -8,6 +8,7 @@ from functools import partial
 import mpmath
 import numpy as np
 import pytest
+from designs import pairwise
 from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -117,9 +118,11 @@ def test_units_of_columns_do_not_matter_without_regularisation(covariance_type, 
     assert_allclose(other.score(X * units), plain.score(X) - np.log(units).sum(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("annealing", sorted(ANNEALING))
-@pytest.mark.parametrize("missing", [False, True], ids=["whole rows", "missing cells"])
-@pytest.mark.parametrize("make", [AnnealedBayesianGaussianMixture, AnnealedHMM])
+@pairwise(
+    annealing=sorted(ANNEALING),
+    make=(AnnealedBayesianGaussianMixture, AnnealedHMM),
+    missing=(False, True),
+)
 def test_units_of_columns_do_not_matter_to_any_method(make, missing, annealing):
     """Starts, temperatures and the volume of tempered densities are those of other units.
 

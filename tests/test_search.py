@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from harness import (
     assert_identical,
+    batches_and_minibatches,
     context_of,
     covering,
     crossed,
@@ -427,9 +428,9 @@ def test_races_of_every_method(entry, params, name, rng):
     assert race.n_passes_ <= full.n_passes_
 
 
-@pytest.mark.parametrize("how", ["batch", "minibatches"])
 @pytest.mark.parametrize(
-    ("entry", "params", "name"), covering(crossed(first_variants(), WITH_FINISH))
+    ("entry", "params", "name", "how"),
+    batches_and_minibatches(crossed(first_variants(), WITH_FINISH)),
 )
 def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, params, name, how, rng):
     """As one from a checkpoint is, when a race that was interrupted begins again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from designs import pairwise
 from plain_spike_slab import mean_field
 
 from sklearn_anneal.models._binary_codes import RowBlock
@@ -39,10 +40,7 @@ def likelihood_of(means, covariances, psi, prior, missing, tol):
 
 # 3, 4 and 9 factors, which the loops take in fours; rows in one group, and in several of which the
 # last is not full.
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("n", [1, 64, 150])
-@pytest.mark.parametrize("k", [1, 3, 4, 9])
-@pytest.mark.parametrize("n_sweeps", [0, 1, 3, 50])
+@pairwise(k=(1, 3, 4, 9), n_sweeps=(0, 1, 3, 50), n=(1, 64, 150), missing=(False, True))
 def test_a_step_is_the_plain_one(k, n, n_sweeps, missing, rng):
     X, means, covariances, psi, prior = problem(rng, k, n, missing)
     start = rng.normal(size=(2, k, n))

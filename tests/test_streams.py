@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases_latent_dirichlet import draw_corpus
-from harness import combinations, context_of, covering, forms, largest_difference, quick
+from harness import (
+    alternating,
+    combinations,
+    context_of,
+    covering,
+    forms,
+    largest_difference,
+    quick,
+)
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from test_latent_dirichlet_fit import associated_press
@@ -24,9 +32,9 @@ SCHEDULED = [name for name in ANNEALING if ANNEALING[name].finish]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("calls", [1, 7])
 @pytest.mark.parametrize(
-    ("entry", "params", "name"), covering(combinations(SCHEDULED, sampled=False))
+    ("entry", "params", "name", "calls"),
+    alternating(covering(combinations(SCHEDULED, sampled=False)), (1, 7)),
 )
 def test_one_pass_over_a_stream_ends_at_temperature_one(entry, params, name, calls, rng):
     est = entry.make(annealing=quick(name, 50), total_samples=60 * calls, **params)
@@ -141,18 +149,18 @@ def test_documents_of_a_stream_get_the_iterations_that_a_single_look_needs(rng):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(
-    "change", [{"learning_decay": -3.0}, {"total_samples": 0}, {"tol": "small"}, {"n_jobs": 0}]
-)
 @pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
-def test_parameters_are_checked_at_every_call(entry, params, change, rng):
+def test_parameters_are_checked_at_every_call(entry, params, rng):
     X = entry.data(rng, 40)
     est = entry.make(**params).partial_fit(X)
-    before = pickle.dumps(vars(est.set_params(**change)))
-    (name,) = change
-    with pytest.raises(ValueError, match=f"'{name}' parameter"):
-        est.partial_fit(X)
-    assert pickle.dumps(vars(est)) == before
+    wrong = {"learning_decay": -3.0, "total_samples": 0, "tol": "small", "n_jobs": 0}
+    for name, value in wrong.items():
+        kept = est.get_params(deep=False)[name]
+        before = pickle.dumps(vars(est.set_params(**{name: value})))
+        with pytest.raises(ValueError, match=f"'{name}' parameter"):
+            est.partial_fit(X)
+        assert pickle.dumps(vars(est)) == before
+        est.set_params(**{name: kept})
 
 
 def test_what_only_the_making_of_a_model_checks_is_checked_at_every_call(rng):

@@ -79,39 +79,41 @@ def sums(parts):
     yield level[0]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("entry", "params"), EVERY_FORM)
-def test_merging_is_associative_and_gives_the_summary_of_all(entry, params, weighted, rng):
-    weights = rng.integers(3, size=40).astype(float) if weighted else None
-    found, whole = summaries(entry, params, cut(entry.data(rng, 40), ENDS), weights)
+def merged_in_all_ways(*how):
+    """The sum of the summaries of parts, which is that of all data, and the summaries."""
+    found, whole = summaries(*how)
     first, *others = sums(found)
     for other in others:
         assert_equal(other, first)
     # The center, where there is one, is that of the first part.
     assert_equal(first, whole, but=("center",))
+    return first, found
 
 
-@pytest.mark.parametrize("kind", ["nothing", "one_column"])
-@pytest.mark.parametrize("places", [[0], [2], [5], [0, 0, 3]])
+@pytest.mark.parametrize(("entry", "params"), EVERY_FORM)
+def test_merging_is_associative_and_gives_the_summary_of_all(entry, params, rng):
+    for weights in (None, rng.integers(3, size=40).astype(float)):
+        merged_in_all_ways(entry, params, cut(entry.data(rng, 40), ENDS), weights)
+
+
+@pytest.mark.parametrize("columns", [slice(None), 0], ids=["nothing", "one_column"])
 @pytest.mark.parametrize(("entry", "params"), WITH_MISSING_CELLS)
-def test_data_without_observations_add_their_weight_alone(entry, params, places, kind, rng):
+def test_data_without_observations_add_their_weight_alone(entry, params, columns, rng):
     """Whether all columns are missing in a part, or the first one."""
-    parts = cut(entry.data(rng, 40), ENDS)
-    empty = unobserved(parts[0], slice(None) if kind == "nothing" else 0)
-    for place in places:
-        parts.insert(place, empty)
-    found, whole = summaries(entry, params, parts)
-    first, *others = sums(found)
-    for other in others:
-        assert_equal(other, first)
-    assert_equal(first, whole, but=("center",))
-    # The center is that of a part that has one, in every column.
-    for name, center in numbers_of(first).items():
-        if name.endswith("center"):
-            each = [numbers_of(one)[name] for one in found if name in numbers_of(one)]
-            known = next(i for i, one in enumerate(each) if not np.isnan(one[-1]))
-            assert np.isfinite(center).all()
-            assert center[-1] == each[known][-1]
+    X = cut(entry.data(rng, 40), ENDS)
+    empty = unobserved(X[0], columns)
+    for places in ([0], [2], [5], [0, 0, 3]):
+        parts = list(X)
+        for place in places:
+            parts.insert(place, empty)
+        first, found = merged_in_all_ways(entry, params, parts)
+        # The center is that of a part that has one, in every column.
+        for name, center in numbers_of(first).items():
+            if name.endswith("center"):
+                each = [numbers_of(one)[name] for one in found if name in numbers_of(one)]
+                known = next(one for one in each if not np.isnan(one[-1]))
+                assert np.isfinite(center).all()
+                assert center[-1] == known[-1]
 
 
 @pytest.mark.parametrize(("entry", "params"), EVERY_FORM)

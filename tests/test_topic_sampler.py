@@ -81,7 +81,7 @@ THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
     ("documents", "n_turns", "largest", "dtype"),
     [
         (THREE_DOCUMENTS, 1, 0.05, np.float64),
-        (THREE_DOCUMENTS, 1, 0.05, np.float32),
+        pytest.param(THREE_DOCUMENTS, 1, 0.05, np.float32, marks=pytest.mark.exhaustive),
         (ONE_DOCUMENT, 2, 0.05, np.float64),
         (THREE_DOCUMENTS, 2, 0.1, np.float32),
     ],

@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from harness import combinations, covering, open_run, prepared_visit
+from harness import alternating, combinations, covering, open_run, prepared_visit
 
 from sklearn_anneal.annealing._base import all_at_once
 from sklearn_anneal.models.topics.visit import Addends
@@ -80,8 +80,10 @@ def test_merging_changes_no_step_and_is_associative(entry, params, name, rng):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=1))
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "place"),
+    alternating(covering(combinations(), turn=1), range(len(PARTS))),
+)
 def test_the_step_of_units_of_weight_zero_is_the_unit(entry, params, name, place, rng):
     """Merged first, in the middle or last, it leaves the sum of the others as it is."""
     est, X = entry.make(annealing=name, **params), entry.data(rng, 30)

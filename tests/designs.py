@@ -1,0 +1,50 @@
+"""Designs of experiments in the place of full products of parameters.
+
+Both functions parametrize a test. Combinations that a design leaves out are marked as exhaustive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+
+def pairwise(**factors: Iterable[Any]) -> pytest.MarkDecorator:
+    """Let every two values of two factors meet at least once."""
+    cases = list(product(*factors.values()))
+    indices = list(product(*(range(len(list(values))) for values in factors.values())))
+    pairs = [set(combinations(enumerate(index), 2)) for index in indices]
+    left, chosen = set().union(*pairs), set()
+    while left:
+        best = max(range(len(cases)), key=lambda i: len(pairs[i] & left))
+        chosen.add(best)
+        left -= pairs[best]
+    return _parametrized(factors, cases, chosen)
+
+
+def in_turn(**factors: Iterable[Any]) -> pytest.MarkDecorator:
+    """Let every value of each factor occur, in as few tests as the longest factor has values."""
+    cases = list(product(*factors.values()))
+    values = [list(each) for each in factors.values()]
+    chosen = set()
+    for i in range(max(map(len, values))):
+        place = 0
+        for each in values:
+            place = place * len(each) + i % len(each)
+        chosen.add(place)
+    return _parametrized(factors, cases, chosen)
+
+
+def _parametrized(
+    factors: dict[str, Any], cases: list[tuple[Any, ...]], chosen: set[int]
+) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        tuple(factors),
+        [
+            pytest.param(*case, marks=() if i in chosen else pytest.mark.exhaustive)
+            for i, case in enumerate(cases)
+        ],
+    )
