@@ -19,18 +19,21 @@ from numba import types
 
 from .._stack import outer_level
 from . import COMPILATIONS, LOADING
-from ._compiler import InlinedCompiler, KernelCompiler
 from ._emitter import CHECKED
 
 # Reassociation is not allowed: sums keep their order, whatever the compiler would prefer.
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
-_KERNEL = {"pipeline_class": KernelCompiler, "no_cfunc_wrapper": True, **_OPTIONS}
-_INLINED = {
-    "forceinline": True,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    "pipeline_class": InlinedCompiler,
-}
+_KERNEL: dict[str, Any] = dict(_OPTIONS)
+_INLINED: dict[str, Any] = {"forceinline": True, **_OPTIONS}
+# Our compilers change what numba does inside, where its versions differ. Versions after this one
+# have not been tried with them. They compile kernels in their own way, which takes longer.
+_LATEST_TRIED = (0, 68)
+if numba.version_info.short <= _LATEST_TRIED:
+    from ._compiler import InlinedCompiler, KernelCompiler
+
+    _KERNEL |= {"pipeline_class": KernelCompiler, "no_cfunc_wrapper": True}
+    _INLINED |= {"pipeline_class": InlinedCompiler, "no_cfunc_wrapper": True}
+    _INLINED["no_cpython_wrapper"] = True
 
 _ARGUMENTS = {
     "index": types.Array(types.int32, 1, "C", readonly=True),
@@ -206,7 +209,7 @@ def helper(function: Callable) -> Callable:
     """Decorate a function so that kernels can call it; it is compiled into them."""
     # The function is inlined, because a call would keep the compiler from turning the loop around
     # it into vector instructions.
-    return numba.njit(**_INLINED, **_OPTIONS)(function)
+    return numba.njit(**_INLINED)(function)
 
 
 def compile_all(module: Any) -> None:
