@@ -134,7 +134,7 @@ numba.version_info = numba.version_info._replace(short=(9, 0))
 from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels.normal import normal
 assert not {"pipeline_class", "no_cfunc_wrapper"} & (_compile._KERNEL | _compile._INLINED).keys()
-normal.compile("float64")
+normal.compile("float32")
 """
 
 
