@@ -77,7 +77,7 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 # Pages that have no pages below them.
-html_sidebars = {page: [] for page in ("index", "quick_start", "changelog", "developers")}
+html_sidebars = {page: [] for page in ("index", "quick_start", "changelog")}
 
 
 def skip_member(app, what, name, obj, skip, options):

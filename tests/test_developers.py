@@ -50,7 +50,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 (GEOMETRIC,) = geometric_mixture.ENTRIES
 PACKAGE = Path(sklearn_anneal.__file__).parent
-PAGE = Path(__file__).resolve().parents[1] / "doc" / "developers.rst"
+DOC = Path(__file__).resolve().parents[1] / "doc"
+# The map, and the pages that it leads to.
+PAGES = [DOC / "developers.rst", *sorted((DOC / "developers").glob("*.rst"))]
 # The file adds its emission to the table. Other tests are about those of the package.
 del EMISSIONS["exponential"]
 
@@ -566,8 +568,8 @@ def test_packages_of_the_page_are_those_of_the_imports():
 
 
 def test_twelve_words_are_names_of_the_code():
-    text = PAGE.read_text(encoding="utf-8")
-    section = text[text.index("Twelve words\n") : text.index("Components, and the models made")]
+    text = pages()
+    section = text[text.index("Twelve words\n") : text.index("Where to read on")]
     found = re.findall(r"``([\w/]+\.py): (\w+)``", section)
     assert len(found) == 12 == section.count("\n   * - ") - 1
     for file, name in found:
@@ -579,9 +581,14 @@ def test_twelve_words_are_names_of_the_code():
         }, file
 
 
+def pages():
+    """The text of all pages for developers."""
+    return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
 def packages():
     """Package → what it may import, as the page's table has it."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = pages()
     pattern = r"^\.\. list-table:: Packages\n(.*?)\n(?=\S)"
     table = re.search(pattern, text, re.DOTALL | re.MULTILINE)[1]
     rows = re.split(r"\n   \* - ", table)[2:]
@@ -620,7 +627,7 @@ def imported(path, package):
 
 def test_page_names_hooks_of_annealing_and_methods_of_models_and_emissions():
     """What can be overridden is explained, so that the page is not silent about a new hook."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = pages()
     parameters = {field.name for field in fields(Visit)}
     for cls in (Annealing, Model, ConjugateModel, Visit, Emission):
         for name in vars(cls).keys() - parameters:
@@ -629,8 +636,8 @@ def test_page_names_hooks_of_annealing_and_methods_of_models_and_emissions():
 
 
 def test_page_includes_the_files_that_are_tested():
-    text = PAGE.read_text(encoding="utf-8")
-    included = set(re.findall(r"\.\. literalinclude:: developers/(\w+)\.py", text))
+    text = pages()
+    included = set(re.findall(r"\.\. literalinclude:: (\w+)\.py", text))
     examples = GeometricMixture, CyclicalAnnealing, ExponentialEmission
     assert included == {example.__module__ for example in examples}
-    assert {path.stem for path in (PAGE.parent / "developers").glob("*.py")} == included
+    assert {path.stem for path in (DOC / "developers").glob("*.py")} == included
