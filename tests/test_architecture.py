@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from sklearn_anneal import (
     AnnealedSpikeSlabFactorAnalysis,
 )
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.inference import loop
+from sklearn_anneal.kernels import _compile
 from sklearn_anneal.models._base import ConjugateModel, Model
 from sklearn_anneal.models.components._base import Components
 from sklearn_anneal.models.factorial_mixture import FactorialMixture
@@ -177,3 +180,33 @@ def test_every_estimator_lists_the_names_of_annealing_alike():
 
 def test_fits_describe_checkpoints_alike():
     assert len({described(cls.fit, "checkpoint") for cls in ESTIMATORS}) == 1
+
+
+ONE_STEP = (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedSpikeSlabFactorAnalysis,
+)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("cls", ONE_STEP, ids=lambda cls: cls.__name__)
+def test_a_local_step_is_eight_calls_below_the_loop(cls, rng, monkeypatch):
+    """From the loop to the first kernel of a step; what a reader has to follow."""
+    call, depths = _compile.Kernel.__call__, []
+
+    def counted(kernel, *arguments):
+        names, frame = [], sys._getframe(1)
+        while frame is not None and frame.f_code is not loop.fit.__code__:
+            names.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        if frame is not None and "Units.visit" in names:
+            # The kernel's own call is one, and the loop itself another.
+            depths.append(len(names) + 2)
+        call(kernel, *arguments)
+
+    monkeypatch.setattr(_compile.Kernel, "__call__", counted)
+    X = (rng.standard_normal((40, 3)) > 0).astype(float)
+    cls(n_components=2, annealing="none", effort=0, max_iter=2, random_state=0).fit(X)
+    assert depths and min(depths) <= 8
