@@ -27,6 +27,8 @@ TEN_SHARE, TEN_TIME, WEAKEST = 0.9, 0.5, 0.8
 HUNDRED_SHARE, HUNDRED_TIME = 0.6, 0.1
 FOUND_SHARE = 0.9
 SEPARATED = "groups/separated "
+CHOSEN_FOR_PREDICTIONS = ("topics",)
+"""Families whose defaults are chosen by held-out figures; their bounds are no part of a goal."""
 
 RULES = (
     "One fit of ours, unless the setting says otherwise, is compared with several others. *Ten "
@@ -59,6 +61,8 @@ RULES = (
     "about the held-out figure: it is *not below* unless the mean of the paired differences is "
     "lower than the margin by more than two of its standard errors, and *better* if it is higher "
     "by more than two of them. One split of few rows differs from another by more than the margin.",
+    "The bounds of topics are in the tables and no part of a goal: their default assigns single "
+    "words by sampling, which predicts better than what has the highest bound.",
     "Instances are real data, and drawn data of known truth. *Found* is the number of components "
     "with more than one row, and *matched* counts the drawn groups that have a component of their "
     "own among the held-out rows: more than half of the group is in the component, and the other "
@@ -145,6 +149,13 @@ _QUESTIONS: dict[str, Question] = {
 }
 
 
+def asked(question: str, comparisons: Comparisons) -> Comparisons:
+    """The comparisons that decide about a question, by its name."""
+    if question != "bound":
+        return comparisons
+    return [c for c in comparisons if c.instance.family not in CHOSEN_FOR_PREDICTIONS]
+
+
 def compared(
     instances: Iterable[Instance], setting: str, other: str, code: str, cache: Cache, n_seeds: int
 ) -> Comparisons:
@@ -172,8 +183,9 @@ def _over_splits(ours: Spec, other: Spec, cache: Cache) -> np.ndarray:
         gains.append(pair[0]["held_out"] - pair[1]["held_out"])
 
 
-def share(comparisons: Comparisons, holds: Question) -> float:
-    return float(np.mean([holds(c) for c in comparisons]))
+def share(comparisons: Comparisons, holds: Question) -> float | None:
+    """The share of comparisons for which an answer holds; None if there are none."""
+    return float(np.mean([holds(c) for c in comparisons])) if comparisons else None
 
 
 def _median_time(comparisons: Comparisons) -> float:
@@ -229,7 +241,7 @@ def goals(against: dict[str, Comparisons]) -> list[Goal]:
     separated = [c for c in against.get(EM, []) if c.instance.name.startswith(SEPARATED)]
     return [
         *(
-            _at_least(TEN, f"{name} not below on", TEN_SHARE, share(ten, holds) if ten else None)
+            _at_least(TEN, f"{name} not below on", TEN_SHARE, share(asked(name, ten), holds))
             for name, holds in _QUESTIONS.items()
         ),
         _time_goal(TEN, TEN_TIME, ten),
@@ -238,7 +250,7 @@ def goals(against: dict[str, Comparisons]) -> list[Goal]:
             HUNDRED,
             "bound not below on",
             HUNDRED_SHARE,
-            share(hundred, _QUESTIONS["bound"]) if hundred else None,
+            share(asked("bound", hundred), _QUESTIONS["bound"]),
         ),
         _time_goal(HUNDRED, HUNDRED_TIME, hundred),
         *_goals_on_groups(separated),
@@ -251,10 +263,10 @@ def _weakest_goal(comparisons: Comparisons) -> Goal:
         return Goal(TEN, text)
     of_family = {f: [c for c in comparisons if c.instance.family == f] for f in FAMILIES}
     weakest, where = min(
-        (share(some, holds), f"{family}, {question}")
+        (measured, f"{family}, {question}")
         for family, some in of_family.items()
-        if some
         for question, holds in _QUESTIONS.items()
+        if (measured := share(asked(question, some), holds)) is not None
     )
     return Goal(TEN, text, f"{weakest:.0%} ({where})", weakest >= WEAKEST)
 
