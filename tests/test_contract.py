@@ -589,7 +589,7 @@ def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatc
     ]
     # Two updates of all blocks, and the steps that the bound after the last one takes.
     n_steps = 2 * sum(visits) + n_chunks
-    if not prepared_visit(ctx, units)[0].tells_bound:
+    if not prepared_visit(ctx, units)[0].gives_bound:
         n_steps += n_chunks
     entry.make(n_jobs=2, **settings).fit(X)
     # Some models take another look at the training data, by a function of their own.

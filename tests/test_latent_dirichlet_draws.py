@@ -255,10 +255,10 @@ def full_draw(model, q, units, *args, rng=None, **how):
         return visit
     natural = {"concentration": np.asarray(q["topic_word"])}
     draw = Dirichlet().sample(natural, rng)
-    log_beta = draw["log_probabilities"][:, visit.words.met].T
+    log_beta = draw["log_probabilities"][:, visit.words.occurring].T
     largest = log_beta.max(axis=1)
     table = np.zeros(visit.expected.table.shape)
-    rows = slice(None) if visit.words.few else visit.words.met
+    rows = slice(None) if visit.words.few else visit.words.occurring
     table[rows, : model.n_components] = np.exp(log_beta - largest[:, None])
     visit.expected.largest[rows] = largest
     visit.expected.table[:] = table

@@ -309,7 +309,7 @@ def test_threads_share_all_parts_of_an_update_without_changing_a_bit(
     X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=60, eta=1.0)
     X = X.astype(dtype)
     size = how.get("batch_size", 900)
-    chunks, met = documents(X[:size]).chunks(), documents(X[:size]).met(1500)
+    chunks, met = documents(X[:size]).chunks(), documents(X[:size]).occurring(1500)
     assert len(chunks) >= 2, "one chunk: the test tests nothing"
     assert len(met) > 2 * 512, "one part of the words: the test tests nothing"
     params = {**how, "annealing": quick(annealing, 3), "max_iter": 2, "tol": 0.0}
@@ -668,10 +668,10 @@ def test_minibatches_of_several_blocks_do_not_depend_on_the_number_of_threads(X,
 def test_a_batch_of_documents_comes_with_its_words(X):
     units = Documents(X.data, X.indices, X.indptr)
     batch = units.batch(np.array([3, 0]))
-    assert_array_equal(vars(batch)["_met"], np.unique(X[[0, 3]].indices))
+    assert_array_equal(vars(batch)["_occurring"], np.unique(X[[0, 3]].indices))
     assert units.batch(slice(None)) is units
     none = Documents(X.data[:0], X.indices[:0].astype(np.uint32), np.zeros(2, np.int64))
-    assert none.met(X.shape[1]).shape == (0,)
+    assert none.occurring(X.shape[1]).shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])

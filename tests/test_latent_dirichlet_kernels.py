@@ -49,7 +49,7 @@ def local_step(
     t = Tempering(*form)
     topics = topics_of(log_beta, form[0], dtype)
     units = documents(X, weights)
-    words = tables.Words(units.met(n_words), n_words, False)
+    words = tables.Words(units.occurring(n_words), n_words, False)
     visit = model._visit(model, topics, t, None, separate_noise, words=words, workers=workers)
     start = LocalStart(None if gammas is None else np.array(gammas), n_iter, seed)
     before = None if gammas is None else start.gamma.copy()

@@ -80,5 +80,5 @@ class NoUnits(Units):
     def centered(self, summary: Any) -> NoUnits:
         return self
 
-    def met(self, n_columns: int) -> np.ndarray:
+    def occurring(self, n_columns: int) -> np.ndarray:
         return np.empty(0, dtype=np.int32)

@@ -29,12 +29,12 @@ class _Described(NamedTuple):
     Attributes
     ----------
     about : list of About
-    met : ndarray of uint8
+    occurring : ndarray of uint8
         The columns with an entry in any of the parts, in one bit each.
     """
 
     about: list[About]
-    met: np.ndarray
+    occurring: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class _Describe(Request):
         sizes = units.n_units, units.n_rows, units.n_weight_units, entries
         about = About(*sizes, weight, units.n_observations, patterns is not None)
         occurs = np.zeros(self.n_columns, dtype=bool)
-        occurs[units.met(self.n_columns)] = True
+        occurs[units.occurring(self.n_columns)] = True
         return _Described([about], np.packbits(occurs))
 
     def merge(self, a: _Described, b: _Described) -> _Described:
-        return _Described(a.about + b.about, a.met | b.met)
+        return _Described(a.about + b.about, a.occurring | b.occurring)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PartedUnits(Units):
 
     def _described(self, workers: Workers) -> None:
         described = self.place.sum(_Describe(self._view, self.n_columns), workers)
-        self._about, self._met = described
+        self._about, self._occurring = described
         if any(about.patterns for about in self._about):
             self._view = replace(self._view, patterns=True)
             self.gathered = self.gathered.marked()
@@ -164,8 +164,8 @@ class PartedUnits(Units):
         """Not None if any cell is missing."""
         return True if self._view.patterns else None
 
-    def met(self, n_columns: int) -> np.ndarray:
-        return np.flatnonzero(np.unpackbits(self._met, count=n_columns)).astype(np.int32)
+    def occurring(self, n_columns: int) -> np.ndarray:
+        return np.flatnonzero(np.unpackbits(self._occurring, count=n_columns)).astype(np.int32)
 
     @property
     def example(self) -> Units:

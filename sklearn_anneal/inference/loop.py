@@ -102,8 +102,8 @@ def fit(
     if minibatches:
         strategy.check_minibatches()
     run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, minibatches)
-    tells_bound = strategy.exact_bound or strategy.finish
-    batch_pass = _batch_pass if tells_bound else _batch_pass_without_bound
+    gives_bound = strategy.exact_bound or strategy.finish
+    batch_pass = _batch_pass if gives_bound else _batch_pass_without_bound
     one_pass = _minibatch_pass if minibatches else batch_pass
     while not progress.finished and (until is None or progress.passes < until):
         one_pass(progress, run)
@@ -132,7 +132,7 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         settled = False
     trace.converged = settled or (tested and run.settings.stop.converged(run.history(trace)))
     if p == run.n_passes or trace.converged or trace.stopped:
-        told = method is PLAIN and visited.visit.tells_bound and progress.mean is None
+        told = method is PLAIN and visited.visit.gives_bound and progress.mean is None
         trace.evaluated = not told
         _end(progress, run, None if trace.evaluated else bound)
         return

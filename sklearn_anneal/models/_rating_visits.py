@@ -101,7 +101,7 @@ class RowsVisit(Visit):
 
     # The sum gives the bound of the users' current Gaussians in q. The lower bound that a fit
     # reports is that of their optimal Gaussians given the items, which another visit must infer.
-    tells_bound: ClassVar[bool] = False
+    gives_bound: ClassVar[bool] = False
 
     def view(self, units: Ratings) -> Ratings:
         return units if self.side == "users" else units.by_column

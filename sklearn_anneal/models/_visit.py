@@ -169,7 +169,7 @@ class Visit:
     separate_noise: bool = False
     learns_late: bool = field(default=False, kw_only=True)
 
-    tells_bound: ClassVar[bool] = True
+    gives_bound: ClassVar[bool] = True
     """Whether the lower bound can be computed from the sum of the local steps at T = 1."""
 
     known: ClassVar[Any] = None

@@ -372,10 +372,10 @@ class MatrixFactorization(Componentwise, ConjugateModel):
         prior expects.
         """
         variances = self.variances
-        met = variances.copy()
+        squares = variances.copy()
         if self.biases:
-            met[-1] = 1.0
-        diagonal = 1.0 / variances + n_ratings / self.noise_variance * met
+            squares[-1] = 1.0
+        diagonal = 1.0 / variances + n_ratings / self.noise_variance * squares
         precision = np.diag(diagonal)[np.tril_indices(self.size)]
         return {
             "precision": np.tile(precision, (len(standardized), 1)),

@@ -373,7 +373,7 @@ class NetVisit(Visit):
     evaluation: bool = False
 
     # Draws of the next visit differ, so that the bound of a fit comes from a visit of its own.
-    tells_bound = False
+    gives_bound = False
 
     def start(
         self, units: Any, local: Any, exploring: bool, noise: float, rng: np.random.Generator

@@ -236,7 +236,7 @@ class Units(ABC):
         }
         return type(self).__name__, sorted(given.items())
 
-    def met(self, n_columns: int) -> np.ndarray:
+    def occurring(self, n_columns: int) -> np.ndarray:
         """Return the numbers of the columns with an entry, in ascending order.
 
         They are all columns, unless data points have entries for some columns only.

@@ -43,17 +43,17 @@ class Occurrences(NamedTuple):
 
     Attributes
     ----------
-    met : ndarray of int32, shape (n_met,)
+    occurring : ndarray of int32, shape (n_occurring,)
         The words, in ascending order.
     places : ndarray of int32, shape (nnz,)
-        The place in ``met`` of the word of each entry.
-    begins : ndarray of int64, shape (n_met + 1,)
+        The place in ``occurring`` of the word of each entry.
+    begins : ndarray of int64, shape (n_occurring + 1,)
         Where the occurrences of each word begin in the list of all occurrences.
     listed : ndarray of uint32, shape (2 * nnz,)
         The list: for each occurrence the number of the document, and then that of the entry.
     """
 
-    met: np.ndarray
+    occurring: np.ndarray
     places: np.ndarray
     begins: np.ndarray
     listed: np.ndarray
@@ -132,11 +132,11 @@ class Documents(Ragged):
         return super().is_empty
 
     @cached_property
-    def _met(self) -> np.ndarray:
+    def _occurring(self) -> np.ndarray:
         words = self.words[: self.indptr[-1]]
-        met = np.zeros(int(words.max()) + 1 if len(words) else 0, dtype=np.uint8)
-        load("ragged").mark(met, np.ascontiguousarray(words, dtype=np.int32))
-        return np.flatnonzero(met.view(bool)).astype(np.int32)
+        occurring = np.zeros(int(words.max()) + 1 if len(words) else 0, dtype=np.uint8)
+        load("ragged").mark(occurring, np.ascontiguousarray(words, dtype=np.int32))
+        return np.flatnonzero(occurring.view(bool)).astype(np.int32)
 
     @property
     def lists_words(self) -> bool:
@@ -148,22 +148,22 @@ class Documents(Ragged):
         """Return the index of the entries in which each word occurs."""
         words = np.ascontiguousarray(self.words, dtype=np.int32)
         indptr, n_entries = np.asarray(self.indptr, dtype=np.int64), int(self.indptr[-1])
-        numbers = empty((int(self._met[-1]) + 1 if len(self._met) else 0,), np.int32)
-        numbers[self._met] = np.arange(len(self._met), dtype=np.int32)
+        numbers = empty((int(self._occurring[-1]) + 1 if len(self._occurring) else 0,), np.int32)
+        numbers[self._occurring] = np.arange(len(self._occurring), dtype=np.int32)
         places = empty((n_entries,), np.int32)
         load("ragged").renumber(places.view(np.uint32), numbers, words[:n_entries])
-        begins = np.empty(len(self._met) + 1, np.int64)
+        begins = np.empty(len(self._occurring) + 1, np.int64)
         listed = empty((2 * n_entries,), np.uint32)
         load("ragged").by_column(listed, begins, places, indptr)
-        return Occurrences(self._met, places, begins, listed)
+        return Occurrences(self._occurring, places, begins, listed)
 
-    def met(self, n_columns: int) -> np.ndarray:
-        return self._met
+    def occurring(self, n_columns: int) -> np.ndarray:
+        return self._occurring
 
     def batch(self, index: np.ndarray | slice) -> Documents:
         batch = self if isinstance(index, slice) else self.take(index)
         # A thread can make a batch before it is visited, and then finds its words too.
-        _ = batch.occurrences if batch.lists_words else batch._met
+        _ = batch.occurrences if batch.lists_words else batch._occurring
         return batch
 
     def take(self, index: np.ndarray | slice) -> Documents:

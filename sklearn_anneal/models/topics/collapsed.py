@@ -39,7 +39,7 @@ class CollapsedVisit(TopicsVisit):
     No bound rises by such steps.
     """
 
-    tells_bound = False
+    gives_bound = False
 
     def kernel(self, local: LocalStart) -> tuple[Any, tuple]:
         """Return the kernel, and the arguments that say how it iterates."""

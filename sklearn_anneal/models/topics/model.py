@@ -301,7 +301,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
             how["unit_temperatures"] = unit_temperatures
             return LocallyTemperedVisit(self, topics, t, separate_noise=separate_noise, **how)
         if rng is not None:
-            how["draw"] = draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, workers)
+            how["draw"] = draw = TopicsDraw.of(expected, words.occurring, q[TOPICS], rng, workers)
             topics = drawn_topics(draw, expected, self.dtype, float(t.local), workers)
         else:
             topics = expected_topics(expected, self.dtype, float(t.local), workers)

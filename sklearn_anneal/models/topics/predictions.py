@@ -136,8 +136,8 @@ def _entries(
     """
     indptr = units.indptr
     counts, words = units.counts[: indptr[-1]], units.words[: indptr[-1]]
-    met, places = np.unique(words, return_inverse=True)
-    values, totals = topics.T[met], topics.T.sum(axis=0)
+    occurring, places = np.unique(words, return_inverse=True)
+    values, totals = topics.T[occurring], topics.T.sum(axis=0)
     logs = np.log(values / totals) if means else psi(values) - psi(totals)
     largest = logs.max(axis=1)
     table = np.empty(logs.shape, dtype)

@@ -146,7 +146,7 @@ class SampledVisit(TopicsVisit):
     Its ``expected`` is of class :class:`Counts`.
     """
 
-    tells_bound = False
+    gives_bound = False
     expected: Counts  # type: ignore[assignment]
 
     def view(self, units: Documents) -> Documents:

@@ -50,13 +50,13 @@ class Concentrations(NamedTuple):
     Attributes
     ----------
     stored : ndarray of shape (n_stored, n_topics)
-    columns : ndarray of int32, shape (n_met,)
+    columns : ndarray of int32, shape (n_occurring,)
     factor : float
-    offsets : ndarray of shape (n_met,) or (0,)
+    offsets : ndarray of shape (n_occurring,) or (0,)
         Without entries, λ is ``stored[columns]``.
     totals : ndarray of shape (n_topics,)
         Σ_w λ_kw over all words.
-    rows : ndarray of int32, shape (n_met,)
+    rows : ndarray of int32, shape (n_occurring,)
         The rows of these words in a table.
     n_rows : int
         The number of rows of a table.
@@ -82,13 +82,13 @@ class Concentrations(NamedTuple):
         """
         if words is None or not words.few:
             stored = np.ascontiguousarray(topics.T)
-            rows = np.arange(len(stored), dtype=np.int32) if words is None else words.met
+            rows = np.arange(len(stored), dtype=np.int32) if words is None else words.occurring
             return cls(stored, rows, 1.0, _NOTHING, stored.sum(axis=0), rows, len(stored))
-        rows = np.arange(len(words.met), dtype=np.int32)
+        rows = np.arange(len(words.occurring), dtype=np.int32)
         if isinstance(topics, LazyColumns):
-            return cls(*topics.in_place(words.met), topics.sums(), rows, len(rows))
+            return cls(*topics.in_place(words.occurring), topics.sums(), rows, len(rows))
         totals = topics.T.sum(axis=0)
-        return cls(topics.T[words.met], rows, 1.0, _NOTHING, totals, rows, len(rows))
+        return cls(topics.T[words.occurring], rows, 1.0, _NOTHING, totals, rows, len(rows))
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
@@ -135,7 +135,7 @@ class Words:
 
     Parameters
     ----------
-    met : ndarray of int32, shape (n_met,)
+    occurring : ndarray of int32, shape (n_occurring,)
         Their numbers, in ascending order.
     n_words : int
         The number of all words.
@@ -143,7 +143,7 @@ class Words:
         Whether tables have rows for these words alone, and not for all words.
     """
 
-    met: np.ndarray
+    occurring: np.ndarray
     n_words: int
     few: bool
 
@@ -154,23 +154,23 @@ class Words:
         If λ is lazy, an update of all words takes less time in that form, too.
         """
         n_words = topics.shape[1]
-        met = units.met(n_words)
-        pays = len(met) < n_words or isinstance(topics, LazyColumns)
+        occurring = units.occurring(n_words)
+        pays = len(occurring) < n_words or isinstance(topics, LazyColumns)
         few = units.n_entries < _FEW_ENTRIES * n_words and pays
-        return cls(met, n_words, bool(few or _FEW_WORDS * len(met) <= n_words))
+        return cls(occurring, n_words, bool(few or _FEW_WORDS * len(occurring) <= n_words))
 
     def listed_by(self, units: Documents) -> bool:
         """Whether the documents list where these words, and no others, occur."""
-        return units.lists_words and units.met(self.n_words) is self.met
+        return units.lists_words and units.occurring(self.n_words) is self.occurring
 
     @cached_property
     def _row_of_word(self) -> np.ndarray:
         rows = np.empty(self.n_words, dtype=np.int32)
-        rows[self.met] = np.arange(len(self.met), dtype=np.int32)
+        rows[self.occurring] = np.arange(len(self.occurring), dtype=np.int32)
         return rows
 
     def rows_of(self, units: Documents, words: np.ndarray) -> np.ndarray:
-        """Return the rows of the words of some documents, which must be among ``met``."""
+        """Return the rows of the words of some documents, which must be among ``occurring``."""
         if not self.few:
             return words
         if self.listed_by(units):

@@ -216,12 +216,12 @@ class TopicsVisit(Visit):
     def finish(self, step: LocalStep) -> LocalStep:
         """Return statistics as matrices of all words, which are sparse if few words occur."""
         if self.words.few:
-            met, n_words = self.words.met, self.words.n_words
+            occurring, n_words = self.words.occurring, self.words.n_words
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
             for statistics in parts:
                 if TOPICS in statistics:
                     statistics[TOPICS] = SparseColumns(
-                        met, statistics[TOPICS], n_words, workers=self.workers
+                        occurring, statistics[TOPICS], n_words, workers=self.workers
                     )
         return step
 
