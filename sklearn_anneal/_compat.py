@@ -1,4 +1,4 @@
-"""What differs between versions of Python, joblib and scikit-learn, for which nothing else asks."""
+"""What differs between versions of Python and of other packages, for which nothing else asks."""
 
 from __future__ import annotations
 
@@ -49,12 +49,21 @@ __all__ = [
     "CallbackSupportMixin",
     "CloudPickler",
     "check_sample_weight",
+    "is_tried_numba",
     "with_callbacks",
 ]
+
+# The latest version of numba that our compilers have been tried with.
+_LATEST_NUMBA = (0, 68)
 
 # Before Python 3.12, a cached property has a lock for all objects of its class together.
 PROPERTIES_SHARE_LOCKS = sys.version_info < (3, 12)
 _JUDGES_ZEROS = "allow_all_zero_weights" in signature(_check_sample_weight).parameters
+
+
+def is_tried_numba(numba: Any) -> bool:
+    """Return whether our compilers have been tried with this version of numba, a module."""
+    return bool(numba.version_info.short <= _LATEST_NUMBA)
 
 
 def check_sample_weight(sample_weight: Any, X: Any, **how: Any) -> Any:

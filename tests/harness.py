@@ -359,7 +359,7 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
     original, caller, others = parallel.in_thread, threading.get_ident(), threading.Event()
 
     def spy(over: Any, config: Any, function: Callable[..., Any], *task: Any) -> Any:
-        tasks[function.__qualname__] += 1
+        tasks[function.__name__] += 1
         first = threading.get_ident() not in threads
         threads.add(threading.get_ident())
         if threading.get_ident() != caller:

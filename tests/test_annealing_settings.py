@@ -61,7 +61,7 @@ def test_given_settings_are_kept(rng):
     est = mixture(DeterministicAnnealing(n_passes=3, jitter=0.2)).fit(X)
     assert est.annealing_.n_passes == 3 and est.annealing_.jitter == 0.2
     assert est.annealing_.form == "likelihood" and est.annealing_.schedule == "geometric"
-    recommended = type(context_of(est).model).recommended
+    recommended = context_of(est).model.recommended
     for name, values in recommended.items():
         settings = mixture(name, max_iter=1).fit(X).annealing_.get_params()
         for key, value in values.items():

@@ -246,7 +246,8 @@ def _online_rows(
 # The time of an online fit by its parts.
 
 PARTS = {
-    "mean_field": "documents",
+    "_mean_field": "documents",
+    "_mean_field_of_wide_table": "documents",
     "expected_table": "exp(E log β)",
     "word_statistics": "statistics of words",
     "dirichlet_sums": "bound of topics",

@@ -367,10 +367,8 @@ class RatingPredictions(BaseAnnealed):
                 f"users and items are ids of the same ratings, but have shapes {users.shape} and "
                 f"{items.shape}."
             )
-        if not return_std:
-            return self._clipped(self._means_of_pairs(users, items))
-        mean, std = self._predictions(users, items)
-        return self._clipped(mean), std
+        mean = self._clipped(self._means_of_pairs(users, items))
+        return (mean, self._predictions(users, items)[1]) if return_std else mean
 
     @explains("Prediction")
     def score(self, X, y=None, sample_weight=None):

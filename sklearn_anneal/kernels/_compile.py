@@ -17,6 +17,7 @@ import numba
 import numpy as np
 from numba import types
 
+from .._compat import is_tried_numba
 from .._stack import outer_level
 from . import COMPILATIONS, LOADING
 from ._emitter import CHECKED
@@ -25,10 +26,9 @@ from ._emitter import CHECKED
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 _KERNEL: dict[str, Any] = dict(_OPTIONS)
 _INLINED: dict[str, Any] = {"forceinline": True, **_OPTIONS}
-# Our compilers change what numba does inside, where its versions differ. Versions after this one
-# have not been tried with them. They compile kernels in their own way, which takes longer.
-_LATEST_TRIED = (0, 68)
-if numba.version_info.short <= _LATEST_TRIED:
+# Our compilers change what numba does inside, where its versions differ. Versions that have not
+# been tried with them compile kernels in their own way, which takes longer.
+if is_tried_numba(numba):
     from ._compiler import InlinedCompiler, KernelCompiler
 
     _KERNEL |= {"pipeline_class": KernelCompiler, "no_cfunc_wrapper": True}
