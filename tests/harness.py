@@ -351,15 +351,17 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
     """Record the functions that threads run from now on.
 
     Returns names with numbers of calls, and the ids of the threads; both are filled in later. The
-    first task of the calling thread waits until another thread has one, because on a busy machine
-    the calling thread could else do all tasks before the other is awake.
+    name of a visit's method is "step". The first task of the calling thread waits until another
+    thread has one, because on a busy machine the calling thread could else do all tasks before the
+    other is awake.
     """
     tasks: Counter[str] = Counter()
     threads: set[int] = set()
     original, caller, others = parallel.in_thread, threading.get_ident(), threading.Event()
 
     def spy(over: Any, config: Any, function: Callable[..., Any], *task: Any) -> Any:
-        tasks[function.__name__] += 1
+        of_visit = isinstance(getattr(function, "__self__", None), Visit)
+        tasks["step" if of_visit else function.__qualname__] += 1
         first = threading.get_ident() not in threads
         threads.add(threading.get_ident())
         if threading.get_ident() != caller:
