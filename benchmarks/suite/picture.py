@@ -29,39 +29,50 @@ FAMILIES = {
     "topics": "topics",
     "ratings": "ratings",
 }
-_ROW = re.compile(r"\| (\w+)/[^|]* \| \w+ \| \d+ \| \S+ \| (\S+) \| \S+ \| (\S+) \|")
+_ROW = re.compile(r"\| ((\w+)/[^|]*) \| \w+ \| \d+ \| \S+ \| (\S+) \| \S+ \| (\S+) \|")
+_OVER_SPLITS = re.compile(r"\| (\w+/[^|]*) \| \w+ \| \d+ \| (\S+) \| \S+ \| ([a-z ]+) \|\n")
+_LEVELS = {"below": 0, "not below": 1, "better": 2}
+_COLORS = np.array(["#c0504d", "#9aa0a6", "#2e7d32"])
 
 
 class Gain(NamedTuple):
-    """The gains of one fit on an instance, in nats per observation."""
+    """The gains of one fit on an instance, in nats per observation, and what they amount to.
+
+    A level is 0 for below, 1 for level and 2 for better.
+    """
 
     family: str
-    bound: float
-    held_out: float
+    bound: tuple[float, int]
+    held_out: tuple[float, int]
 
 
 def gains(page: str) -> Iterator[Gain]:
-    """Yield the gains over ten plain starts with the same priors."""
+    """Yield the gains over ten plain starts with the same priors.
+
+    Held-out gains are means over further divisions of the data where there are any.
+    """
     start = page.index("### default against ten plain starts")
-    end = page.find("\n### ", start + 1)
-    for match in _ROW.finditer(page[start:end]):
-        yield Gain(match[1], float(match[2]), float(match[3]))
+    part = page[start : page.find("\n### ", start + 1)]
+    over_splits = {m[1]: (float(m[2]), _LEVELS[m[3]]) for m in _OVER_SPLITS.finditer(part)}
+    for name, family, bound, held_out in _ROW.findall(part):
+        of_split = _judged(float(held_out), HELD_OUT_MARGIN)
+        yield Gain(family, _judged(float(bound), BOUND_MARGIN), over_splits.get(name, of_split))
+
+
+def _judged(gain: float, margin: float) -> tuple[float, int]:
+    return gain, 2 if gain > margin else 1 if gain >= -margin else 0
 
 
 def draw(found: list[Gain]) -> plt.Figure:
     """Return two panels of dots, one row per family."""
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.6), sharey=True, layout="constrained")
-    panels = [
-        ("bound", BOUND_MARGIN, "lower bound"),
-        ("held_out", HELD_OUT_MARGIN, "held-out score"),
-    ]
-    for ax, (what, margin, title) in zip(axes, panels, strict=True):
+    panels = [("bound", "lower bound"), ("held_out", "held-out score")]
+    for ax, (what, title) in zip(axes, panels, strict=True):
         for row, family in enumerate(FAMILIES):
-            values = np.sort([getattr(gain, what) for gain in found if gain.family == family])
+            pairs = sorted(getattr(gain, what) for gain in found if gain.family == family)
+            values, levels = (np.array(each) for each in zip(*pairs, strict=True))
             shift = 0.6 * (np.arange(len(values)) / max(len(values) - 1, 1) - 0.5)
-            level = np.where(values > margin, 2, np.where(values >= -margin, 1, 0))
-            colors = np.array(["#c0504d", "#9aa0a6", "#2e7d32"])[level]
-            ax.scatter(values, row + shift, c=colors, s=16, linewidths=0)
+            ax.scatter(values, row + shift, c=_COLORS[levels], s=16, linewidths=0)
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
         ax.set_xscale("symlog", linthresh=0.01)
         ax.set_xticks(
