@@ -88,9 +88,9 @@ class AnnealedSpikeSlabFactorAnalysis(
         by empirical Bayes at T = 1, at least 1e-4 times the variance of the column.
     loading_variance : float, array-like of shape (n_components,) or "auto", default=1.0
         The prior variances v of the loadings in units of ψ, one number or one per factor.
-        ``"auto"`` learns one per factor. The bound was then higher on drawn data and not on three
-        real tables, of which one had its held-out rows predicted worse. Where columns are nearly
-        discrete, as pixels are, the noise of some columns can go to its lower limit.
+        ``"auto"`` learns one per factor. On two drawn and two real tables the bound and the
+        held-out score were then higher. Where columns are nearly discrete, as pixels are, the noise
+        of some columns can go to its lower limit.
     activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
         The prior probability π that a factor is on, one number or one per factor, between 0 and 1.
         ``"auto"`` learns one per factor.
