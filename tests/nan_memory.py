@@ -54,7 +54,9 @@ def _library() -> ctypes.CDLL:
 def _default_handler() -> _Handler:
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    table = pointer(np._core.multiarray._ARRAY_API, None)
+    # The module has had a new name since NumPy 2.
+    core = np._core if hasattr(np, "_core") else np.core
+    table = pointer(core.multiarray._ARRAY_API, None)
     capsule = ctypes.cast(table, ctypes.POINTER(ctypes.POINTER(ctypes.py_object)))[_DEFAULT_HANDLER]
     handler = ctypes.cast(pointer(capsule[0], b"mem_handler"), ctypes.POINTER(_Handler))[0]
     if handler.name != b"default_allocator" or handler.version != 1:

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import plain_hidden_markov as plain
 import pytest
+import sklearn
 from cases_hidden_markov import (
     READERS,
     D,
@@ -21,6 +22,7 @@ from cases_hidden_markov import (
 )
 from harness import open_run
 from numpy.testing import assert_allclose, assert_array_equal
+from packaging.version import Version
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -65,7 +67,14 @@ def spy():
     return Seen(2, annealing="none", max_iter=3, random_state=0)
 
 
-@pytest.mark.parametrize("piped", [False, True])
+def since(version):
+    """What needs a version of scikit-learn that routes metadata so far."""
+    older = Version(sklearn.__version__) < Version(version)
+    reason = f"scikit-learn routes this metadata since version {version}"
+    return pytest.param(True, marks=pytest.mark.skipif(older, reason=reason))
+
+
+@pytest.mark.parametrize("piped", [False, since("1.8")])
 def test_grid_search_routes_groups_and_nothing_else_is_needed(piped, spy, rng):
     sequences = draw("gaussian-full", rng, [9, 4, 6, 8, 5, 7])
     X, groups = concat_sequences(sequences)
@@ -82,7 +91,7 @@ def test_grid_search_routes_groups_and_nothing_else_is_needed(piped, spy, rng):
     assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
 
 
-@pytest.mark.parametrize("routing", [False, True])
+@pytest.mark.parametrize("routing", [False, since("1.7")])
 def test_lists_of_sequences_in_model_selection(routing, spy, rng):
     sequences = draw("gaussian-full", rng, [9, 4, 6, 8, 5, 7])
     with config_context(enable_metadata_routing=routing):

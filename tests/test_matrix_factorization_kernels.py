@@ -283,7 +283,7 @@ def test_back_off(d, margin, dtype):
     for key in clean:
         assert_allclose(found[key], expected[key], rtol=1e-14, atol=1e-14)
         assert_array_equal(found[key][:3], clean[key][:3])
-    whole = clean["natural_mean"] + np.float64(0.7) * deviation["natural_mean"]
+    whole = clean["natural_mean"] + 0.7 * deviation["natural_mean"].astype(np.float64)
     whole = np.isclose(found["natural_mean"], whole, rtol=1e-12, atol=0).all(axis=1)
     assert whole[3] and 4 < whole.sum() < n - 10
 
