@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+import sklearn_anneal
+from sklearn_anneal.annealing import StructuredVI
+
 from ..common import RESULTS
 from ..common.interpreters import in_fresh_interpreter, run_task
 from ..common.memory import Sampler
@@ -48,7 +51,10 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[int, np.random.Generator], Any]
         lambda n, rng: rng.integers(0, 4, (n, 20)),
     ),
     "AnnealedFactorialMixture": ({"n_components": 5}, _real),
-    "AnnealedLatentDirichletAllocation": ({"n_components": 10}, _counts),
+    "AnnealedLatentDirichletAllocation": (
+        {"n_components": 10, "annealing": StructuredVI(n_passes=PASSES)},
+        _counts,
+    ),
     "AnnealedGammaProcessNMF": ({"n_components": 10}, _counts),
     "AnnealedHMM": ({"n_components": 5}, _real),
     "AnnealedPMF": ({"n_components": 10}, _counts),
@@ -69,15 +75,11 @@ def _size(X: Any) -> float:
 
 def fit(options: dict[str, Any]) -> dict[str, float]:
     """Growth of the memory of a fit, in this process."""
-    import sklearn_anneal
-
     warnings.simplefilter("ignore")
     params, draw = CASES[options["estimator"]]
     estimator = getattr(sklearn_anneal, options["estimator"])(
         max_iter=PASSES, random_state=0, **params
     )
-    if options["estimator"] == "AnnealedLatentDirichletAllocation":
-        estimator.set_params(annealing=sklearn_anneal.annealing.StructuredVI(n_passes=PASSES))
     rng = np.random.default_rng(0)
     estimator.fit(draw(2000, rng))
     X = draw(options["rows"], rng)
@@ -95,7 +97,8 @@ def written(quick: bool) -> str:
         "What a row takes",
         f"Written by {command}. {machine()}",
         f"Default fits with {PASSES} passes at T = 1 after the schedule, and the moves of the "
-        "search. *Data*: bytes of a row of the data as they are given. *Beyond*: bytes of the "
+        f"search; topics make {PASSES} passes in all. *Data*: bytes of a row of the data as they "
+        "are given. *Beyond*: bytes of the "
         f"process for each further row, from the fits to {few:,} and {many:,} rows. *Rest*: what "
         "does not depend on the rows. Rows have 20 numbers, 40 of 2,000 counts or ratings, or 50 "
         "bits; mixtures of categories read integers of eight bytes.",

@@ -248,11 +248,11 @@ class VisitAll(Request):
         ]
 
     @staticmethod
-    def _merged(prepared: Any, a: StepOfParts, b: StepOfParts) -> StepOfParts:
+    def _merged(visit: Any, a: StepOfParts, b: StepOfParts) -> StepOfParts:
         if a.step is None or b.step is None:
             step = b.step if a.step is None else a.step
         else:
-            step = prepared.merge(a.step, b.step)
+            step = visit.merge(a.step, b.step)
         return StepOfParts(step, a.keeps or b.keeps, a.rng or b.rng, a.lost + b.lost)
 
 

@@ -247,13 +247,14 @@ class PartedUnits(Units):
         workers: Workers,
         totals: Any = None,
     ) -> tuple[Any, Any]:
+        assert totals is None, "data in parts are no part of others"
         chain = None
         if prepared.keep:
             chain = Chain.at(self.place) if local is None else local
         single = sum(about.weight > 0 for about in self._about) == 1
         # The only part draws from the generator of the fit, as data in memory do.
         seed = copy.deepcopy(rng) if single else tuple(rng.integers(2**63, size=2).tolist())
-        logged = Logged(prepared, seed, totals)
+        logged = Logged(prepared, seed, None)
         if prepared.weights is not None and not single:
             logged = logged._replace(totals=self.place.sum(Totals(logged, self._about)))
         job = Job(logged, None, 0, [], None)

@@ -23,7 +23,7 @@ from . import visits
 from .minibatches import UPDATES, Minibatches
 from .progress import Progress, Settings, Trace
 from .stopping import History
-from .visits import PLAIN, evaluate, lower_bound
+from .visits import PLAIN, Visited, evaluate, lower_bound
 
 Monitor = Callable[[Context, Trace], bool]
 
@@ -136,12 +136,7 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         trace.evaluated = not told
         _end(progress, run, None if trace.evaluated else bound)
         return
-    progress.temperature = visited.temperature
-    update = UPDATES[ctx.model.update_rule]
-    visited = update(
-        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
-    )
-    progress.advance(run.workers, visited)
+    _update(progress, run, method, visited)
 
 
 def _batch_pass_without_bound(progress: Progress, run: _Run) -> None:
@@ -158,15 +153,20 @@ def _batch_pass_without_bound(progress: Progress, run: _Run) -> None:
         *(ctx, method, run.units, run.workers, progress.local, progress.known),
         bound=method.exact_bound,
     )
-    progress.temperature, update = visited.temperature, UPDATES[ctx.model.update_rule]
-    last = update(
-        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
-    )
-    progress.advance(run.workers, last)
+    _update(progress, run, method, visited)
     bound = _bound(progress, method, visited.step, run, p + 1)
     _record(progress, run, bound, visited.temperature, visited.step)
     if trace.stopped:
         _end(progress, run)
+
+
+def _update(progress: Progress, run: _Run, method: Annealing, visited: Visited) -> None:
+    """Update the parameters after a visit to all the data."""
+    progress.temperature, ctx = visited.temperature, progress.ctx
+    last = UPDATES[ctx.model.update_rule](
+        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
+    )
+    progress.advance(run.workers, last)
 
 
 def _record(
