@@ -63,6 +63,18 @@ def test_steps_are_those_of_the_kernels(annealing, covariance_type, form, rng, m
     assert_allclose(other.score_samples(X), one.score_samples(X), rtol=1e-8, atol=1e-12)
 
 
+def test_bounds_of_strong_priors_keep_their_digits(rng, monkeypatch):
+    """Their log-normalisers are so large that the divergence is evaluated without them."""
+    X = rng.standard_normal((60, 4)) + 4.0 * rng.integers(0, 2, (60, 1))
+    strong = {"degrees_of_freedom_prior": 1e9, "covariance_prior": 1e9 * np.eye(4)}
+
+    def make():
+        return AnnealedBayesianGaussianMixture(2, annealing="none", **strong, **QUICK).fit(X)
+
+    one, other = both(monkeypatch, make)
+    assert_allclose(other.lower_bounds_, one.lower_bounds_, rtol=1e-9)
+
+
 def test_states_have_the_same_steps(rng, monkeypatch):
     X = rng.standard_normal((80, 5)) + 4.0 * np.repeat(rng.integers(0, 3, 8), 10)[:, None]
     one, other = both(monkeypatch, lambda: AnnealedHMM(3, covariance_type="full", **QUICK).fit(X))
