@@ -1,4 +1,4 @@
-"""The pages on missing cells and on numbers of components: their sections, and what they draw."""
+"""Pages of single scripts: their sections, what they draw, and that they compare like with like."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from numba.core.extending import _Intrinsic
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 
-@pytest.mark.parametrize("module", ["missing_cells", "numbers"])
+@pytest.mark.parametrize("module", ["missing_cells", "numbers", "package.simd"])
 def test_a_quick_run_does_not_replace_the_page(module, capsys):
     script = import_module(f"benchmarks.{module}")
     with pytest.raises(SystemExit):
@@ -96,3 +97,54 @@ def test_drawn_states_last_some_frames(rng):
 
     states = numbers.lasting(3000, 3, rng)
     assert 0.9 < np.mean(states[1:] == states[:-1]) < 0.97
+
+
+# Explicit vector code
+
+
+def test_every_function_of_explicit_vector_code_is_compared_with_a_loop():
+    """Except those that only prefetch, or make a view."""
+    from benchmarks.package import simd
+
+    functions = {
+        name
+        for module in (simd.products, simd.rows, simd.chains)
+        for name, value in vars(module).items()
+        if isinstance(value, _Intrinsic)
+    }
+    others = {"fetch_rows", "fetch_entries", "beginning_as_rows"}
+    names = [case.plain.__name__ for case in simd.CASES]
+    assert len(set(names)) == len(names)
+    assert set(names) == functions - others | {"forward", "backward"}
+
+
+def test_a_quick_run_on_explicit_vector_code_writes_the_table(tmp_path, monkeypatch):
+    from benchmarks.package import simd
+
+    monkeypatch.setattr(simd, "CASES", [c for c in simd.CASES if c.plain is simd.sum_rows])
+    page = tmp_path / "page.md"
+    simd.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    assert re.search(r"\| `sum_rows` \| .* \| \d+\.\d\d \|\n", text)
+    assert "A quick run" in text
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("k", [8, 16, 32])
+def test_explicit_vector_code_and_its_loop_find_the_same(k):
+    from benchmarks.package import simd
+
+    for case in simd.CASES:
+        simd.compared(case, k)
+
+
+def test_a_loop_that_finds_something_else_is_not_timed(monkeypatch):
+    from benchmarks.package import simd
+
+    (case,) = (c for c in simd.CASES if c.plain is simd.sum_rows)
+
+    def sum_rows(start, table, numbers, n, out, at):
+        out[at, 0] = 0.0
+
+    with pytest.raises(AssertionError):
+        simd.compared(case._replace(plain=sum_rows), 8)
