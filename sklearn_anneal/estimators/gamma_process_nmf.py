@@ -94,7 +94,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     n_components : int or "auto", default=50
         Largest number of components K. It should be larger than the number that is expected to be
         used; time grows in proportion to it. ``"auto"``: fits with several numbers are compared by
-        their lower bounds, beginning with 1, 2, 4, …, until half of the components stay unused.
+        their lower bounds, beginning with 1, 2, 4, …, until a third of the components stay unused.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"svi_plus"``, ``"structured"``, ``"proximity"``, or
