@@ -180,6 +180,30 @@ def test_alike_are_profiles_and_the_larger_one_is_first():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_of_the_rows_stands_for_all_of_them(kind, monkeypatch):
+    X, truth = rows(kind, n=240)
+    _, ctx, units = state(X, truth, max_iter=10)
+    given = units, ctx.q, ctx.summary, ctx.prior
+    counts = {}
+    for n_entries in (1 << 19, 120 * 30):
+        monkeypatch.setattr("sklearn_anneal.models.gamma_process_nmf._ENTRIES_FOR_MOVES", n_entries)
+        assert len(ctx.model._explained(units, ctx.q).weights) <= 240
+        model, prior, q = ctx.model.swapped(*given, np.random.default_rng(1), False)
+        counts[n_entries] = model.expected_counts(q, prior)
+    assert_allclose(*counts.values(), rtol=0.4)
+
+
+def test_numbers_of_any_size_can_be_searched(rng):
+    """Expected logarithms of parts without counts underflow, and counts are as large as 2**53."""
+    X = rng.poisson(1.0, (12, 6)).astype(float) * np.array([1.0, 1e-9, 2.0**50, 1.0, 0.0, 1e6])
+    X[0, 4] = 1.0
+    given = {"activation_prior": 1e-3, "component_prior": 1e-3}
+    est = AnnealedGammaProcessNMF(3, **given, random_state=0, max_iter=5).fit(X)
+    assert any("swap" in move for move in est.search_results_["move"])
+    assert np.isfinite(est.lower_bound_)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_copies_in_moves_too(kind):
     X, truth = rows(kind, n=60)
     weights = np.tile([1.0, 2.0, 0.0], 20)

@@ -25,7 +25,8 @@ _ALIKE = 0.95
 _CHANCE_OF_LOSS, _CHANCE_OF_GAIN = 0.5, 0.3
 # What others can take over of an entry when a part is given up, as a share of its expectation.
 _LEAST_REST = 1e-3
-_TINY = 1e-300
+# Expectations are at least this large, so that no count divided by one overflows.
+_TINY = 1e-250
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Explained:
     @cached_property
     def expected(self) -> np.ndarray:
         """What all parts together expect of each entry."""
-        return np.asarray(sum(self.of_part(k) for k in range(len(self.parts))))
+        return np.maximum(sum(self.of_part(k) for k in range(len(self.parts))), _TINY)
 
     @property
     def cells(self) -> np.ndarray:
@@ -248,7 +249,7 @@ def excess(explained: Explained, rest: np.ndarray, rng: np.random.Generator) -> 
     """
     x = explained.counts.data
     above = np.maximum(x - rest, 0.0)
-    worse = np.where(above > 0, x * np.log(np.maximum(x / rest, 1.0)) - above, 0.0)
+    worse = np.where(above > 0, x * (np.log(x) - np.log(rest)) - above, 0.0)
     energies = explained.weights * np.asarray(explained.with_entries(worse).sum(axis=1))
     total = energies.sum()
     if not (np.isfinite(total) and total > 0):

@@ -70,6 +70,8 @@ _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
 # visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
+# Moves look at no more entries of X than this, or cells of dense rows.
+_ENTRIES_FOR_MOVES = 1 << 19
 # Priors are not learned from fractions of counts if a row or a column has fewer counts than this,
 # on average.
 _FEW_COUNTS = 10.0
@@ -465,7 +467,9 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     def _explained(self, units: DenseCounts | SparseCounts, q: Natural) -> Explained:
         """Return what the parts explain of a sample of the rows."""
-        rows: Any = units.spread(ROWS_FOR_SWAPS)
+        n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
+        most = units.n_units * _ENTRIES_FOR_MOVES // max(int(n_entries), 1)
+        rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
         means, _ = self.infer(rows, q, SEQUENTIAL)
         visit = self.visit(q, rows, evaluation=True)
         rates = visit.rates_of(rows)
