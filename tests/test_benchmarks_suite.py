@@ -422,11 +422,11 @@ def test_a_page_keeps_the_rows_of_instances_that_are_not_measured_anew(records, 
     of_runs = "All rows are of earlier runs."
     # Whatever settings are asked for, the page keeps those that it has.
     kept = lines(none, "--settings", SETTINGS[0])
-    assert kept.count(of_runs) == 3 * len(SETTINGS)
+    assert kept.count(of_runs) == 4 * len(SETTINGS)
     assert [line for line in kept if line != of_runs] == whole
     mixed = lines(records, "--instances", INSTANCES[0])
     said = f"Rows of {INSTANCES[0]} are of the last run, and all others of earlier ones"
-    assert sum(said in line for line in mixed) == 2 * len(SETTINGS)
+    assert sum(said in line for line in mixed) == 3 * len(SETTINGS)
     assert [line for line in mixed if of_runs != line and said not in line] == whole
 
 

@@ -461,10 +461,13 @@ def heading(setting: str, name: str) -> str:
     return f"{setting} against {title[name]}"
 
 
-def _of_runs(comparisons: Comparisons) -> list[str]:
+def _measured(comparisons: Comparisons) -> list[str]:
+    return [c.instance.name for c in comparisons if isinstance(c, Comparison)]
+
+
+def _of_runs(measured: list[str], n_rows: int) -> list[str]:
     """A sentence on the runs that rows come from, if they are not all of the last one."""
-    measured = [c.instance.name for c in comparisons if isinstance(c, Comparison)]
-    if len(measured) == len(comparisons):
+    if len(measured) == n_rows:
         return []
     if not measured:
         return ["All rows are of earlier runs.", ""]
@@ -477,7 +480,11 @@ def _of_runs(comparisons: Comparisons) -> list[str]:
 
 def add_reference(page: Page, setting: str, name: str, comparisons: Comparisons) -> None:
     """The families and the instances of a setting against plain starts or the peer."""
-    page.lines += [f"### {heading(setting, name)}", "", *_of_runs(comparisons)]
+    page.lines += [
+        f"### {heading(setting, name)}",
+        "",
+        *_of_runs(_measured(comparisons), len(comparisons)),
+    ]
     page.table(
         (
             "family",
@@ -557,7 +564,11 @@ def _split_row(c: Comparison | Kept, mean: float, error: float) -> list[str]:
 
 def add_groups(page: Page, setting: str, comparisons: Comparisons) -> None:
     """Drawn groups against one start of EM: held-out densities and numbers of components."""
-    page.lines += [f"### {heading(setting, EM)}", "", *_of_runs(comparisons)]
+    page.lines += [
+        f"### {heading(setting, EM)}",
+        "",
+        *_of_runs(_measured(comparisons), len(comparisons)),
+    ]
     header = ("instance", "half", "seeds", "held-out gain", "noise", "groups")
     counts = ("found", "found by EM", "matched", "matched by EM")
     page.table((*header, *counts, "time"), [_group_row(c) for c in comparisons])
@@ -599,9 +610,11 @@ def add_others(
             for name, cell in zip(table.header, row, strict=True)
             if name in names and cell != "–"
         }
+        measured = set()
         for name in names:
             for c in compared(instances, setting, name, code, cache, n):
                 cells[c.instance.name, name] = _cell(c)
+                measured.add(c.instance.name)
         shown = [name for name in names if any(key[1] == name for key in cells)]
         rows = [
             (instance, *(cells.get((instance, name), "–") for name in shown))
@@ -609,7 +622,8 @@ def add_others(
             if any((instance, name) in cells for name in shown)
         ]
         if rows:
-            found[setting] = ("instance", *shown), rows
+            of_runs = _of_runs([row[0] for row in rows if row[0] in measured], len(rows))
+            found[setting] = of_runs, ("instance", *shown), rows
     if not found:
         return
     page.section(
@@ -627,8 +641,8 @@ def add_others(
         "has no density, so that its cell is by how much ours lowers the root mean square error. "
         "The times of all include tuning and measurement.",
     )
-    for setting, (header, rows) in found.items():
-        page.lines += [f"### {setting}", ""]
+    for setting, (of_runs, header, rows) in found.items():
+        page.lines += [f"### {setting}", "", *of_runs]
         page.table(header, rows)
 
 
