@@ -76,6 +76,13 @@ class Searchable(ABC):
         """
         return None
 
+    def canonical(self, q: Natural, prior: Natural) -> Rearranged | None:
+        """Return the parameters among those with the same bound that are the easiest to read.
+
+        None stands for parameters that are these already.
+        """
+        return None
+
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural | None:
         """Return what q adds to the prior for some components, as a model of these has it.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..annealing._base import Annealing
+from ..annealing._base import Annealing, Context
 from ..families import Natural
 from ..inference import loop
 from ..inference.callbacks import FitMonitor
@@ -222,11 +222,12 @@ def best(
         found = Found.of(restarts)
         moves = moves_for(problem, plan, found, first)
         if not several:
-            return _moved(course, found, moves, pool)
-    if moves.effort == 0 and not moves.before:
-        return found
-    with workers(False) as pool:
-        return _moved(course, found, moves, pool)
+            found = _moved(course, found, moves, pool)
+    if several and (moves.effort > 0 or moves.before):
+        with workers(False) as pool:
+            found = _moved(course, found, moves, pool)
+    _put_in_canonical_form(found.kept.ctx)
+    return found
 
 
 class Moves(NamedTuple):
@@ -325,6 +326,14 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
         if not course.stopped():
             make(move)
     return result
+
+
+def _put_in_canonical_form(ctx: Context) -> None:
+    """Replace parameters by those with the same bound that are the easiest to read."""
+    model: Any = ctx.model
+    found = model.canonical(ctx.q, ctx.prior) if isinstance(model, Searchable) else None
+    if found is not None:
+        ctx.model, ctx.prior, ctx.q = found
 
 
 def _reached(trace: Trace) -> float:
