@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ..data.units import Sequences
-from ..families import Natural
+from ..families import Natural, Tempering
 from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
 from ._left_out import LeftOut, left_out
@@ -79,7 +79,9 @@ class ExchangeableStates(Exchangeable, Componentwise):
         model: Any = self
         expected = model.for_units(model.expectations(q), units)
         posteriors = np.empty((len(units.frames), self.n_components))
-        model.sweep(units, expected, np.ones(1), [np.empty(0)], posteriors)
+        equal = copy(units)
+        equal.weights = None  # they would multiply the probabilities
+        model.local_step(equal, expected, Tempering(), posteriors=posteriors)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         return Assigned(posteriors, model.log_density(units, expected), units.per_frame(weights))
 
