@@ -326,9 +326,9 @@ class Interface(
         results = self.search_results_
         if (results["kept"] & (results["move"] == "plain")).any():
             warnings.warn(
-                f"Annealing by {type(self.annealing_).__name__} ended below plain inference from "
-                "the same start, whose optimum was taken instead. Lower its temperature or noise, "
-                "or give annealing='reheating'.",
+                f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "
+                "whose optimum was taken instead. Lower its temperature or noise, or give "
+                "annealing='reheating'.",
                 ConvergenceWarning,
                 stacklevel=outer_level(),
             )
