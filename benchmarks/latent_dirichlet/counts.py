@@ -46,7 +46,8 @@ def measure_counts(size: Size) -> list[str]:
         f"*Scores*: of {HELD_OUT} other documents, in nats per token, mean over the tables; "
         "scikit-learn's topics and α are scored by our `score`.",
     )
-    rows = [_row(n_tokens, n_documents, size.rounds) for n_tokens in TOKENS]
+    wanted = TOKENS[:1] if size.quick else TOKENS
+    rows = [_row(n_tokens, n_documents, size.rounds) for n_tokens in wanted]
     header = ["tokens per entry", "default, ms", "scikit-learn, ms", "draws, ms", "ratio"]
     header += ["≤ 3", "score, default", "score, scikit-learn", "score, draws"]
     page.table(header, rows)
