@@ -49,6 +49,7 @@ __all__ = [
     "CallbackSupportMixin",
     "CloudPickler",
     "check_sample_weight",
+    "has_pass_builders",
     "is_tried_numba",
     "with_callbacks",
 ]
@@ -59,6 +60,11 @@ _LATEST_NUMBA = (0, 68)
 # Before Python 3.12, a cached property has a lock for all objects of its class together.
 PROPERTIES_SHARE_LOCKS = sys.version_info < (3, 12)
 _JUDGES_ZEROS = "allow_all_zero_weights" in signature(_check_sample_weight).parameters
+
+
+def has_pass_builders(numba: Any) -> bool:
+    """Return whether this version of numba makes passes for every function, with a builder."""
+    return bool(numba.version_info.short >= (0, 62))
 
 
 def is_tried_numba(numba: Any) -> bool:

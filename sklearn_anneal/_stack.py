@@ -1,4 +1,4 @@
-"""Where in the code of users a warning points."""
+"""The place in the code of users at which a warning points."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +50,8 @@ def test_a_visit_sums_the_equations_over_rows(local_step, center, rng):
     local = np.full((3, len(X)), np.nan)
     if seen.local is not None:
         local = np.concatenate(seen.local[0], axis=1)
-    for x, w, logits in zip(X - est.offset_, weights, local.T, strict=True):
+    X = X - ctx.summary.center
+    for x, w, logits in zip(X, weights, local.T, strict=True):
         args = (x, means, gram, est.noise_variance_, est.activation_probabilities_, 1.0)
         found = enumerated(*args) if local_step == "enumerate" else mean_field(*args, logits, 0, 0)
         first += w * np.outer(found[0], x)
@@ -61,7 +63,7 @@ def test_a_visit_sums_the_equations_over_rows(local_step, center, rng):
     assert seen.step.energy == pytest.approx(energy, rel=1e-9)
     assert seen.step.entropy == pytest.approx(entropy, rel=1e-7)
     error, weight = seen.step.statistics["evidence"]
-    squares = weights @ ((X - est.offset_) ** 2).sum(axis=1)
+    squares = weights @ (X**2).sum(axis=1)
     assert error == pytest.approx(squares - 2 * np.sum(means * first) + np.sum(gram * second))
     assert weight == weights.sum()
 
@@ -164,6 +166,36 @@ def test_partition_function_of_the_paper_lacks_the_normaliser_of_the_noise(rng):
 
 
 # Learned priors
+
+
+@each_step
+def test_parts_beside_an_offset_have_a_canonical_form_with_the_same_bound(local_step, rng):
+    X = sums_of_parts(4)(rng, 80) + 1e3
+    auto = dict.fromkeys(("noise_variance", "mean_variance", "activation_prior"), "auto")
+    est = small_factorial_mixture(local_step=local_step, center=True, max_iter=60, **auto).fit(X)
+    ctx = context_of(est)
+    assert (est.activation_probabilities_ <= 0.5).all()
+    assert ctx.model.canonical(ctx.q, ctx.prior) is None
+    # The first component is active in the other rows.
+    turned = copy(ctx.model)
+    turned.activation_prior = ctx.model.activation_prior.copy()
+    turned.activation_prior[0] = 1.0 - turned.activation_prior[0]
+    change = np.diag([1.0, -1.0, 1.0, 1.0])
+    change[0, 1] = 1.0
+    q = {
+        "precision": change.T @ ctx.q["precision"] @ change,
+        "natural_mean": change.T @ ctx.q["natural_mean"],
+    }
+    units = units_of(est, X).centered(ctx.summary)
+    _, bounds = turned.infer(units, q)
+    np.testing.assert_allclose(bounds, ctx.model.infer(units, ctx.q)[1], atol=1e-3)
+    assert turned.factors().kl(q, ctx.prior) == pytest.approx(
+        turned.factors().kl(ctx.q, ctx.prior), rel=1e-9
+    )
+    model, _, again = turned.canonical(q, ctx.prior)
+    np.testing.assert_allclose(model.activation_prior, ctx.model.activation_prior)
+    for key, value in ctx.q.items():
+        np.testing.assert_allclose(again[key], value, rtol=1e-9, atol=1e-9)
 
 
 @each_step

@@ -114,6 +114,15 @@ def test_text_beside_nullable_columns_is_named(name):
 
 
 @all_estimators
+@pytest.mark.parametrize("dtype", [object, "string", None])
+def test_text_in_any_dtype_of_pandas_is_named(name, dtype):
+    words = pd.Series(["low", "high"] * 15, dtype=dtype)
+    frame = pd.DataFrame(binary(), columns=list("abcd")).assign(b=words)
+    with pytest.raises(ValueError, match="CountVectorizer|X has text in the column 'b'"):
+        ESTIMATORS[name]().fit(frame)
+
+
+@all_estimators
 @pytest.mark.parametrize("dtype", ["f2", ">f4", ">f8", ">i2", ">i4"])
 def test_half_precision_and_foreign_bytes_are_read(name, dtype):
     X = binary()

@@ -131,6 +131,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
     "fixed variance of factors": {"ratings": {"factor_variance": None}},
     "learned variances of loadings": {"factors": {"loading_variance": "auto"}},
+    "an offset of the rows": {"factorial": {"center": True}},
     "smaller tolerance": {"counts": {"tol": 1e-6}, "factors": {"tol": 1e-6, "max_iter": 1000}},
     "race": all_but_topics(n_init=RESTARTS, restarts="race"),
 }

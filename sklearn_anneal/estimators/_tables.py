@@ -63,7 +63,9 @@ def validated_table(
     _refuse_times(X)
     X = _real_categories(_without_foreign_fill(X, unobserved))
     try:
-        return validate_data(estimator, X, **how)
+        found = validate_data(estimator, X, **how)
+        # Before version 1.9, scikit-learn lets pandas' own columns of text through.
+        return found.astype(np.float64) if found.dtype == object else found
     except (ValueError, TypeError) as error:
         refuse_foreign_cells(X, text, error)
         if "contains NaN" in str(error):

@@ -70,10 +70,12 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         The prior probability π of an activation, one number or one per component, between 0 and 1.
         ``"auto"`` learns one per component.
     center : bool, default=False
-        Whether the mean of the data is subtracted from the rows before anything else, and added
-        again by ``inverse_transform`` and ``sample``. The model of the papers has no offset, so
-        that a background that all rows share becomes one or more components of its own. With
-        True components describe differences from the mean row.
+        Whether rows have an offset, to which components are added. It is inferred together with
+        them, beginning at the mean of the data, and ``inverse_transform`` and ``sample`` add it.
+        The model of the papers has no offset, so that a background that all rows share becomes one
+        or more components of its own. A component that is added in some rows is one that is
+        subtracted in all others; where probabilities of activations are learned, a fit returns the
+        form in which no component is active more often than not.
     init_params : {"random", "random_from_data"}, default="random"
         Where the components start: at random numbers from their prior, or at random rows.
     means_init : array-like of shape (n_components, n_features) or None, default=None
@@ -156,8 +158,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     mean_variance_ : float
         The prior variance s of the components that was used, or that was learned.
     offset_ : ndarray of shape (n_features,)
-        The vector that is subtracted from all rows: their mean with ``center=True``, else zeros. In
-        a stream it is the mean of the first batch.
+        The expected row without any active component: zeros unless ``center=True``.
     n_effective_components_ : int
         Number of components that are active in more than one row, as far as is expected, and
         whose mean is longer than its uncertainty.
@@ -404,14 +405,14 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model = ctx.model
-        standard = model.standard(ctx.q)
+        standard, own = model.standard(ctx.q), model.switched
         return {
-            "means_": standard["mean"],
-            "means_cov_": standard["covariance"],
+            "means_": standard["mean"][own],
+            "means_cov_": standard["covariance"][own, own],
             "activation_probabilities_": model.activation_prior.copy(),
             "noise_variance_": model.noise_variance,
             "mean_variance_": model.mean_variance,
-            "offset_": ctx.summary.center.copy(),
+            "offset_": ctx.summary.center + standard["mean"][: own.start].sum(axis=0),
             "n_effective_components_": len(model.in_use(ctx.q, ctx.prior)),
         }
 
@@ -509,11 +510,12 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Z : ndarray of shape (n_samples, n_components)
             Their activations, 0 or 1.
         """
-        self._context()
+        ctx = self._context()
         check_n_samples(n_samples)
         rng = check_random_state(self.random_state)
         Z = (rng.uniform(size=(n_samples, len(self.means_))) < self.activation_probabilities_) * 1.0
-        variances = self.noise_variance_ + ((Z @ self.means_cov_) * Z).sum(axis=1)
+        every, covariance = ctx.model.coefficients(Z), ctx.model.standard(ctx.q)["covariance"]
+        variances = self.noise_variance_ + ((every @ covariance) * every).sum(axis=1)
         noise = np.sqrt(variances)[:, None] * rng.standard_normal((n_samples, self.n_features_in_))
         return Z @ self.means_ + self.offset_ + noise, Z
 

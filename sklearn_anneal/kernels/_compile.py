@@ -212,6 +212,15 @@ def helper(function: Callable) -> Callable:
     return numba.njit(**_INLINED)(function)
 
 
+def called(function: Callable) -> Callable:
+    """Decorate a function that a kernel calls in several places; its code is there once.
+
+    Like a :func:`helper`, it is only a part of kernels. It should do much at each call.
+    """
+    options = {key: value for key, value in _INLINED.items() if key != "forceinline"}
+    return numba.njit(**options)(function)
+
+
 def compile_all(module: Any) -> None:
     """Compile all kernels of a module for all their dtypes."""
     for value in vars(module).values():

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 from numba import _dynfunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
+
+from .._compat import has_pass_builders
 
 
 class _FixedFlags(Flags):
@@ -39,7 +42,22 @@ class _FixedFlags(Flags):
         return self._found
 
 
-class _InlinedLibrary(JITCodeLibrary):
+class _Library(JITCodeLibrary):
+    """Machine code of a function."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        if not has_pass_builders(numba):
+            super()._optimize_functions(ll_module)
+            return
+        # numba would make passes for functions without code too, of which there are many more.
+        ll_module.data_layout = self._codegen._data_layout
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
+
+class _InlinedLibrary(_Library):
     """Code that is linked into that of other functions, which is then optimised."""
 
     def _optimize_final_module(self) -> None:
@@ -48,8 +66,7 @@ class _InlinedLibrary(JITCodeLibrary):
         found = self._codegen._module_pass_manager(
             loop_vectorize=False, slp_vectorize=False, opt=0, cost="cheap"
         )
-        # Before numba 0.62 there is no builder.
-        passes, *builder = found if isinstance(found, tuple) else (found,)
+        passes, *builder = found if has_pass_builders(numba) else (found,)
         passes.run(self._final_module, *builder)
 
     def _finalize_final_module(self) -> None:
@@ -61,13 +78,7 @@ class _InlinedLibrary(JITCodeLibrary):
 class KernelCompiler(Compiler):
     """Compiles a kernel."""
 
-    def _compile_core(self) -> Any:
-        self.state.flags = _FixedFlags(self.state.flags)
-        return super()._compile_core()
-
-
-class InlinedCompiler(KernelCompiler):
-    """Compiles a function that compiled code calls, without an entry for Python code."""
+    _kind: type[_Library] = _Library
 
     def __init__(
         self,
@@ -79,9 +90,22 @@ class InlinedCompiler(KernelCompiler):
         flags: Any,
         locals: Any,
     ):
-        library = _InlinedLibrary(targetctx.codegen(), "inlined")
+        library = self._kind(targetctx.codegen(), "kernel")
         library.enable_object_caching()
         super().__init__(typingctx, targetctx, library, args, return_type, flags, locals)
+
+    def _compile_core(self) -> Any:
+        self.state.flags = _FixedFlags(self.state.flags)
+        return super()._compile_core()
+
+
+class InlinedCompiler(KernelCompiler):
+    """Compiles a function that compiled code calls, without an entry for Python code."""
+
+    _kind = _InlinedLibrary
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.state.targetctx.get_executable = _unreachable
 
 

@@ -129,19 +129,22 @@ def fetch_entries(typingctx, values, first, last):
 
 
 @intrinsic
-def multiplicative_step(typingctx, base, factor, e, acc, x):
-    """``acc *= e`` and ``x = base + factor * acc``; returns the sum of |change of x|."""
+def multiplicative_step(typingctx, base, factor, e, acc, x, n):
+    """``acc *= e`` and ``x = base + factor * acc``; returns the sum of |change of x|.
+
+    Only the first n entries change, a multiple of ``LANES``.
+    """
 
     def codegen(context, builder, signature, args):
         emit = Emitter(context, builder, signature.args[0].dtype)
         base, _ = emit.array(signature.args[0], args[0])
         e, _ = emit.array(signature.args[2], args[2])
         acc, _ = emit.array(signature.args[3], args[3])
-        x, (n,) = emit.array(signature.args[4], args[4])
+        x, _ = emit.array(signature.args[4], args[4])
         factor = emit.everywhere(args[1])
         changes = cgutils.alloca_once(builder, emit.vector)
         builder.store(emit.constant(0.0), changes)
-        with emit.steps(n) as loop:
+        with emit.steps(args[5]) as loop:
             here = emit.offset(loop)
             share = builder.fmul(emit.load(acc, here), emit.load(e, here))
             emit.store(share, acc, here)
@@ -152,7 +155,7 @@ def multiplicative_step(typingctx, base, factor, e, acc, x):
             builder.store(builder.fadd(change, builder.load(changes)), changes)
         return emit.sum_of_lanes(builder.load(changes))
 
-    return base.dtype(base, factor, e, acc, x), codegen
+    return base.dtype(base, factor, e, acc, x, types.int64), codegen
 
 
 def _emit_ratio_update(context, builder, signature, args, gathered):

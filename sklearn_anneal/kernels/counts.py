@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from ._arrays import vector
 from ._compile import helper, kernel, shared_kernel
 from ._emitter import ROWS
 from ._math import digamma, exp, exp_digamma, log
@@ -89,9 +90,9 @@ def expected_table(
     """
     n_topics = concentration.shape[1]
     smallest = _smallest(table)
-    row = np.empty(n_topics, log_normalizer.dtype)
-    value = np.empty(n_topics, log_normalizer.dtype)
-    inverse = np.empty(n_topics, log_normalizer.dtype)
+    row = vector(n_topics, log_normalizer.dtype)
+    value = vector(n_topics, log_normalizer.dtype)
+    inverse = vector(n_topics, log_normalizer.dtype)
     for k in range(n_topics):
         inverse[k] = math.exp(-log_normalizer[k])
     for i in range(first, last):
@@ -203,7 +204,7 @@ def padded(n, step):
 @helper
 def filled(n, value, dtype):
     """An array of n equal numbers; numpy's functions for it take longer to compile."""
-    array = np.empty(n, dtype)
+    array = vector(n, dtype)
     for i in range(n):
         array[i] = value
     return array

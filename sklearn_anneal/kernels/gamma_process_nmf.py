@@ -185,7 +185,9 @@ def sparse_step(
                 for k in range(width):
                     acc[k] *= e[k]
                 break
-            change = np.float64(multiplicative_step(base_row, factor_of_counts, e, acc, current))
+            change = np.float64(
+                multiplicative_step(base_row, factor_of_counts, e, acc, current, width)
+            )
             last, row_known = later, 0
             if final_sweep:
                 break

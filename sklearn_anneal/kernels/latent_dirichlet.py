@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import copied, helper, kernel, shared_kernel, with_names
+from ._arrays import matrix, vector
+from ._compile import called, copied, helper, kernel, shared_kernel, with_names
 from ._emitter import LANES, ROWS
 from ._few_topics import FEW, FEW_SINGLE, SHARE_OF_TOLERANCE, repays
 from ._math import digamma, exp, exp_digamma, log, log_gamma
@@ -20,7 +21,7 @@ from ._simd import (
     ratio_update_of_rows,
 )
 from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
-from .document_steps import document_sums, scratch_arrays, tempered_prior
+from .document_steps import tempered_prior
 
 # The rows of a document's words are copied next to each other if they have at most this many
 # topics. Longer ones are read where they are, and prefetched by the processor alone.
@@ -51,13 +52,13 @@ def dirichlet_sums(concentration, prior, out):
 
 
 @helper
-def _topic_weights(gamma, local, out):
-    """exp{x ψ(γ)}; the normaliser ψ(Σγ) is left out, because it cancels in φ."""
+def _topic_weights(gamma, n, local, out):
+    """exp{x ψ(γ)} of n topics; the normaliser ψ(Σγ) is left out, because it cancels in φ."""
     if local == 1.0:
-        for k in range(out.shape[0]):
+        for k in range(n):
             out[k] = exp_digamma(gamma[k])
     else:
-        for k in range(out.shape[0]):
+        for k in range(n):
             out[k] = exp(local * digamma(np.float64(gamma[k])))
 
 
@@ -106,33 +107,53 @@ def _copy_columns(rows, indices, begin, n, chosen, n_chosen, out):
             out[i, j] = out.dtype.type(1)
 
 
-@helper
-def _few_topics_sums(alpha, of_prior, gamma, tokens_of_topics, topics, m, weight, theta, sums):
-    """Do what :func:`document_sums` does for a document that has only m topics.
+@called
+def _log_functions(x, n, both, digammas, log_gammas):
+    """ψ of the first n entries of x, and log Γ if both are wanted.
 
-    The terms of the others are those of the prior, :func:`_sums_of_prior`. What is added to
-    ``theta`` is E log θ without ψ of the prior and without the normaliser.
+    The loops cover the padding too, because entries that are left over from whole vectors would be
+    processed one by one, which is slow.
+    """
+    for k in range(padded(n, LANES)):
+        digammas[k] = digamma(x[k])
+    if both:
+        for k in range(padded(n, LANES)):
+            log_gammas[k] = log_gamma(x[k])
+
+
+@helper
+def _document_sums(
+    alpha, rest, gamma, tokens_of_topics, topics, m, weight, digammas, log_gammas, theta, sums
+):
+    """Add Σ n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]; returns ψ(Σ γ).
+
+    The document has the m ``topics``, whose γ are given. If these are not all, ``rest`` is what
+    :func:`_sums_of_prior` returns, with the terms of the others, and what is added to ``theta`` is
+    E log θ without ψ of the prior and without the normaliser. If they are all, ``rest`` is zero.
+    What belongs into an array without entries is not computed.
     """
     if theta.shape[0] == 0 and sums.shape[0] == 0:
         return 0.0
     n_topics = alpha.shape[0]
-    concentration = of_prior[3, 0]
+    concentration = rest[3, 0]
     for j in range(m):
-        concentration += gamma[j] - of_prior[0, topics[j]]
-    normalizer = digamma(concentration)
+        concentration += gamma[j] - rest[0, topics[j]]
+    gamma[m] = concentration
+    _log_functions(gamma, m + 1, sums.shape[0] > 0, digammas, log_gammas)
+    normalizer = digammas[m]
+    of_rest = normalizer if m < n_topics else 0.0
+    of_topics = normalizer - of_rest
     energy = 0.0
-    prior = of_prior[3, 1] - normalizer * of_prior[3, 2]
-    entropy = of_prior[3, 3] + normalizer * (concentration - n_topics) - log_gamma(concentration)
+    prior = rest[3, 1] - of_rest * rest[3, 2]
+    entropy = rest[3, 3] + of_rest * (concentration - n_topics) - log_gammas[m]
     for j in range(m):
         k = topics[j]
-        value = digamma(gamma[j])
-        change = value - of_prior[1, k]
-        if sums.shape[0] > 0:
-            energy += tokens_of_topics[j] * (value - normalizer)
-            prior += (alpha[k] - 1.0) * change
-            entropy += log_gamma(gamma[j]) - (gamma[j] - 1.0) * value - of_prior[2, k]
-        if theta.shape[0] > 0:
-            theta[k] += weight * change
+        energy += tokens_of_topics[j] * (digammas[j] - normalizer)
+        prior += (alpha[k] - 1.0) * (digammas[j] - rest[1, k] - of_topics)
+        entropy += log_gammas[j] - (gamma[j] - 1.0) * (digammas[j] - of_topics) - rest[2, k]
+    if theta.shape[0] > 0:
+        for j in range(m):
+            theta[topics[j]] += weight * (digammas[j] - rest[1, topics[j]] - of_topics)
     if sums.shape[0] > 0:
         sums[1] += weight * energy
         sums[2] += weight * prior
@@ -141,22 +162,32 @@ def _few_topics_sums(alpha, of_prior, gamma, tokens_of_topics, topics, m, weight
 
 
 @helper
-def _sums_of_prior(alpha, base):
+def _zeros(n_rows, n_columns):
+    found = matrix(n_rows, n_columns, np.float64)
+    for i in range(n_rows):
+        for j in range(n_columns):
+            found[i, j] = 0.0
+    return found
+
+
+@helper
+def _sums_of_prior(alpha, base, gamma, digammas, log_gammas):
     """The terms of topics that a document does not have, for which γ is ``base``.
 
     The first three rows are γ, ψ(γ), and log Γ(γ) − (γ − 1) ψ(γ). The last one begins with Σ γ,
     Σ (α − 1) ψ(γ), Σ (α − 1) and the sum of the third row.
     """
     n = alpha.shape[0]
-    found = np.empty((4, max(n, 4)), alpha.dtype)
-    for k in range(4):
-        found[3, k] = 0.0
+    found = _zeros(4, max(n, 4))
     for k in range(n):
-        found[0, k] = base[k]
-        found[1, k] = digamma(found[0, k])
-        found[2, k] = log_gamma(found[0, k]) - (found[0, k] - 1.0) * found[1, k]
-        found[3, 0] += found[0, k]
-        found[3, 1] += (alpha[k] - 1.0) * found[1, k]
+        gamma[k] = base[k]
+    _log_functions(gamma, n, n > 0, digammas, log_gammas)
+    for k in range(n):
+        found[0, k] = gamma[k]
+        found[1, k] = digammas[k]
+        found[2, k] = log_gammas[k] - (gamma[k] - 1.0) * digammas[k]
+        found[3, 0] += gamma[k]
+        found[3, 1] += (alpha[k] - 1.0) * digammas[k]
         found[3, 2] += alpha[k] - 1.0
         found[3, 3] += found[2, k]
     return found
@@ -178,7 +209,7 @@ def _any_other(acc, e, cut, topics, m, n_topics):
 def _cuts(alpha, base, tol, few, fewest, given):
     """The numbers of tokens below which topics leave a document."""
     n_topics = alpha.shape[0]
-    cut = np.empty(n_topics, alpha.dtype)
+    cut = vector(n_topics, alpha.dtype)
     ignored = 0.0 if given else SHARE_OF_TOLERANCE * tol
     for k in range(n_topics):
         prior = np.float64(base[k])
@@ -235,24 +266,29 @@ def _mean_field(
     step = size(factor)
     few, fewest = FEW_SINGLE if table.itemsize == 4 else FEW
     longest = padded(longest_row(indptr), ROWS)
-    rows = np.empty((longest if _COPIED else 0, width), table.dtype)
-    starts = np.empty(longest, np.int64)
-    memory = np.empty(longest * (width // 2), table.dtype)
-    c = np.empty(longest, table.dtype)
-    norms = np.empty(longest, table.dtype)
-    logs = np.empty(longest, alpha.dtype)
+    rows = matrix(longest if _COPIED else 0, width, table.dtype)
+    starts = vector(0 if _COPIED else longest, np.int64)
+    memory = vector(longest * (width // 2), table.dtype)
+    c = vector(longest, table.dtype)
+    norms = vector(longest, table.dtype)
+    logs = vector(longest, alpha.dtype)
     e = filled(width, 0.0, table.dtype)
     acc = filled(width, 0.0, table.dtype)
     base = filled(width, 1.0, table.dtype)
-    current = filled(width, 1.0, table.dtype)
-    part = filled(width, 1.0, table.dtype)
-    part_base = filled(width, 1.0, table.dtype)
-    topics = np.empty(width, np.uint32)
-    final, assigned, scratch, expected_log = scratch_arrays(alpha)
+    now_base = filled(width, 1.0, table.dtype)
+    now = filled(width, 1.0, table.dtype)
+    topics = vector(width, np.uint32)
+    # One entry more is for the sum of the γ of a document.
+    n_numbers = padded(n_topics + 1, LANES)
+    final = filled(n_numbers, 1.0, alpha.dtype)
+    assigned = vector(n_numbers, alpha.dtype)
+    digammas = vector(n_numbers, alpha.dtype)
+    log_gammas = vector(n_numbers, alpha.dtype)
     for k in range(n_topics):
         base[k] = tempered_prior(alpha[k], prior)
     cut = _cuts(alpha, base, tol, few, fewest, given)
-    of_prior = _sums_of_prior(alpha, base)
+    of_prior = _sums_of_prior(alpha, base, final, digammas, log_gammas)
+    nothing = _zeros(4, of_prior.shape[1])
     for block in range(first, last):
         theta_of_block = theta[block]
         sums_of_block = sums[block]
@@ -268,33 +304,41 @@ def _mean_field(
                 tokens = _open_document(counts, indices, begin, n, width, starts, c)
             for k in range(n_topics):
                 spread = np.float64(base[k]) + factor * tokens / n_topics
-                current[k] = gamma[d, k] if given and n > 0 else spread
+                now[k] = gamma[d, k] if given and n > 0 else spread
+                now_base[k] = base[k]
             # Every iteration prefetches a part of the topics of the next document's words.
             topics_from = begin + n
             next_end = indptr[min(d + 2, indptr.shape[0] - 1)]
             topics_part = (next_end - topics_from) // max(n_iter, 1) + 1
-            # The iterations begin with all topics. They go on with only those that have tokens as
+            # The iterations begin with all topics. They go on with only the m that have tokens as
             # soon as this repays the copy of their columns, unless others have tokens in the end.
+            # The first entries of ``now``, ``e`` and ``acc`` then belong to these topics.
             left = n_iter
             iteration = 0
-            m = n_topics
-            now_rows, now_e, now_acc, now_base, now = rows, e, acc, base, current
-            narrow, few_rows, few_e, few_acc = width, rows, e, acc
-            converged = is_check = all_stay = False
+            m, n_columns, narrow = n_topics, width, width
+            now_rows = rows
+            leaves = converged = is_check = all_stay = False
             while True:
+                if leaves:
+                    leaves = False
+                    n_columns = narrow
+                    now_rows = beginning_as_rows(memory, n_words, narrow)
+                    for j in range(narrow):
+                        now[j] = now[topics[j]] if j < m else size(1)
+                        now_base[j] = base[topics[j]] if j < m else size(1)
                 # Compute φ of the current γ, that is its normalisers: the expected tokens of each
-                # topic are then ``now_acc * now_e``.
-                _topic_weights(now, local, now_e)
-                for k in range(now_acc.shape[0]):
-                    now_acc[k] = size(0)
-                if _COPIED or (m < n_topics and not is_check):
-                    ratio_update(now_e, c, tiny, now_rows, n_words, norms, now_acc)
+                # topic are then ``acc * e``.
+                _topic_weights(now, n_columns, local, e)
+                for k in range(n_columns):
+                    acc[k] = size(0)
+                if _COPIED or n_columns < width:
+                    ratio_update(e, c, tiny, now_rows, n_words, norms, acc)
                 else:
-                    ratio_update_of_rows(now_e, c, tiny, table, starts, n_words, norms, now_acc)
+                    ratio_update_of_rows(e, c, tiny, table, starts, n_words, norms, acc)
                 if is_check:
                     is_check = False
                     if not _any_other(acc, e, cut, topics, m, n_topics):
-                        now_rows, now_e, now_acc, now = few_rows, few_e, few_acc, part[:narrow]
+                        leaves = True
                         continue
                     m = n_topics
                     all_stay = True
@@ -306,57 +350,56 @@ def _mean_field(
                     topics_to = min(topics_from + topics_part, next_end)
                     fetch_rows(table, indices, topics_from, topics_to)
                     topics_from = topics_to
-                change = np.float64(multiplicative_step(now_base, step, now_e, now_acc, now))
+                change = np.float64(multiplicative_step(now_base, step, e, acc, now, n_columns))
                 converged = change < tol * n_topics
                 iteration += 1
                 if m < n_topics:
                     if converged and left > 0:
                         # Topics that were left out may have tokens by now.
-                        for k in range(n_topics):
-                            current[k] = base[k]
-                        for j in range(m):
-                            current[topics[j]] = part[j]
-                        now_rows, now_e, now_acc, now_base, now = rows, e, acc, base, current
                         is_check = True
+                        n_columns = width
+                        now_rows = rows
+                        j = m
+                        for k in range(n_topics - 1, -1, -1):
+                            now_base[k] = base[k]
+                            if j > 0 and topics[j - 1] == k:
+                                j -= 1
+                                now[k] = now[j]
+                            else:
+                                now[k] = base[k]
                 elif iteration > 2 and not (converged or all_stay):
                     kept = _kept(acc, cut, n_topics, topics)
                     narrow = padded(kept, LANES)
                     if _repays(left, width, narrow):
+                        leaves = True
                         m = kept
                         few_rows = beginning_as_rows(memory, n_words, narrow)
                         if _COPIED:
                             _copy_columns(rows, indices[:0], 0, n, topics, m, few_rows)
                         else:
                             _copy_columns(table, indices, begin, n, topics, m, few_rows)
-                        for j in range(narrow):
-                            part[j] = current[topics[j]] if j < m else size(1)
-                            part_base[j] = base[topics[j]] if j < m else size(1)
-                        few_e, few_acc = e[:narrow], acc[:narrow]
-                        now_rows, now_e, now_acc, now = few_rows, few_e, few_acc, part[:narrow]
-                        now_base = part_base[:narrow]
             weight = weights[d] if weights.shape[0] > 0 else 1.0
-            if m < n_topics:
+            rest = of_prior
+            if m == n_topics:
+                rest = nothing
                 for k in range(n_topics):
-                    gamma[d, k] = base[k]
-                for j in range(m):
-                    final[j] = part[j]
-                    gamma[d, topics[j]] = final[j]
-                    assigned[j] = acc[j] * e[j]
-                normalizer = _few_topics_sums(
-                    alpha, of_prior, final, assigned, topics, m, weight, theta_of_block,
-                    sums_of_block,
-                )  # fmt: skip
+                    topics[k] = k
+            for k in range(n_topics):
+                gamma[d, k] = base[k]
+            for j in range(m):
+                final[j] = now[j]
+                gamma[d, topics[j]] = final[j]
+                assigned[j] = acc[j] * e[j]
+            normalizer = _document_sums(
+                alpha, rest, final, assigned, topics, m, weight, digammas, log_gammas,
+                theta_of_block, sums_of_block,
+            )  # fmt: skip
+            if m < n_topics:
                 few_weight += weight
                 few_normalizer += weight * normalizer
-            else:
-                for k in range(n_topics):
-                    final[k] = current[k]
-                    gamma[d, k] = final[k]
-                    assigned[k] = acc[k] * e[k]
-                normalizer = document_sums(
-                    alpha, final, assigned, weight, scratch, expected_log, theta_of_block,
-                    sums_of_block,
-                )  # fmt: skip
+            elif theta_of_block.shape[0] > 0:
+                theta_of_block[n_topics] += weight
+                theta_of_block[n_topics + 1] += weight * normalizer
             if ratios.shape[0] > 0:
                 for i in range(n):
                     ratios[begin + i] = c[i] / norms[i]
@@ -366,14 +409,11 @@ def _mean_field(
                     for j in range(m):
                         topics_of[d * width + j] = topics[j]
                         shares[d, j] = e[j]
-                elif m < n_topics:
+                else:
                     for k in range(width):
                         shares[d, k] = size(0)
                     for j in range(m):
                         shares[d, topics[j]] = e[j]
-                else:
-                    for k in range(width):
-                        shares[d, k] = e[k]
             if sums_of_block.shape[0] > 0:
                 log_norm = -local * normalizer * tokens
                 for i in range(n_words):

@@ -29,10 +29,19 @@ class Moments(NamedTuple):
     root : ndarray of shape (n_components, n_components)
         R, lower triangular, with Rᵀ R = S, the covariance of the components in every column. It
         is 0 for a draw.
+    has_offset : bool
+        Whether an offset comes first, which is a component that is active in every row. It is one
+        more than ``n_components``.
     """
 
     means: np.ndarray
     root: np.ndarray
+    has_offset: bool = False
+
+    @property
+    def switched(self) -> Moments:
+        """The moments of the components that are active or not."""
+        return Moments(self.means[1:], self.root[1:, 1:]) if self.has_offset else self
 
     @property
     def covariance(self) -> np.ndarray:
@@ -105,6 +114,8 @@ class Likelihood:
     Parameters
     ----------
     moments : Moments
+        Those of the components, and of the offset if there is one. All other parameters are about
+        the components alone.
     scaled : ndarray of shape (n_components, n_features)
         E μ / σ².
     gram : ndarray of shape (n_components, n_components)
@@ -162,7 +173,7 @@ class Likelihood:
         inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
         if self.states is not None:
             return self._enumerated(block.X, inverse_temperature, weights)
-        X = block.X
+        X = self._less_offset(block.X)
         projections = self.scaled @ X.T
         activations = np.empty(projections.shape)
         energies, entropies = np.empty(len(X)), np.empty(len(X))
@@ -172,7 +183,7 @@ class Likelihood:
             projections,
             self.gram,
             self.root,
-            logit(self.activation_prior),
+            self._log_odds(),
             inverse_temperature,
             int(start is None),
             n_sweeps,
@@ -182,11 +193,12 @@ class Likelihood:
             energies,
             entropies,
         )
-        residuals = activations.T @ self.moments.means
+        residuals = activations.T @ self.moments.switched.means
         residuals -= X
         energies -= 0.5 / self.noise_variance * np.einsum("nd,nd->n", residuals, residuals)
         second = [_second_moments(activations, kind) for kind in weights]
-        return self._inferred(X, weights, activations, second, energies, entropies, logits)
+        energies -= self._loss_of_offset()
+        return self._inferred(block.X, weights, activations, second, energies, entropies, logits)
 
     def _enumerated(
         self, X: np.ndarray, inverse_temperature: np.ndarray, weights: Sequence[np.ndarray]
@@ -199,7 +211,7 @@ class Likelihood:
             of_kind[:] = kind
         activations = np.empty((states.all.shape[1], len(X)))
         energies, entropies = np.empty(len(X)), np.empty(len(X))
-        coordinates, rest = states.span(X)
+        coordinates, rest = states.span(self._less_offset(X))
         kernels().all_states(
             coordinates,
             states.centers,
@@ -228,6 +240,12 @@ class Likelihood:
     ) -> Inferred:
         """Return q(z), given the part of the energies that depends on z."""
         first = [weighted_product(activations, X, kind) for kind in weights]
+        if self.moments.has_offset:
+            every = np.ones((1, len(X)))
+            of_offset = [weighted_product(every, X, kind) for kind in weights]
+            totals = [weighted_total(kind, every[0]) for kind in weights]
+            first = [np.vstack(pair) for pair in zip(of_offset, first, strict=True)]
+            second = [_with_offset(*pair) for pair in zip(second, totals, strict=True)]
         moments = [{"first": a, "second": b} for a, b in zip(first, second, strict=True)]
         energies = energies + self._constant(X.shape[1])
         return Inferred(activations, moments, energies, entropies, logits)
@@ -236,6 +254,28 @@ class Likelihood:
         """Return the part of E log p(x, z | μ) that depends neither on x nor on z."""
         noise = 0.5 * n_features * (LOG_2PI + np.log(self.noise_variance))
         return float(np.log1p(-self.activation_prior).sum() - noise)
+
+    def _less_offset(self, X: np.ndarray) -> np.ndarray:
+        """Return rows less E b."""
+        return X - self.moments.means[0] if self.moments.has_offset else X
+
+    def _log_odds(self) -> np.ndarray:
+        """Return the log odds of activations, with what the covariance of b and μ adds to them."""
+        log_odds = np.asarray(logit(self.activation_prior))
+        if not self.moments.has_offset:
+            return log_odds
+        return log_odds - self.moments.means.shape[1] * self._scaled_covariances()[1:]
+
+    def _loss_of_offset(self) -> float:
+        """Return what the variance of b takes from E log p(x, z | μ) of every row."""
+        if not self.moments.has_offset:
+            return 0.0
+        return float(0.5 * self.moments.means.shape[1] * self._scaled_covariances()[0])
+
+    def _scaled_covariances(self) -> np.ndarray:
+        """Return the covariances of b with b and all μ_k in a column, over σ²."""
+        root = self.moments.root
+        return np.asarray(root[:, 0] @ root) / self.noise_variance
 
     def evidence(self, block: RowBlock, weights: np.ndarray, found: Inferred) -> Natural:
         """Return Σ w E‖x − zᵀμ‖² and Σ w of a block of rows."""
@@ -259,6 +299,12 @@ class Likelihood:
         solution = self.inverse @ projections
         solution += self.shift[:, None]
         return solution
+
+
+def _with_offset(second: np.ndarray, total: float) -> np.ndarray:
+    """Return Σ w E[z zᵀ] after a component that is active in every row came first."""
+    active = np.diagonal(second)
+    return np.block([[np.array([[total]]), active[None]], [active[:, None], second]])
 
 
 def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -76,11 +76,45 @@ class Searchable(ABC):
         """
         return None
 
+    def canonical(self, q: Natural, prior: Natural) -> Rearranged | None:
+        """Return the parameters among those with the same bound that are the easiest to read.
+
+        None stands for parameters that are these already.
+        """
+        return None
+
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural | None:
         """Return what q adds to the prior for some components, as a model of these has it.
 
         ``chosen`` has the numbers of the components. None stands for a model that cannot be
         reduced to some of its components.
+        """
+        return None
+
+    def start_from(
+        self,
+        fewer: Rearranged,
+        units: Any,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+    ) -> Natural | None:
+        """Return a start at the components of a model with fewer of them, some of them divided.
+
+        Parameters
+        ----------
+        fewer : tuple of (model, dict of ndarray, dict of ndarray)
+            The model, which has at least half as many components, its prior and q.
+        units : Units
+            Data points in memory, which may be a sample.
+        summary : object
+        prior : dict of ndarray
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        q : dict of ndarray or None
+            None for a model whose components cannot be divided.
         """
         return None
 

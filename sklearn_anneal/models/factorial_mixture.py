@@ -101,6 +101,11 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
     every column of the data except for the mean. Its natural parameters are ``precision`` (K, K)
     and ``natural_mean`` (K, D). Local variables are the activations z.
 
+    With ``center``, rows have an offset, x = c + b + Σ_k z_k μ_k + ε, where c is the mean of the
+    data. It is a component that is active in every row, and comes first in q(b, μ), whose K + 1
+    rows are otherwise as above. The prior b + Σ_k μ_k / 2 ~ N(0, v I), with the variance v of the
+    data, has no preference for μ_k or −μ_k: b + z μ = (b + μ) + (1 − z)(−μ).
+
     Parameters
     ----------
     n_components, n_features : int
@@ -111,7 +116,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
     activation_prior : float, ndarray of shape (n_components,) or "auto"
         π; "auto" learns one number per component.
     center : bool
-        Whether the mean of the data is subtracted from the rows.
+        Whether the rows have an offset.
     init_params : {"random", "random_from_data"}
     max_sweeps : int or None
         Largest number of sweeps over a row at a visit; None: 5 at visits that start anew in order
@@ -168,6 +173,9 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         }
         self.learns = tuple(name for name, value in self._asked.items() if isinstance(value, str))
         self.center = center
+        # Where the components are in q, which begins with the offset if there is one.
+        self.switched = slice(int(center), None)
+        self.offset_variance = 1.0
         self.init_params = init_params
         self.max_sweeps = max_sweeps
         self.sweep_tol = sweep_tol
@@ -228,6 +236,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
             values["mean_variance"] *= scale / float(model.activation_prior.sum())
         model.noise_variance = float(values["noise_variance"])
         model.mean_variance = float(values["mean_variance"])
+        model.offset_variance = scale
         model.least_noise = _LEAST_NOISE * scale
         if model.noise_variance < model.least_noise:
             raise ValueError(
@@ -238,8 +247,13 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         return model
 
     def prior(self, summary: Any) -> Natural:
-        k, d = self.n_components, self.n_features
-        return {"precision": np.eye(k) / self.mean_variance, "natural_mean": np.zeros((k, d))}
+        n_fixed = self.switched.start
+        precision = np.eye(n_fixed + self.n_components) / self.mean_variance
+        if self.center:
+            middle = np.r_[1.0, np.full(self.n_components, 0.5)]
+            precision[0, 0] = 0.0
+            precision += np.outer(middle, middle) / self.offset_variance
+        return {"precision": precision, "natural_mean": np.zeros((len(precision), self.n_features))}
 
     def init(
         self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
@@ -283,8 +297,22 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
     ) -> tuple[FactorialMixture, Natural, Natural]:
         model = copy(self)
         model.activation_prior = self.activation_prior[order]
+        order = np.r_[: self.switched.start, order + self.switched.start]
         precision = np.ascontiguousarray(q["precision"][np.ix_(order, order)])
         return model, prior, {"precision": precision, "natural_mean": q["natural_mean"][order]}
+
+    def canonical(self, q: Natural, prior: Natural) -> Rearranged | None:
+        """Return components of which none is active more often than not, as far as π is learned."""
+        often = self.activation_prior > 0.5
+        if not (self.center and "activation_prior" in self.learns and often.any()):
+            return None
+        model = copy(self)
+        model.activation_prior = np.where(often, 1.0 - self.activation_prior, self.activation_prior)
+        # (b, μ) as a function of the new (b, μ), and the other way round.
+        change = np.diag(np.r_[1.0, np.where(often, -1.0, 1.0)])
+        change[0, 1:] = often
+        precision = change.T @ q["precision"] @ change
+        return model, prior, {"precision": precision, "natural_mean": change.T @ q["natural_mean"]}
 
     def other_starts(self) -> tuple[FactorialMixture, ...]:
         other = copy(self)
@@ -306,23 +334,36 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         rows: Any = units.spread(ROWS_FOR_SWAPS)
         activations, _ = self.infer(rows, q)
         weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
-        means = self.standard(q)["mean"]
+        every = self.standard(q)["mean"]
+        means = every[self.switched]
         X = np.asarray(rows.X, dtype=np.float64) - rows.center
+        X -= every[: self.switched.start].sum(axis=0)
         noise = self.noise_variance
         found = swapped_means(means, activations, X, weights, noise, rng, guided)
-        return None if found is means else (self, prior, self._around(found, summary))
+        if found is means:
+            return None
+        return self, prior, self._around(found, summary, every[: self.switched.start])
 
-    def _around(self, means: np.ndarray, summary: Summary) -> Natural:
-        """Return a Gaussian around some means, as narrow as the data will make it."""
-        second = np.outer(self.activation_prior, self.activation_prior)
-        np.fill_diagonal(second, self.activation_prior)
+    def _around(
+        self, means: np.ndarray, summary: Summary, offset: np.ndarray | None = None
+    ) -> Natural:
+        """Return a Gaussian around some means, as narrow as the data will make it.
+
+        Without a given offset, the mean of the data is the expected row.
+        """
+        active = self.activation_prior
+        if self.center:
+            means = np.vstack([-active @ means if offset is None else offset, means])
+            active = np.r_[1.0, active]
+        second = np.outer(active, active)
+        np.fill_diagonal(second, active)
         precision = self.prior(None)["precision"] + summary.weight / self.noise_variance * second
         return {"precision": precision, "natural_mean": precision @ means}
 
     # Visits
 
     def standard(self, q: Natural) -> dict[str, np.ndarray]:
-        """Return ``mean`` (n_components, n_features) and ``covariance`` (n_components, …) of μ."""
+        """Return ``mean`` (n_components, n_features) and ``covariance`` (n_components, …) of q."""
         (factor,) = self.factors()
         return factor.family.to_standard(factor.pick(q))
 
@@ -330,34 +371,37 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         if rng is not None:
             (factor,) = self.factors()
             means = factor.family.sample(factor.pick(q), rng)["value"]
-            return Moments(means, np.zeros((self.n_components, self.n_components)))
+            return Moments(means, np.zeros((len(means), len(means))), self.center)
         root = inverse_of_lower(np.linalg.cholesky(q["precision"]))
-        return Moments(self.standard(q)["mean"], root)
+        return Moments(self.standard(q)["mean"], root, self.center)
 
     def likelihood(self, moments: Moments, x: float = 1.0) -> Likelihood:
         """Return E log p(x, z | μ) as a function of z, given the moments of μ.
 
         Sweeps will start at the relaxed activations for the inverse temperature ``x``.
         """
-        gram, prior = moments.gram / self.noise_variance, self.activation_prior
+        of_components = moments.switched
+        gram, prior = of_components.gram / self.noise_variance, self.activation_prior
         precision = 1.0 / (prior * (1.0 - prior) * x)
         inverse = np.linalg.inv(gram + np.diag(precision))
-        root = np.sqrt(self.n_features / self.noise_variance) * moments.root
+        scale = np.sqrt(self.n_features / self.noise_variance)
         states = None
         if self.local_step_name == "enumerate":
             every = self.states()
             constants = every @ logit(prior)
-            constants -= 0.5 * ((every @ root.T) ** 2).sum(axis=1)
-            states = States.of(every, moments.means, constants, self.noise_variance)
+            constants -= 0.5 * ((self.coefficients(every) @ (scale * moments.root).T) ** 2).sum(
+                axis=1
+            )
+            states = States.of(every, of_components.means, constants, self.noise_variance)
         return Likelihood(
             moments,
-            moments.means / self.noise_variance,
+            of_components.means / self.noise_variance,
             gram,
             self.noise_variance,
             prior,
             inverse,
             inverse @ (precision * prior),
-            root,
+            scale * of_components.root,
             states,
             self.sweep_tol,
         )
@@ -366,6 +410,10 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         """Return all states z, of shape (2^K, n_components)."""
         k = self.n_components
         return ((np.arange(2**k)[:, None] >> np.arange(k)) & 1).astype(np.float64)
+
+    def coefficients(self, states: np.ndarray) -> np.ndarray:
+        """Return states as coefficients of b and μ, with 1 for the offset if there is one."""
+        return np.column_stack([np.ones(len(states)), states]) if self.center else states
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         return {
@@ -402,7 +450,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         error += self.n_features * np.sum(second * (moments.covariance - stats["covariance"]))
         best = {
             "noise_variance": error / (weight * self.n_features),
-            "mean_variance": np.trace(moments.gram) / moments.means.size,
+            "mean_variance": np.trace(moments.switched.gram) / moments.switched.means.size,
         }
         for name in best.keys() & set(self.learns):
             old = getattr(self, name)
@@ -411,7 +459,8 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         if "noise_variance" in self.learns:
             model.noise_variance = max(model.noise_variance, self.least_noise)
         if "activation_prior" in self.learns:
-            share = np.clip(np.diagonal(second) / weight, _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR)
+            share = np.diagonal(second)[self.switched] / weight
+            share = np.clip(share, _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR)
             model.activation_prior = self.activation_prior + rho * (share - self.activation_prior)
         new = model.prior(None)
         # q is its prior plus statistics that are divided by σ².
@@ -438,7 +487,9 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the means at random by ``size`` prior standard deviations."""
-        shift = size * np.sqrt(self.mean_variance) * rng.standard_normal(q["natural_mean"].shape)
+        shift = np.zeros(q["natural_mean"].shape)
+        normal = rng.standard_normal((self.n_components, self.n_features))
+        shift[self.switched] = size * np.sqrt(self.mean_variance) * normal
         return {**q, "natural_mean": q["natural_mean"] + q["precision"] @ shift}
 
     # Functions of the fitted parameters
@@ -466,22 +517,24 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         """Return the log predictive density of rows in nats, (n_rows,), by a sum over all states.
 
         Given z, a row is Gaussian with the mean zᵀ E μ and the variance σ² + zᵀ S z of every
-        column, S being the covariance of the components.
+        column, S being the covariance of the components. An offset has z = 1.
         """
         standard = self.standard(q)
-        every = self.states()
+        states = self.states()
+        every = self.coefficients(states)
         variances = ((every @ standard["covariance"]) * every).sum(axis=1) / self.noise_variance
         variances += 1.0
-        constants = log_expit(np.where(every > 0, 1, -1) * logit(self.activation_prior)).sum(axis=1)
+        signs = np.where(states > 0, 1, -1)
+        constants = log_expit(signs * logit(self.activation_prior)).sum(axis=1)
         constants -= 0.5 * self.n_features * (LOG_2PI + np.log(self.noise_variance * variances))
-        states = States.of(every, standard["mean"], constants, self.noise_variance)
+        points = States.of(every, standard["mean"], constants, self.noise_variance)
         result = np.empty(units.n_units)
         size = max(1, _ENTRIES // len(every))
         for rows, X, *_ in centered_blocks(units):
-            coordinates, rest = states.span(X)
+            coordinates, rest = points.span(X)
             for begin in range(0, len(X), size):
                 part = slice(begin, begin + size)
-                distances = cdist(coordinates.T[part], states.centers, "sqeuclidean")
+                distances = cdist(coordinates.T[part], points.centers, "sqeuclidean")
                 distances += rest[part, None]
                 found = logsumexp(constants - 0.5 * distances / variances, axis=1)
                 result[rows][part] = found
@@ -489,7 +542,8 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of rows in which each component is active, (n_components,)."""
-        return self.noise_variance * np.diagonal(q["precision"] - prior["precision"])
+        added = np.diagonal(q["precision"] - prior["precision"])
+        return self.noise_variance * added[self.switched]
 
     def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the numbers of the components that contribute to the rows.
@@ -497,10 +551,11 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         They are active in at least one row, and their mean is larger than its uncertainty.
         """
         standard = self.standard(q)
-        squares = (standard["mean"] ** 2).sum(axis=1)
-        certain = squares > self.n_features * np.diagonal(standard["covariance"])
+        squares = (standard["mean"][self.switched] ** 2).sum(axis=1)
+        variances = np.diagonal(standard["covariance"])[self.switched]
+        certain = squares > self.n_features * variances
         return np.flatnonzero(certain & (self.expected_counts(q, prior) > 1))
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
-        means = self.expectations(q).means / np.sqrt(self.mean_variance)
+        means = self.expectations(q).switched.means / np.sqrt(self.mean_variance)
         return coinciding(means, self.in_use(q, prior))

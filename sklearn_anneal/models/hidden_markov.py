@@ -468,6 +468,10 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
             )
         return found
 
+    def log_predictive(self, units: Sequences, q: Natural) -> np.ndarray:
+        """Return the log-likelihood of each sequence in nats, (n_sequences,)."""
+        return self.log_likelihoods(units, q, predictive=True)[0]
+
     def parts(self, units: Sequences) -> Iterator[slice]:
         """Yield the parts of the sequences whose densities are in memory at the same time."""
         n_features = units.frames.shape[1] if units.frames.ndim == 2 else 1

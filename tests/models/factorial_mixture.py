@@ -59,7 +59,8 @@ ENTRIES = [
         exact=tuple(
             ({"n_components": 2, "activation_prior": 1.0 - 1e-13, "local_step": how}, "D=2")
             for how in ("mean_field", "enumerate")
-        ),
+        )
+        + (({"n_components": 2, "activation_prior": 1.0 - 1e-13, "center": True}, "D=2"),),
         checked_small={"n_components": 2, "effort": 0, "max_iter": 15},
         checked=(
             {"n_components": 2, "annealing": "none", "local_step": "enumerate", "center": True},

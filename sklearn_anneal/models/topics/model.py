@@ -433,7 +433,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         documents = summary.documents * (summary.weight / summary.documents.sum())
         tokens = float(documents @ summary.lengths)
         n, x = summary.lengths, np.asarray(x, dtype=np.float64)[:, None]
-        # Of a document of n tokens: γ = α + n x / K of each topic, and n x E log θ − KL.
+        # A document of n tokens has γ = α + n x / K of each topic, and adds n x E log θ − KL.
         g = alpha + n * x / k
         log_theta = psi(g) - psi(k * g)
         if k * alpha > STRONG:
@@ -445,7 +445,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
                 - gammaln(k * g)
                 + gammaln(k * alpha)
             )
-        # Of a topic: λ = η + N x / (K V) of each word, and −KL.
+        # A topic has λ = η + N x / (K V) of each word, and adds −KL.
         x = x[:, 0]
         length = eta + tokens * x / (k * v)
         log_beta = psi(length) - psi(v * length)
