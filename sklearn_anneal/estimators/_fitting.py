@@ -221,7 +221,7 @@ class Fits(Interface):
                 "which a race leaves some out. Give restarts='full', or another annealing."
             )
         # In minibatches the bound of every move would cost an extra pass.
-        size = self._batch_size_of(units.n_units)
+        size = self._batch_size_of(units)
         searches = reason is None and not (size is not None and size < units.n_units)
         effort = without_schedule = self.effort
         if effort == "auto":
