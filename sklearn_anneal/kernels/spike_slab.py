@@ -17,7 +17,7 @@ from .factorial_mixture import _entropies
 
 # Number of data points that are processed at a time.
 _LANES = 64
-# The same where every data point has a matrix of its own, so that these matrices stay in the caches.
+# The same where every data point has a matrix of its own; so few of these stay in the caches.
 _LANES_OF_GRAMS = 8
 # Activations are kept this far from certainty, so that every factor can be switched again.
 _LARGEST_LOGIT = 30.0
@@ -170,7 +170,8 @@ def mean_field_of_rows(
 ):
     """Do the same as :func:`mean_field` where every data point has a matrix ``gram`` of its own.
 
-    ``grams`` has shape (n, n_components²), because other cells are missing in other rows.
+    Other cells are missing in other rows. ``grams`` has the lower triangles of the matrices, row
+    after row, of shape (n, n_components (n_components + 1) / 2).
     """
     n_components, n = projections.shape
     gram = np.zeros((n_components, n_components, _LANES_OF_GRAMS))
@@ -195,9 +196,10 @@ def mean_field_of_rows(
                 x[i] = inverse_temperature[start + i]
         for i in range(count):
             for k in range(n_components):
-                row = k * n_components
-                for j in range(n_components):
+                row = k * (k + 1) // 2
+                for j in range(k + 1):
                     gram[k, j, i] = grams[start + i, row + j]
+                    gram[j, k, i] = grams[start + i, row + j]
         for k in range(n_components):
             for i in range(count):
                 inputs[k, i] = projections[k, start + i]
