@@ -14,12 +14,13 @@ import sys
 import numba
 import numpy as np
 
-from sklearn_anneal.kernels import _simd, _simd_chains, _simd_rows, _team
+from sklearn_anneal.kernels import _team
 from sklearn_anneal.kernels._compile import shared_kernel
-from sklearn_anneal.kernels._emitter import LANES, QUARTERS, ROWS
+from sklearn_anneal.kernels.simd import chains, products, rows
+from sklearn_anneal.kernels.simd.emitter import LANES, QUARTERS, ROWS
 
-FORWARD, BACKWARD = _simd_chains.make_steps()
-FORWARD_OF_FOUR, BACKWARD_OF_FOUR = _simd_chains.make_steps(4)
+FORWARD, BACKWARD = chains.make_steps()
+FORWARD_OF_FOUR, BACKWARD_OF_FOUR = chains.make_steps(4)
 N = 2 * LANES
 # The positions at which 2 ROWS rows of N elements begin.
 STARTS = np.arange(2 * ROWS) * N
@@ -32,54 +33,58 @@ def array(*shape: int) -> np.ndarray:
 
 def calls() -> list[tuple[str, object, tuple]]:
     """All functions on arrays, with arguments that are exactly as long as they have to be."""
-    rows, table, out = array(2 * ROWS, N), array(2 * ROWS, N), array(N)
+    wide, table, out = array(2 * ROWS, N), array(2 * ROWS, N), array(N)
     counts, norms, chain = array(2 * ROWS), array(2 * ROWS), array(6 * 4)
     of_rows, sums = (array(ROWS), array(ROWS)), (array(N), array(N - LANES))
     narrow = array(6, 3)
     found = [
-        ("lane_products", _simd, (array(4 * N), array(4 * N), array(QUARTERS * 5))),
-        ("fetch_rows", _simd, (table, np.arange(3, dtype=np.int32), 0, 3)),
-        ("multiplicative_step", _simd, (array(N), 0.5, array(N), array(N), array(N))),
-        ("ratio_update", _simd, (array(N), counts, 1e-9, table, 2 * ROWS, norms, out)),
+        ("lane_products", products, (array(4 * N), array(4 * N), array(QUARTERS * 5))),
+        ("fetch_rows", products, (table, np.arange(3, dtype=np.int32), 0, 3)),
+        ("multiplicative_step", products, (array(N), 0.5, array(N), array(N), array(N), N)),
+        ("ratio_update", products, (array(N), counts, 1e-9, table, 2 * ROWS, norms, out)),
         (
             "ratio_update_of_rows",
-            _simd,
+            products,
             (array(N), counts, 1e-9, table, STARTS, 2 * ROWS, norms, out),
         ),
         (
             "add_shares_of_rows",
-            _simd,
+            products,
             (array(N), counts, STARTS, 2 * ROWS, 1e-9, 1.0, table, array(2 * ROWS, N)),
         ),
         (
             "add_shares_to_row",
-            _simd,
+            products,
             (array(N), counts, norms, STARTS, 2 * ROWS, 1e-9, table, out),
         ),
         (
             "add_rows",
-            _simd,
+            products,
             (table, BACKWARDS, ROWS, LANES, *of_rows, array(N), array(N - LANES)),
         ),
         (
             "add_rows_twice",
-            _simd,
+            products,
             (table, BACKWARDS, ROWS, LANES, *of_rows, *sums, *of_rows, *sums),
         ),
-        ("add_products", _simd, (array(3, LANES), 0, array(3, LANES), 0, 3, array(LANES), 0)),
-        ("subtract_products", _simd, (array(3, LANES), 0, array(3, LANES), 0, 3, array(LANES), 0)),
-        ("subtract_rows", _simd_rows, (array(2, 3), 1, 3, array(3, N), array(N))),
-        ("squared_distances", _simd_rows, (array(2, 3), 1, 3, array(3, N), array(N))),
-        ("sum_rows", _simd_rows, (array(N), table, STARTS, 2 * ROWS, array(2, N), 1)),
-        ("add_to_rows", _simd_rows, (array(2, N), 1, 0.5, STARTS, 2 * ROWS, table)),
-        ("subtract_maxima", _simd_rows, (rows, 2 * ROWS, array(2 * ROWS))),
+        ("add_products", products, (array(3, LANES), 0, array(3, LANES), 0, 3, array(LANES), 0)),
+        (
+            "subtract_products",
+            products,
+            (array(3, LANES), 0, array(3, LANES), 0, 3, array(LANES), 0),
+        ),
+        ("subtract_rows", rows, (array(2, 3), 1, 3, array(3, N), array(N))),
+        ("squared_distances", rows, (array(2, 3), 1, 3, array(3, N), array(N))),
+        ("sum_rows", rows, (array(N), table, STARTS, 2 * ROWS, array(2, N), 1)),
+        ("add_to_rows", rows, (array(2, N), 1, 0.5, STARTS, 2 * ROWS, table)),
+        ("subtract_maxima", rows, (wide, 2 * ROWS, array(2 * ROWS))),
         (
             "sums_and_products",
-            _simd_rows,
-            (rows, table, 2 * ROWS, array(2 * ROWS), array(2 * ROWS)),
+            rows,
+            (wide, table, 2 * ROWS, array(2 * ROWS), array(2 * ROWS)),
         ),
-        ("beginning_as_rows", _simd, (array(6), 2, 3)),
-        ("center_rows", _simd_chains, (narrow, 0, 6, 0.5, array(5 * 3 + 4))),
+        ("beginning_as_rows", products, (array(6), 2, 3)),
+        ("center_rows", chains, (narrow, 0, 6, 0.5, array(5 * 3 + 4))),
         ("forward", FORWARD, (array(2 * 8), 8, array(8, 8), 8, array(2 * 8), 8, 1.0)),
         ("forward_of_four", FORWARD_OF_FOUR, (array(8), 4, array(4, 4), 4, array(8), 4, 1.0)),
         (
@@ -94,13 +99,13 @@ def calls() -> list[tuple[str, object, tuple]]:
         ),
         (
             "finish_rows",
-            _simd_chains,
+            chains,
             (
                 *(chain, array(6 * 4), array(5 * 3 + 4), 0, 6, array(6), array(6)),
                 *(narrow, array(6, 3), 0, 1.0),
             ),
         ),
-        ("add_outer_products", _simd_chains, (array(4 * 8), array(5 * 8), 0, 4, array(8, 8))),
+        ("add_outer_products", chains, (array(4 * 8), array(5 * 8), 0, 4, array(8, 8))),
     ]
     return [
         (name, getattr(where, name) if hasattr(where, name) else where, given)

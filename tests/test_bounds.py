@@ -17,7 +17,7 @@ import numba
 import pytest
 from numba.core.extending import _Intrinsic
 
-from sklearn_anneal.kernels import _simd, _simd_chains, _simd_rows
+from sklearn_anneal.kernels.simd import chains, products, rows
 
 HERE = Path(__file__).parent
 # The functions of a single array, which says how much of it is read, and those that only prefetch.
@@ -26,7 +26,6 @@ WITHOUT_SIZES = {"total", "fetch_entries"}
 GIVES_THE_SIZE = {
     "lane_products": [0],
     "fetch_rows": [0],
-    "multiplicative_step": [4],
     "add_shares_of_rows": [0],
     "add_shares_to_row": [0],
 }
@@ -52,7 +51,7 @@ def test_explicit_vector_code_refuses_arrays_that_are_too_short():
     steps = {f"{step}{of}" for step in ("forward", "backward") for of in ("", "_of_four")}
     functions = {
         name
-        for module in (_simd, _simd_chains, _simd_rows)
+        for module in (products, chains, rows)
         for name, value in vars(module).items()
         if isinstance(value, _Intrinsic)
     }
@@ -66,7 +65,7 @@ def test_checks_cost_nothing_unless_they_are_asked_for():
 
     @numba.njit
     def run(x):
-        return _simd.total(x)
+        return products.total(x)
 
     run.compile("float64(float64[::1])")
     (code,) = run.inspect_llvm().values()

@@ -488,13 +488,18 @@ def test_digamma_and_log_gamma():
 
 def test_machine_code_on_disk_is_that_of_the_code_that_kernels_share(tmp_path):
     """If a shared module changes, all kernels have other names there."""
-    (tmp_path / "_shared.py").write_text("x = 1")
-    (tmp_path / "own.py").write_text("x = 1")
-    before = _compile.shared_code(tmp_path)
-    (tmp_path / "own.py").write_text("x = 2")
-    assert _compile.shared_code.__wrapped__(tmp_path) == before
-    (tmp_path / "_shared.py").write_text("x = 2")
-    assert _compile.shared_code.__wrapped__(tmp_path) != before
+    own, shared, vectors = (tmp_path / name for name in ("own.py", "_shared.py", "simd/rows.py"))
+    vectors.parent.mkdir()
+    for path in (own, shared, vectors):
+        path.write_text("x = 1")
+    digest = _compile.shared_code.__wrapped__
+    before = digest(tmp_path)
+    own.write_text("x = 2")
+    assert digest(tmp_path) == before
+    for path in (shared, vectors):
+        path.write_text("x = 2")
+        assert digest(tmp_path) != before
+        path.write_text("x = 1")
     name = _compile.shared_code(Path(_compile.__file__).parent)
     for kernel in (ragged.mark, lazy_columns.add_to_columns):
         assert kernel._function.__qualname__ == f"{kernel.__name__}_{name}"

@@ -13,7 +13,7 @@ from sklearn_anneal import AnnealedPMF
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.families import Gaussian, backoff
 from sklearn_anneal.kernels import matrix_factorization as kernels
-from sklearn_anneal.kernels._emitter import LANES
+from sklearn_anneal.kernels.simd.emitter import LANES
 
 NOTHING = np.empty(0)
 # Around the sizes of blocks and tiles, and rows without ratings in all places.

@@ -13,7 +13,7 @@ from numba.core.typing.npydecl import parse_dtype
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from ._emitter import INDEX, LINE
+from .simd.emitter import INDEX, LINE
 
 
 def _uninitialised(context, builder, kind, shape):

@@ -20,7 +20,7 @@ from numba import types
 from .._compat import is_tried_numba
 from .._stack import outer_level
 from . import COMPILATIONS, LOADING
-from ._emitter import CHECKED
+from .simd.emitter import CHECKED
 
 # Reassociation is not allowed: sums keep their order, whatever the compiler would prefer.
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
@@ -66,12 +66,13 @@ _warned = False
 
 @cache
 def shared_code(folder: Path) -> str:
-    """Return a digest of the modules that kernels share, which begin with an underscore.
+    """Return a digest of the modules that kernels share.
 
-    It says too whether places are checked.
+    Their names begin with an underscore, or they are in the package ``simd``. The digest says too
+    whether places are checked.
     """
     found = hashlib.blake2b(digest_size=4)
-    for path in sorted(folder.glob("_*.py")):
+    for path in sorted([*folder.glob("_*.py"), *folder.glob("simd/*.py")]):
         found.update(path.read_bytes())
     return found.hexdigest() + "_checked" * CHECKED
 

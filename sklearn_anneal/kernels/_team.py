@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from . import MOST_PARTS
 from ._compile import copied, helper
-from ._emitter import CHECKED, INDEX
+from .simd.emitter import CHECKED, INDEX
 
 # The entries of a board. Each one that threads change has a cache line of its own, and processors
 # fetch lines in pairs.

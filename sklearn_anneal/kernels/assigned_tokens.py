@@ -9,10 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._emitter import ROWS
 from ._math import exp, log
 from ._random import stream_of, uniform
-from ._simd import total
 from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
 from .document_steps import (
     LOCAL_STEP,
@@ -22,6 +20,8 @@ from .document_steps import (
     token_mass,
     tokens_of,
 )
+from .simd.emitter import ROWS
+from .simd.products import total
 
 
 @helper

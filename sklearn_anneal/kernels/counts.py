@@ -17,8 +17,8 @@ import numpy as np
 
 from ._arrays import vector
 from ._compile import helper, kernel, shared_kernel
-from ._emitter import ROWS
 from ._math import digamma, exp, exp_digamma, log
+from .simd.emitter import ROWS
 
 # These are added to normalisers, so that none is 0. A normaliser is as small as this only if all
 # components of a word are switched off in the document.

@@ -14,8 +14,8 @@ import numpy as np
 
 from ._compile import CODES, helper, kernel
 from ._math import deviance, factorial_rest, log
-from ._simd_rows import add_to_rows, subtract_maxima, sum_rows, sums_and_products
 from .mixture_steps import BLOCK, exponentials
+from .simd.rows import add_to_rows, subtract_maxima, sum_rows, sums_and_products
 
 # The log weight of the columns that are padding: their responsibilities are zero.
 _NEVER = -1e300

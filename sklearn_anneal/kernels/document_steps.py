@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper
-from ._emitter import LANES
 from ._math import digamma, log_gamma
 from .counts import filled, padded
+from .simd.emitter import LANES
 
 LOCAL_STEP = (
     "values index pointer rows vector vector float float float int int float vector vector "

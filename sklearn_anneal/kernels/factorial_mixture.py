@@ -11,7 +11,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
-from ._simd_rows import squared_distances, subtract_rows
+from .simd.rows import squared_distances, subtract_rows
 
 # Number of data points that are processed at a time.
 _LANES = 64

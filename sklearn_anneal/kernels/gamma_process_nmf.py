@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._emitter import LANES, ROWS
 from ._math import (
     deviance,
     digamma,
@@ -24,7 +23,9 @@ from ._math import (
     factorial_rest,
     log,
 )
-from ._simd import (
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, padded
+from .simd.emitter import LANES, ROWS
+from .simd.products import (
     add_shares_of_rows,
     add_shares_to_row,
     fetch_rows,
@@ -32,7 +33,6 @@ from ._simd import (
     ratio_update_of_rows,
     total,
 )
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, padded
 
 # This many rows of the next column are prefetched.
 _FETCHED = 64

@@ -25,10 +25,8 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import Kernel, copied, helper, kernel, with_names
-from ._emitter import DOUBLES
 from ._math import exp, log
-from ._simd import total
-from ._simd_chains import (
+from .simd.chains import (
     add_outer_products,
     center_rows,
     finish_rows,
@@ -37,6 +35,8 @@ from ._simd_chains import (
     make_finish_rows,
     make_steps,
 )
+from .simd.emitter import DOUBLES
+from .simd.products import total
 
 _SMALLEST = 1e-75
 # Messages are used twice. Blocks of this many frames are small enough that the messages are still

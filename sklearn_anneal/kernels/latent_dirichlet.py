@@ -10,18 +10,18 @@ import numpy as np
 
 from ._arrays import matrix, vector
 from ._compile import called, copied, helper, kernel, shared_kernel, with_names
-from ._emitter import LANES, ROWS
 from ._few_topics import FEW, FEW_SINGLE, SHARE_OF_TOLERANCE, repays
 from ._math import digamma, exp, exp_digamma, log, log_gamma
-from ._simd import (
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
+from .document_steps import tempered_prior
+from .simd.emitter import LANES, ROWS
+from .simd.products import (
     beginning_as_rows,
     fetch_rows,
     multiplicative_step,
     ratio_update,
     ratio_update_of_rows,
 )
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
-from .document_steps import tempered_prior
 
 # The rows of a document's words are copied next to each other if they have at most this many
 # topics. Longer ones are read where they are, and prefetched by the processor alone.

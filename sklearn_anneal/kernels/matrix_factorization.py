@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._emitter import LANES
 from ._math import log
-from ._simd import add_products, add_rows, add_rows_twice, subtract_products
+from .simd.emitter import LANES
+from .simd.products import add_products, add_rows, add_rows_twice, subtract_products
 
 # Ratings are added up in tiles, in the precision of the table. A tile has at most the first number
 # of ratings, a multiple of ``LANES``, and its rows have at most the second number of bytes, unless

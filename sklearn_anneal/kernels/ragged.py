@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import kernel
-from ._simd import fetch_entries
+from .simd.products import fetch_entries
 
 # The entries of a data point are prefetched while those of this many others are copied.
 _AHEAD = 4

@@ -11,7 +11,7 @@ import numpy as np
 from ._compile import helper, kernel
 from ._math import exp, log
 from ._random import uniform
-from ._simd import total
+from .simd.products import total
 
 # Vectors have at most this many entries.
 _PADDING = 16

@@ -12,8 +12,8 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
-from ._simd_rows import subtract_rows
 from .factorial_mixture import _entropies
+from .simd.rows import subtract_rows
 
 # Number of data points that are processed at a time.
 _LANES = 64

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import kernel
-from ._emitter import ROWS
 from ._math import digamma, exp, log
-from ._simd import ratio_update
 from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
 from .document_steps import document_sums, scratch_arrays
+from .simd.emitter import ROWS
+from .simd.products import ratio_update
 
 
 @kernel("rows int out2", dtypes=("float64",))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._emitter import LANES, QUARTERS
 from ._math import digamma
 from ._random import stream_of, uniform
-from ._simd import fetch_rows, lane_products
 from .counts import TINY, TINY_SINGLE, filled
 from .document_steps import token_mass, tokens_of
+from .simd.emitter import LANES, QUARTERS
+from .simd.products import fetch_rows, lane_products
 
 # Tables have a multiple of so many columns.
 COLUMNS = LANES * QUARTERS

@@ -7,8 +7,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from ._compile import kernel
-from ._emitter import Emitter
 from ._team import help_with
+from .simd.emitter import Emitter
 
 # A round takes about ten nanoseconds.
 _STEPS_OF_ROUND = 8

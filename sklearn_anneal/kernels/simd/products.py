@@ -16,7 +16,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from ._emitter import CONTRACT, DOUBLES, INDEX, LANES, LINE, QUARTERS, ROWS, SUMS, VECTOR, Emitter
+from .emitter import CONTRACT, DOUBLES, INDEX, LANES, LINE, QUARTERS, ROWS, SUMS, VECTOR, Emitter
 
 
 @intrinsic

@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ._emitter import BELOW_ALL, INDEX, SUMS, Emitter
+from .emitter import BELOW_ALL, INDEX, SUMS, Emitter
 
 
 def _in_blocks(emit, n_columns, emit_block):

@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ._emitter import BELOW_ALL, CHECKED, INDEX, WORD, Emitter
+from .emitter import BELOW_ALL, CHECKED, INDEX, WORD, Emitter
 
 _BIT = ir.IntType(1)
 # This many vectors of a row are processed together; with two sums for each of them, they still fit
