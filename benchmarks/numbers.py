@@ -1,9 +1,10 @@
 """The number of components that the lower bound chooses, and what ``n_components="auto"`` finds.
 
 Tables and chains of no groups and of three groups that are apart are drawn anew for each seed. Real
-tables are divided into training and held-out rows, and ``"auto"`` is compared with a search by
-cross-validation. ``--write`` writes the page ``doc/results/numbers.md``; without it the page is
-printed. ``--quick`` is a small run that shows that everything works and whose figures mean nothing.
+tables, sequences and counts are divided into training and held-out parts, and ``"auto"`` is
+compared with a search by cross-validation. ``--write`` writes the page ``doc/results/numbers.md``;
+without it the page is printed. ``--quick`` is a small run that shows that everything works and
+whose figures mean nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
 )
 
@@ -139,42 +141,82 @@ def drawn_tables(page: Page, quick: bool) -> None:
     page.table(["model", "rows", "groups", "bound", "BIC", "in use", "auto"], rows)
 
 
-def real_tables() -> dict[str, np.ndarray]:
-    """Standardised tables of real columns."""
+class Real(NamedTuple):
+    """Real data, and what is fitted to them.
+
+    Attributes
+    ----------
+    estimator : estimator instance
+    X : ndarray of shape (n_units, ...)
+        Rows, or sequences of the same length.
+    densities : callable
+        Returns the log densities of the rows or sequences of some data by a fit, nats.
+    """
+
+    estimator: Any
+    X: np.ndarray
+    densities: Callable[[Any, np.ndarray], np.ndarray]
+
+
+def real_data() -> dict[str, Real]:
+    """Standardised tables of real columns, sequences and counts."""
     digits, digit = load_digits(return_X_y=True)
+    threes = digits[digit == 3]
     tables = {
         "iris": load_iris().data,
         "wine": load_wine().data,
         "breast cancer, 10 columns": load_breast_cancer().data[:, :10],
         "diabetes": load_diabetes().data,
-        "digit 3, 15 components": PCA(15, random_state=0).fit_transform(digits[digit == 3]),
+        "digit 3, 15 components": PCA(15, random_state=0).fit_transform(threes),
     }
-    return {name: (X - X.mean(axis=0)) / X.std(axis=0) for name, X in tables.items()}
+    mixture = AnnealedBayesianGaussianMixture(random_state=0)
+    found = {
+        name: Real(mixture, (X - X.mean(axis=0)) / X.std(axis=0), type(mixture).score_samples)
+        for name, X in tables.items()
+    }
+    pixels = (threes >= 8).astype(np.int64).reshape(-1, 8, 8)
+    chain = AnnealedHMM(emission="bernoulli", random_state=0)
+    found["digit 3, sequences of rows"] = Real(chain, pixels, of_sequences)
+    found["digits, counts"] = Real(AnnealedGammaProcessNMF(random_state=0), digits[:300], of_counts)
+    return found
+
+
+def of_sequences(fit: Any, sequences: np.ndarray) -> np.ndarray:
+    """The log-likelihoods of sequences, nats."""
+    return np.asarray(fit.score_sequences(list(sequences)))
+
+
+def of_counts(fit: Any, rows: np.ndarray) -> np.ndarray:
+    """The log-likelihoods of one half of each row given the other, nats."""
+    return np.array([fit.score(row[None]) for row in rows]) * rows.shape[1]
 
 
 def held_out(page: Page, quick: bool) -> None:
     rows = []
-    for name, X in real_tables().items():
-        if quick and name != "iris":
+    for name, data in real_data().items():
+        if quick and name not in ("iris", "digit 3, sequences of rows", "digits, counts"):
             continue
         splits = []
         for seed in range(1 if quick else SPLITS):
             progress(f"{name}, split {seed}")
-            splits.append(compared(X, seed, quick))
-        rows.append([name, f"{len(X)} × {X.shape[1]}", *summary_of(splits)])
+            splits.append(compared(data, seed, quick))
+        rows.append([name, " × ".join(map(str, data.X.shape)), *summary_of(splits)])
     page.section(
-        "Real tables",
-        f"Three quarters of the standardised rows, drawn {SPLITS} times, were fitted by Gaussian "
-        'mixtures. `"auto"` is compared with the best number from 1 to '
-        f"{MOST_BY_FOLDS} by cross-validation with five folds, and with one fit with 20 "
+        "Real data",
+        f"Three quarters of the rows or sequences, drawn {SPLITS} times, were fitted: standardised "
+        "tables by Gaussian mixtures, the rows of images by hidden Markov models of binary frames, "
+        'and counts by gamma-process factorisations. `"auto"` is compared with the best number '
+        f"from 1 to {MOST_BY_FOLDS} by cross-validation with five folds, and with one fit with 20 "
         "components, of which some remain in use. *Found* is the median of the numbers, with the "
-        "smallest and the largest. Differences of held-out densities are medians in nats per row. "
+        "smallest and the largest. Differences of held-out densities are medians in nats per row "
+        "or sequence; of counts, one half of each row was predicted from the other. "
         "A split counts as lower or higher if the difference, which is a mean over the held-out "
-        "rows, is more than two of its standard errors. Times are medians of ratios of processor "
-        "times.",
+        "part, is more than two of its standard errors. The mean over splits is given with "
+        "its standard error. Times are medians of ratios of processor times.",
     )
-    head = ["table", "size", "found by auto", "by folds", "in use of 20"]
-    head += ["auto minus folds", "lower", "higher", "auto minus 20", "lower", "higher"]
+    head = ["data", "size", "found by auto", "by folds", "in use of 20"]
+    head += ["auto minus folds", "mean", "lower", "higher"]
+    head += ["auto minus 20", "mean", "lower", "higher"]
     page.table([*head, "time of auto over folds", "over 20"], rows)
 
 
@@ -185,8 +227,8 @@ class Split(NamedTuple):
     ----------
     numbers : tuple of int
         Those of ``"auto"``, of folds, and of components in use out of 20.
-    densities : ndarray of shape (3, n_rows)
-        Log densities of the held-out rows, nats.
+    densities : ndarray of shape (3, n_units)
+        Log densities of the held-out rows or sequences, nats.
     seconds : tuple of float
         Processor times.
     """
@@ -196,19 +238,21 @@ class Split(NamedTuple):
     seconds: tuple[float, ...]
 
 
-def compared(X: np.ndarray, seed: int, quick: bool) -> Split:
-    """Find the number of components of some rows in three ways."""
-    mixture = AnnealedBayesianGaussianMixture(random_state=0, **(_QUICK if quick else {}))
-    order = np.random.default_rng(seed).permutation(len(X))
-    train, test = np.split(X[order], [int(0.75 * len(X))])
-    auto = clone(mixture).set_params(n_components="auto")
+def compared(data: Real, seed: int, quick: bool) -> Split:
+    """Find the number of components of some data in three ways."""
+    estimator = clone(data.estimator).set_params(**(_QUICK if quick else {}))
+    order = np.random.default_rng(seed).permutation(len(data.X))
+    train, test = np.split(data.X[order], [int(0.75 * len(data.X))])
+    given = list(train) if train.ndim == 3 else train
+    auto = clone(estimator).set_params(n_components="auto")
     grid = {"n_components": list(range(1, 3 if quick else MOST_BY_FOLDS + 1))}
-    folds = GridSearchCV(clone(mixture), grid, cv=5)
-    many = clone(mixture).set_params(n_components=20)
-    seconds = tuple(processor_seconds(lambda e=e: e.fit(train)) for e in (auto, folds, many))
+    folds = GridSearchCV(clone(estimator), grid, cv=5)
+    many = clone(estimator).set_params(n_components=20)
+    seconds = tuple(processor_seconds(lambda e=e: e.fit(given)) for e in (auto, folds, many))
     best = folds.best_estimator_
     numbers = auto.n_components_, best.n_components, many.n_effective_components_
-    return Split(numbers, np.array([e.score_samples(test) for e in (auto, best, many)]), seconds)
+    densities = np.array([data.densities(e, test) for e in (auto, best, many)])
+    return Split(numbers, densities, seconds)
 
 
 def summary_of(splits: list[Split]) -> list[str]:
@@ -220,7 +264,8 @@ def summary_of(splits: list[Split]) -> list[str]:
         differences = [split.densities[0] - split.densities[other] for split in splits]
         means = np.array([d.mean() for d in differences])
         errors = np.array([d.std(ddof=1) / np.sqrt(len(d)) for d in differences])
-        cells.append(f"{np.median(means):+.3f}")
+        error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.nan
+        cells += [f"{np.median(means):+.3f}", f"{means.mean():+.3f} ± {error:.3f}"]
         cells += [str(int(np.sum(side * means > 2 * errors))) for side in (-1, 1)]
     for other in (1, 2):
         ratio = np.median([split.seconds[0] / split.seconds[other] for split in splits])

@@ -186,6 +186,7 @@ ONE_STEP = (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
     AnnealedFactorialMixture,
+    AnnealedHMM,
     AnnealedSpikeSlabFactorAnalysis,
 )
 

@@ -59,7 +59,8 @@ def test_a_quick_run_on_numbers_of_components_writes_every_section(tmp_path, mon
     page = tmp_path / "page.md"
     numbers.main(["--quick", "--write", "--output", str(page)])
     text = page.read_text(encoding="utf-8")
-    for part in ("Drawn tables and chains", "Real tables", "| iris | 150 × 4 |", "A quick run"):
+    sizes = ("| iris | 150 × 4 |", "sequences of rows | 183 × 8 × 8 |", "counts | 300 × 64 |")
+    for part in ("Drawn tables and chains", "Real data", *sizes, "A quick run"):
         assert part in text
 
 
@@ -74,8 +75,8 @@ def test_a_difference_counts_beyond_two_of_its_standard_errors():
     ]
     assert summary_of(splits) == [
         *("4 (3 to 8)", "5 (5 to 5)", "2 (2 to 2)"),
-        *("+1.000", "0", "2"),
-        *("-1.000", "2", "0"),
+        *("+1.000", "+1.000 ± 0.000", "0", "2"),
+        *("-1.000", "-1.000 ± 0.000", "2", "0"),
         *("0.25", "2"),
     ]
 

@@ -53,7 +53,7 @@ SECTIONS = {
     ),
     "spike_slab_factor_analysis": (
         (),
-        ("an iteration of mofapy2", "Linear in", "annealing costs"),
+        ("an iteration of mofapy2", "Linear in", "annealing costs", "dense pictures"),
     ),
     "sigmoid_belief_net": ((), ("against its matrix products", "Linear in", "annealing costs")),
 }

@@ -411,6 +411,49 @@ def test_goals_are_decided_by_shares_times_and_the_weakest_family():
     assert reached(em=[*[found] * 3, lost])[7:] == [True, False]
 
 
+def test_a_page_keeps_the_rows_of_instances_that_are_not_measured_anew(records, tmp_path):
+    page, none = tmp_path / "page.md", tmp_path / "none.jsonl"
+
+    def lines(path, *options):
+        run(path, "--report", "--write", "--output", str(page), *options)
+        return [line for line in page.read_text(encoding="utf-8").splitlines() if line]
+
+    whole = lines(records)
+    of_runs = "All rows are of earlier runs."
+    # Whatever settings are asked for, the page keeps those that it has.
+    kept = lines(none, "--settings", SETTINGS[0])
+    assert kept.count(of_runs) == 4 * len(SETTINGS)
+    assert [line for line in kept if line != of_runs] == whole
+    mixed = lines(records, "--instances", INSTANCES[0])
+    said = f"Rows of {INSTANCES[0]} are of the last run, and all others of earlier ones"
+    assert sum(said in line for line in mixed) == 3 * len(SETTINGS)
+    assert [line for line in mixed if of_runs != line and said not in line] == whole
+
+
+def test_goals_follow_from_rows_of_a_page_and_from_new_ones():
+    from benchmarks.suite.report import Kept, goals
+
+    header = ["instance", "half", "bound", "gain", "held out", "gain", "time"]
+    row = ["counts/nips", "choose", "-2.5", "-0.0030", "-1.5", "-0.0200", "0.60"]
+    splits = ["counts/nips", "choose", "12", "-0.0200", "0.0060", "not below"]
+    kept = Kept.of(header, row, None), Kept.of(header, row, splits)
+    assert [c.held_out_is_not_below for c in kept] == [False, True]
+    new = comparison("mixture/iris", seconds=0.4)
+    found = goals({"ten plain starts": [new, kept[1]]})[:4]
+    assert [goal.figure for goal in found] == ["50%", "100%", "0.50", "0% (counts, bound)"]
+    # Shares of fits are on a page as goals alone, and cannot be divided among its rows.
+    separated = "groups/separated 05 in 02", "groups/separated 10 in 05"
+    header = ["instance", "half", "seeds", "held-out gain", "noise", "time"]
+    old = Kept.of(header, [separated[1], "confirm", "5", "-0.0002", "0.0001", "9.00"], None)
+    known = {goal.text: replace(goal, figure="70%", reached=False) for goal in goals({})}
+    shares = [goals({"EM": [old]}, known)[6:]]
+    shares.append(goals({"EM": [comparison(separated[0], found=[5] * 3), old]}, known)[6:])
+    assert [[goal.figure for goal in some] for some in shares] == [
+        ["1 of 1", "70%", "70%"],
+        ["1 of 2", "–", "–"],
+    ]
+
+
 @pytest.mark.parametrize("kind", ["separated", "overlapping"])
 def test_groups_are_as_far_apart_as_is_said(kind):
     from benchmarks.suite.drawn import DISTANCES, groups

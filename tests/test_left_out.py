@@ -129,6 +129,38 @@ def test_rows_of_groups_are_predicted_as_by_fits_without_them(rng):
     assert left_out(est, X, 2) == pytest.approx(expected, rel=1e-6)
 
 
+def test_sequences_are_predicted_as_by_fits_without_them(rng):
+    """Transitions are left out with the frames of a sequence, too."""
+    states = rng.integers(0, 2, (12, 6))
+    sequences = [20.0 * np.c_[s, s] + rng.normal(size=(6, 2)) for s in states]
+    est = AnnealedHMM(
+        2,
+        covariance_type="full",
+        startprob_prior=1.0,
+        transmat_prior=1.0,
+        means_prior=[10.0, 10.0],
+        beta_prior=0.1,
+        dof_prior=4.0,
+        scale_prior=np.eye(2),
+        reg_covar=0.0,
+        random_state=0,
+    ).fit(sequences)
+    ctx, units = context_of(est), units_of(est, sequences)
+    found = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
+    assert not found.independent
+    for i in range(0, 12, 4):
+        others = clone(est).fit(sequences[:i] + sequences[i + 1 :])
+        expected = others.score_sequences(sequences[i : i + 1])
+        assert found.log_densities[i] == pytest.approx(expected[0], rel=1e-6)
+
+
+def test_few_sequences_are_not_left_out(rng):
+    sequences = list(rng.normal(size=(9, 5, 2)))
+    est = AnnealedHMM(2, random_state=0).fit(sequences)
+    ctx, units = context_of(est), units_of(est, sequences)
+    assert ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior) is None
+
+
 def two_groups(rng):
     group = rng.integers(0, 2, 50)
     return 20.0 * np.c_[group, group] + rng.normal(size=(50, 2)), group

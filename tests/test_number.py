@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from harness import assert_identical, context_of, units_of
@@ -59,8 +61,8 @@ CASES = [
 
 @pytest.mark.parametrize("truth", [1, 2, 3, 5, 11, 20, 37])
 def test_the_best_of_bounds_with_one_peak_is_found_in_few_fits(truth):
-    def fit(k):
-        return Tried(-float(abs(k - truth)), min(k, truth))
+    def fit(k, near):
+        return {k: Tried(-float(abs(k - truth)), min(k, truth))}
 
     best, tried = best_number(fit, 1000)
     assert best == truth
@@ -68,7 +70,7 @@ def test_the_best_of_bounds_with_one_peak_is_found_in_few_fits(truth):
 
 
 def test_of_equal_bounds_that_of_fewer_components_counts():
-    best, _ = best_number(lambda k: Tried(0.0 if k >= 3 else -1.0, k), 50)
+    best, _ = best_number(lambda k, near: {k: Tried(0.0 if k >= 3 else -1.0, k)}, 50)
     assert best == 3
 
 
@@ -102,14 +104,27 @@ def test_rows_of_a_sample_stand_for_all():
     assert two.rise_over(one) == pytest.approx(200.0 * (2.0 - np.sqrt(0.5)))
 
 
+def test_of_sequences_the_smallest_number_counts_that_none_is_better_than():
+    def of_sequences(*values):
+        return densities(*values)._replace(independent=False)
+
+    tried = {
+        1: Tried(0.0, 1, of_sequences(0.0, 0.0, 0.0, 0.0)),
+        2: Tried(5.0, 2, of_sequences(2.0, 2.0, 2.0, 2.0)),
+        3: Tried(90.0, 3, of_sequences(2.5, 2.5, 2.5, 2.5)),
+    }
+    assert preferred(tried) == 2
+    assert preferred(tried | {4: Tried(9.0, 4, of_sequences(4.0, 4.0, 4.0, 4.0))}) == 4
+
+
 def test_no_more_components_than_rows_are_tried():
-    best, tried = best_number(lambda k: Tried(float(k), k), 21)
+    best, tried = best_number(lambda k, near: {k: Tried(float(k), k)}, 21)
     assert best == 21
     assert max(tried) == 21
 
 
 def test_a_number_with_which_the_fit_fails_is_not_chosen():
-    best, _ = best_number(lambda k: Tried(-np.inf if k > 2 else float(k), k), 50)
+    best, _ = best_number(lambda k, near: {k: Tried(-np.inf if k > 2 else float(k), k)}, 50)
     assert best == 2
 
 
@@ -144,6 +159,34 @@ def test_three_components_are_found(make, params, data, rng):
 )
 def test_data_without_groups_have_one_component(make, params, X):
     assert make(random_state=0, **params).set_params(n_components="auto").fit(X).n_components_ == 1
+
+
+@pytest.mark.parametrize("truth", [1, 3])
+def test_the_number_of_states_is_found_in_several_sequences(truth, rng):
+    """Their densities are what is compared, and not the bound."""
+    states = np.repeat(rng.integers(0, truth, 36), 10)
+    frames = 5.0 * np.eye(3)[states] + rng.normal(size=(360, 3))
+    est = AnnealedHMM("auto", random_state=0).fit(np.split(frames, 12))
+    assert est.n_components_ == truth
+    assert len(est.component_results_["log_density_left_out"])
+
+
+def test_states_that_are_those_of_single_sequences_do_not_count(rng):
+    """Every sequence has a mean of its own, which says nothing of those of other sequences."""
+    sequences = [rng.normal(size=4) + 0.05 * rng.normal(size=(30, 4)) for _ in range(12)]
+    est = AnnealedHMM("auto", random_state=0, effort=0).fit(sequences)
+    tried = est.component_results_
+    assert tried["n_components"][tried["lower_bound"].argmax()] >= 8
+    assert est.n_components_ <= 2
+
+
+@pytest.mark.parametrize("params", [{}, {"annealing": "deterministic", "n_init": 2}])
+def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
+    """With ``verbose`` it is run from its start, so that all of it is reported."""
+    X = groups(rng, 120)
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0, **params)
+    assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
+    assert "n_components=3" in capsys.readouterr().out
 
 
 def test_a_given_number_is_an_attribute_too(rng):
@@ -268,8 +311,8 @@ def test_chains_with_priors_of_transitions_find_the_number(params, rng):
 def test_verbose_tells_of_every_number(rng, capsys):
     est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, verbose=1)
     est.fit(groups(rng))
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("n_comp")]
-    assert len(lines) == len(est.component_results_["n_components"])
+    found = re.findall(r"^n_components=(\d+): lower bound", capsys.readouterr().out, re.MULTILINE)
+    assert set(map(int, found)) == set(est.component_results_["n_components"])
 
 
 # What is refused

@@ -34,7 +34,7 @@ def block_of(X, missing):
 def likelihood_of(means, covariances, psi, prior, missing, tol):
     k, d = means.shape
     squares = np.einsum("kd,ld->dkl", means, means) + covariances
-    of_columns = squares.reshape(d, k * k) if missing else None
+    of_columns = squares[:, *np.tril_indices(k)] if missing else None
     return Likelihood(Moments(means, of_columns, squares.sum(axis=0)), psi, prior, tol)
 
 

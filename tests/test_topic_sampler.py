@@ -16,6 +16,7 @@ from scipy.special import gammaln, psi
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.units import Documents, _documents
+from sklearn_anneal.estimators._topic_training import has_many_counts
 from sklearn_anneal.kernels import load
 from sklearn_anneal.models.topics import (
     TOPICS,
@@ -504,3 +505,62 @@ def test_where_the_sampler_cannot_work_auto_is_mean_field(params, X):
     auto, fixed = (small(local_step=step, **params).fit(X) for step in ("auto", "mean_field"))
     assert_array_equal(auto.components_, fixed.components_)
     assert_array_equal(auto.transform(X), fixed.transform(X))
+
+
+# Documents with many counts
+
+
+def gene_like(n_documents=60, n_words=40, n_tokens=2500, n_topics=3, seed=0):
+    """A table of counts with many tokens of each word."""
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(n_words, 0.3), n_topics)
+    proportions = rng.dirichlet(np.full(n_topics, 0.4), n_documents)
+    return csr_matrix(rng.poisson(n_tokens * proportions @ topics).astype(np.float64))
+
+
+def components_of(X, sample_weight=None, **params):
+    how = {"n_components": 3, "annealing": "structured", "random_state": 0} | params
+    fitted = AnnealedLatentDirichletAllocation(**how).fit(X, sample_weight=sample_weight)
+    return fitted.components_
+
+
+def test_many_counts_get_mean_field_steps_unless_draws_are_asked_for():
+    X = gene_like()
+    found = components_of(X)
+    online = components_of(X, local_step="mean_field", learning_method="online")
+    assert_array_equal(found, online)
+    few = StructuredVI(n_passes=12)
+    drawn = components_of(X, annealing=few, local_step="collapsed_gibbs")
+    assert_array_equal(components_of(X, annealing=few, learning_method="batch"), drawn)
+    rate = StructuredVI(n_passes=12, learning_rate=1)
+    assert_array_equal(components_of(X, annealing=rate), drawn)
+    assert not np.array_equal(components_of(X, annealing=few), drawn)
+
+
+@pytest.mark.parametrize("n_words, n_tokens", [(400, 1600), (20, 250)])
+def test_tokens_are_drawn_where_counts_are_few_or_documents_short(n_words, n_tokens):
+    X, few = gene_like(n_words=n_words, n_tokens=n_tokens), StructuredVI(n_passes=12)
+    assert (X.sum() > 8 * X.nnz) != (X.sum() > 100 * 3 * X.shape[0])
+    drawn = components_of(X, annealing=few, local_step="collapsed_gibbs")
+    assert_array_equal(components_of(X, annealing=few), drawn)
+
+
+def test_a_weight_decides_about_draws_as_copies_do():
+    X = csr_matrix(np.array([[9.0, 0.0, 300.0], [1.0, 1.0, 1.0]]))
+    for weights in ([1, 3], [3, 1], [1, 60], [2, 7]):
+        documents = Documents(X.data, X.indices, X.indptr, np.array(weights, dtype=np.float64))
+        Y = X[np.repeat([0, 1], weights)]
+        copies = Documents(Y.data, Y.indices, Y.indptr)
+        assert has_many_counts(documents, 1) == has_many_counts(copies, 1)
+    assert not has_many_counts(copies, 1)
+    assert has_many_counts(Documents(X.data, X.indices, X.indptr), 1)
+
+
+def test_mean_field_steps_predict_many_counts_as_well_as_draws():
+    X = gene_like(n_documents=90)
+    params = {"n_components": 3, "annealing": StructuredVI(n_passes=40), "random_state": 0}
+    scores = [
+        AnnealedLatentDirichletAllocation(**params, **how).fit(X[:60]).score(X[60:])
+        for how in ({}, {"local_step": "collapsed_gibbs"})
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=2e-3)

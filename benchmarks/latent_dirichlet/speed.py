@@ -36,6 +36,7 @@ from sklearn_anneal.models.topics import mean_field
 
 from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
 from ..common.report import Page
+from .counts import measure_counts
 from .data import corpus, documents
 from .million import TASKS as TASKS_OF_MILLION
 from .million import measure_million
@@ -240,6 +241,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "where": (measure_where, True),
     "vocabulary": (measure_vocabulary, True),
     "structured": (measure_structured, True),
+    "counts": (measure_counts, True),
     "jobs": (measure_jobs, False),
     "threads": (measure_threads, False),
     "start": (measure_start, False),

@@ -6,7 +6,6 @@ It is drawn from the page ``doc/results/suite.md``, and written to ``doc/_static
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,9 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
-from .report import BOUND_MARGIN, HELD_OUT_MARGIN
+from .page import rows_of, tables
+from .report import BOUND_MARGIN, HELD_OUT_MARGIN, Kept, heading
+from .settings import TEN
 
 DOC = Path(__file__).resolve().parents[2] / "doc"
 PAGE, PICTURE = DOC / "results" / "suite.md", DOC / "_static" / "one_fit.svg"
@@ -29,8 +30,6 @@ FAMILIES = {
     "topics": "topics",
     "ratings": "ratings",
 }
-_ROW = re.compile(r"\| ((\w+)/[^|]*) \| \w+ \| \d+ \| \S+ \| (\S+) \| \S+ \| (\S+) \|")
-_OVER_SPLITS = re.compile(r"\| (\w+/[^|]*) \| \w+ \| \d+ \| (\S+) \| \S+ \| ([a-z ]+) \|\n")
 _LEVELS = {"below": 0, "not below": 1, "better": 2}
 _COLORS = np.array(["#c0504d", "#9aa0a6", "#2e7d32"])
 
@@ -51,12 +50,16 @@ def gains(page: str) -> Iterator[Gain]:
 
     Held-out gains are means over further divisions of the data where there are any.
     """
-    start = page.index("### default against ten plain starts")
-    part = page[start : page.find("\n### ", start + 1)]
-    over_splits = {m[1]: (float(m[2]), _LEVELS[m[3]]) for m in _OVER_SPLITS.finditer(part)}
-    for name, family, bound, held_out in _ROW.findall(part):
-        of_split = _judged(float(held_out), HELD_OUT_MARGIN)
-        yield Gain(family, _judged(float(bound), BOUND_MARGIN), over_splits.get(name, of_split))
+    known, title = tables(page), heading("default", TEN)
+    of_splits = rows_of(known, title, "splits")
+    for name, row in rows_of(known, title, "time").items():
+        c = Kept.of(known[title][1].header, row, of_splits.get(name))
+        bound, held_out = (c.gain(figure) for figure in ("bound", "held_out"))
+        if c.over_splits is None:
+            judged = _judged(held_out, HELD_OUT_MARGIN)
+        else:
+            judged = c.over_splits[0], _LEVELS[of_splits[name][5]]
+        yield Gain(c.instance.family, _judged(bound, BOUND_MARGIN), judged)
 
 
 def _judged(gain: float, margin: float) -> tuple[float, int]:

@@ -1,8 +1,12 @@
-"""What the records of the suite say: the goals, and every instance against plain starts and EM."""
+"""What the records of the suite say: the goals, and every instance against plain starts and EM.
+
+Instances without records keep the rows of an earlier page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +15,8 @@ from scipy.stats import iqr
 from ..common.records import Cache, Record
 from ..common.report import Page, machine, quartiles
 from .fits import Spec
-from .instances import EM, FAMILIES, HALVES, Instance, halves
+from .instances import EM, FAMILIES, HALVES, INSTANCES, Instance, halves
+from .page import Table, rows_of, tables
 from .settings import HUNDRED, PEER, REFERENCES, SETTINGS, TEN
 
 BOUND_MARGIN, HELD_OUT_MARGIN = 0.002, 0.010
@@ -22,6 +27,8 @@ LEAST_SPLITS = 10
 
 TOLERANCE = 1e-4
 """Held-out densities that differ by at most this many nats per observation are equal."""
+
+_DIGITS = 4
 
 TEN_SHARE, TEN_TIME, WEAKEST = 0.9, 0.5, 0.8
 HUNDRED_SHARE, HUNDRED_TIME = 0.6, 0.1
@@ -74,26 +81,29 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A setting against something else on one instance.
-
-    Attributes
-    ----------
-    instance : Instance
-    ours, other : dict
-        Each figure over the seeds.
-    splits : ndarray of shape (n_splits,)
-        The held-out gain on each further split of the data.
-    """
+class Row(ABC):
+    """A setting against something else on one instance."""
 
     instance: Instance
-    ours: Record
-    other: Record
-    splits: np.ndarray = field(default_factory=lambda: np.empty(0))
 
-    def gain(self, figure: str, ours: str | None = None) -> float:
-        """The median of a figure of ours less the other's; ``ours`` if its name differs."""
-        return float(np.median(self.ours[ours or figure]) - np.median(self.other[figure]))
+    @abstractmethod
+    def gain(self, figure: str) -> float:
+        """The median of a figure of ours less the other's."""
+
+    @property
+    @abstractmethod
+    def over_splits(self) -> tuple[float, float] | None:
+        """The mean held-out gain over further splits, and its standard error, if they decide."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> float:
+        """Half the interquartile range of the held-out density over seeds, of both combined."""
+
+    @property
+    @abstractmethod
+    def time(self) -> float:
+        """The ratio of the times."""
 
     @property
     def bound_is_not_below(self) -> bool:
@@ -102,14 +112,6 @@ class Comparison:
     @property
     def bound_is_better(self) -> bool:
         return self.gain("bound") > BOUND_MARGIN
-
-    @property
-    def over_splits(self) -> tuple[float, float] | None:
-        """The mean held-out gain over further splits, and its standard error, if they decide."""
-        n = len(self.splits)
-        if n < LEAST_SPLITS:
-            return None
-        return float(self.splits.mean()), float(self.splits.std(ddof=1) / np.sqrt(n))
 
     @property
     def held_out_is_not_below(self) -> bool:
@@ -126,23 +128,103 @@ class Comparison:
         return mean - 2.0 * error > HELD_OUT_MARGIN
 
     @property
-    def noise(self) -> float:
-        """Half the interquartile range of the held-out density over seeds, of both combined."""
-        ranges = [iqr(record["held_out"]) for record in (self.ours, self.other)]
-        return max(float(np.hypot(*ranges)) / 2, TOLERANCE)
-
-    @property
     def is_within_noise(self) -> bool:
         """Whether held out is not below the other by more than the noise."""
         return self.gain("held_out") >= -self.noise
 
+
+@dataclass(frozen=True)
+class Comparison(Row):
+    """A comparison that has records.
+
+    It is judged by the digits that a page has, so that a page that keeps a row keeps its verdict.
+
+    Attributes
+    ----------
+    instance : Instance
+    ours, other : dict
+        Each figure over the seeds.
+    splits : ndarray of shape (n_splits,)
+        The held-out gain on each further split of the data.
+    """
+
+    ours: Record
+    other: Record
+    splits: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def gain(self, figure: str, ours: str | None = None) -> float:
+        """The median of a figure of ours less the other's; ``ours`` if its name differs."""
+        found = np.median(self.ours[ours or figure]) - np.median(self.other[figure])
+        return round(float(found), _DIGITS)
+
+    @property
+    def over_splits(self) -> tuple[float, float] | None:
+        n = len(self.splits)
+        if n < LEAST_SPLITS:
+            return None
+        error = float(self.splits.std(ddof=1) / np.sqrt(n))
+        return round(float(self.splits.mean()), _DIGITS), round(error, _DIGITS)
+
+    @property
+    def noise(self) -> float:
+        ranges = [iqr(record["held_out"]) for record in (self.ours, self.other)]
+        return round(max(float(np.hypot(*ranges)) / 2, TOLERANCE), _DIGITS)
+
     @property
     def time(self) -> float:
-        return float(np.median(self.ours["seconds"]) / np.median(self.other["seconds"]))
+        found = np.median(self.ours["seconds"]) / np.median(self.other["seconds"])
+        return round(float(found), 2)
 
 
-Comparisons = list[Comparison]
-Question = Callable[[Comparison], bool]
+@dataclass(frozen=True)
+class Kept(Row):
+    """A comparison that an earlier page has, with the digits that it has.
+
+    Attributes
+    ----------
+    instance : Instance
+    row : list of str
+        Its row of the table.
+    figures : dict
+        The gains, the noise and the ratio of the times.
+    of_splits : list of str or None
+        Its row in the table of further splits.
+    """
+
+    row: list[str]
+    figures: dict[str, float]
+    of_splits: list[str] | None = None
+
+    @classmethod
+    def of(cls, header: list[str], row: list[str], of_splits: list[str] | None) -> Kept:
+        """Return the comparison of a row of a table with this header."""
+        cells = list(zip(header, row, strict=True))
+        gains = [float(cell) for name, cell in cells if name in ("gain", "held-out gain")]
+        figures = {name: float(cell) for name, cell in cells if name in ("noise", "time")}
+        figures |= {"bound": gains[0], "held_out": gains[-1]}
+        return cls(INSTANCES[row[0]], row, figures, of_splits)
+
+    def gain(self, figure: str) -> float:
+        return self.figures[figure]
+
+    @property
+    def over_splits(self) -> tuple[float, float] | None:
+        if self.of_splits is None:
+            return None
+        return float(self.of_splits[3]), float(self.of_splits[4])
+
+    @property
+    def noise(self) -> float:
+        return self.figures["noise"]
+
+    @property
+    def time(self) -> float:
+        return self.figures["time"]
+
+
+Comparisons = Sequence[Comparison | Kept]
+PageTables = dict[str, list[Table]]
+Question = Callable[[Row], bool]
 _QUESTIONS: dict[str, Question] = {
     "bound": lambda c: c.bound_is_not_below,
     "held out": lambda c: c.held_out_is_not_below,
@@ -158,7 +240,7 @@ def asked(question: str, comparisons: Comparisons) -> Comparisons:
 
 def compared(
     instances: Iterable[Instance], setting: str, other: str, code: str, cache: Cache, n_seeds: int
-) -> Comparisons:
+) -> list[Comparison]:
     """The comparisons whose records are in the file, from at most so many seeds."""
     found = []
     for instance in instances:
@@ -170,6 +252,24 @@ def compared(
             assert theirs is not None
             found.append(Comparison(instance, ours, theirs, _over_splits(*specs, cache)))
     return found
+
+
+def completed(found: Comparisons, page: PageTables, heading: str) -> Comparisons:
+    """The comparisons, and those of an earlier page on the instances that have no records.
+
+    All are in the order of the instances.
+    """
+    measured = {c.instance.name for c in found}
+    of_splits = rows_of(page, heading, "splits")
+    kept = [
+        Kept.of(table.header, row, of_splits.get(row[0]))
+        for table in page.get(heading, [])
+        if table.header[0] == "instance" and "time" in table.header
+        for row in table.rows
+        if row[0] in INSTANCES and row[0] not in measured
+    ]
+    names = list(INSTANCES)
+    return sorted([*found, *kept], key=lambda c: names.index(c.instance.name))
 
 
 def _over_splits(ours: Spec, other: Spec, cache: Cache) -> np.ndarray:
@@ -195,6 +295,9 @@ def _median_time(comparisons: Comparisons) -> float:
 # Goals
 
 
+_VERDICTS = {True: "**reached**", False: "**not reached**", None: "not measured"}
+
+
 @dataclass(frozen=True)
 class Goal:
     """A goal of the suite, what was measured, and whether that reaches the goal.
@@ -216,8 +319,7 @@ class Goal:
 
     @property
     def verdict(self) -> str:
-        known = {True: "**reached**", False: "**not reached**", None: "not measured"}
-        return known[self.reached]
+        return _VERDICTS[self.reached]
 
 
 def _at_least(against: str, what: str, least: float, measured: float | None) -> Goal:
@@ -235,8 +337,11 @@ def _time_goal(against: str, most: float, comparisons: Comparisons) -> Goal:
     return Goal(against, text, f"{time:.2f}", time <= most)
 
 
-def goals(against: dict[str, Comparisons]) -> list[Goal]:
-    """The goals of the suite, decided by the comparisons of one setting with each reference."""
+def goals(against: dict[str, Comparisons], kept: dict[str, Goal] | None = None) -> list[Goal]:
+    """The goals of the suite, decided by the comparisons of one setting with each reference.
+
+    ``kept`` has those of an earlier page by their texts.
+    """
     ten, hundred = against.get(TEN, []), against.get(HUNDRED, [])
     separated = [c for c in against.get(EM, []) if c.instance.name.startswith(SEPARATED)]
     return [
@@ -253,7 +358,7 @@ def goals(against: dict[str, Comparisons]) -> list[Goal]:
             share(asked("bound", hundred), _QUESTIONS["bound"]),
         ),
         _time_goal(HUNDRED, HUNDRED_TIME, hundred),
-        *_goals_on_groups(separated),
+        *_goals_on_groups(separated, kept or {}),
     ]
 
 
@@ -271,24 +376,30 @@ def _weakest_goal(comparisons: Comparisons) -> Goal:
     return Goal(TEN, text, f"{weakest:.0%} ({where})", weakest >= WEAKEST)
 
 
-def _goals_on_groups(separated: Comparisons) -> list[Goal]:
-    """Goals on separated groups; shares of groups found are those of all fits, not of medians."""
+def _goals_on_groups(separated: Comparisons, kept: dict[str, Goal]) -> list[Goal]:
+    """Goals on separated groups; shares of groups found are those of all fits, not of medians.
+
+    A page does not have single fits, so that goals on groups none of which was measured anew stay
+    as they are, and those on groups some of which were are not measured.
+    """
     held_out = "held out below by more than the noise on no separated groups"
-    found = "as many components found as there are separated groups, in a share of fits of"
-    matched = "all separated groups matched, in a share of fits of"
+    texts = {
+        "found": "as many components found as there are separated groups, in a share of fits of",
+        "matched": "all separated groups matched, in a share of fits of",
+    }
+    measured = [c for c in separated if isinstance(c, Comparison)]
+    complete = bool(measured) and len(measured) == len(separated)
+    shares = []
+    for figure, text in texts.items():
+        each = [c.ours[figure] == c.instance.n_components for c in measured if complete]
+        goal = _at_least(
+            EM, text, FOUND_SHARE, float(np.concatenate(each).mean()) if each else None
+        )
+        shares.append(goal if measured else kept.get(goal.text, goal))
     if not separated:
-        return [Goal(EM, held_out), *(Goal(EM, f"{t} at least 90%") for t in (found, matched))]
+        return [Goal(EM, held_out), *shares]
     below = [c.instance.name for c in separated if not c.is_within_noise]
-
-    def right(figure: str) -> float:
-        each = [c.ours[figure] == c.instance.n_components for c in separated]
-        return float(np.concatenate(each).mean())
-
-    return [
-        Goal(EM, held_out, f"{len(below)} of {len(separated)}", not below),
-        _at_least(EM, found, FOUND_SHARE, right("found")),
-        _at_least(EM, matched, FOUND_SHARE, right("matched")),
-    ]
+    return [Goal(EM, held_out, f"{len(below)} of {len(separated)}", not below), *shares]
 
 
 # Pages
@@ -298,14 +409,30 @@ def _of_half(comparisons: Comparisons, half: str) -> Comparisons:
     return [c for c in comparisons if halves()[c.instance.name] == half]
 
 
-def add_setting(page: Page, setting: str, against: dict[str, Comparisons]) -> None:
+def _kept_goals(earlier: PageTables, setting: str, half: str) -> dict[str, Goal]:
+    """The goals of a setting on a half of an earlier page, by their texts."""
+    reached = {verdict: known for known, verdict in _VERDICTS.items()}
+    found = {}
+    for table in earlier.get(f"Setting: {setting}", []):
+        at = table.header.index(f"{half}: measured")
+        for row in table.rows:
+            found[row[1]] = Goal(row[0], row[1], row[at], reached[row[at + 1]])
+    return found
+
+
+def add_setting(
+    page: Page, setting: str, against: dict[str, Comparisons], earlier: PageTables
+) -> None:
     """The sections of one setting: its goals, and one section for each reference."""
     given = SETTINGS[setting]
     said = "defaults only" if not given else f"`{given}`"
     page.section(f"Setting: {setting}", f"Parameters by family: {said}.")
     # The goals are those of *confirm*; *choose*, on which the settings were chosen, is beside it.
     found = {
-        half: goals({name: _of_half(some, half) for name, some in against.items()})
+        half: goals(
+            {name: _of_half(some, half) for name, some in against.items()},
+            _kept_goals(earlier, setting, half),
+        )
         for half in reversed(HALVES)
     }
     page.table(
@@ -323,10 +450,41 @@ def add_setting(page: Page, setting: str, against: dict[str, Comparisons]) -> No
         add_groups(page, setting, groups)
 
 
+def heading(setting: str, name: str) -> str:
+    """The heading of the section on a setting against something else."""
+    title = {
+        TEN: f"{TEN}, same priors",
+        HUNDRED: f"{HUNDRED}, same priors",
+        PEER: "the peer",
+        EM: "one start of EM, on drawn groups",
+    }
+    return f"{setting} against {title[name]}"
+
+
+def _measured(comparisons: Comparisons) -> list[str]:
+    return [c.instance.name for c in comparisons if isinstance(c, Comparison)]
+
+
+def _of_runs(measured: list[str], n_rows: int) -> list[str]:
+    """A sentence on the runs that rows come from, if they are not all of the last one."""
+    if len(measured) == n_rows:
+        return []
+    if not measured:
+        return ["All rows are of earlier runs.", ""]
+    return [
+        f"Rows of {', '.join(measured)} are of the last run, and all others of earlier ones, "
+        "perhaps on another machine.",
+        "",
+    ]
+
+
 def add_reference(page: Page, setting: str, name: str, comparisons: Comparisons) -> None:
     """The families and the instances of a setting against plain starts or the peer."""
-    title = {TEN: f"{TEN}, same priors", HUNDRED: f"{HUNDRED}, same priors", PEER: "the peer"}
-    page.lines += [f"### {setting} against {title[name]}", ""]
+    page.lines += [
+        f"### {heading(setting, name)}",
+        "",
+        *_of_runs(_measured(comparisons), len(comparisons)),
+    ]
     page.table(
         (
             "family",
@@ -369,7 +527,9 @@ def _family_row(family: str, comparisons: Comparisons) -> list[str]:
     return [family, str(len(some)), *shares, f"{_median_time(some):.2f}"]
 
 
-def _instance_row(c: Comparison, at_peer: bool) -> list[str]:
+def _instance_row(c: Comparison | Kept, at_peer: bool) -> list[str]:
+    if isinstance(c, Kept):
+        return c.row
     gains = [f"{c.gain('bound'):+.4f}"]
     if at_peer:
         gain = c.gain("bound", "bound_at_peer")
@@ -388,7 +548,9 @@ def _instance_row(c: Comparison, at_peer: bool) -> list[str]:
     ]
 
 
-def _split_row(c: Comparison, mean: float, error: float) -> list[str]:
+def _split_row(c: Comparison | Kept, mean: float, error: float) -> list[str]:
+    if isinstance(c, Kept):
+        return c.of_splits or []
     verdict = "better" if c.held_out_is_better else "not below"
     return [
         c.instance.name,
@@ -402,13 +564,19 @@ def _split_row(c: Comparison, mean: float, error: float) -> list[str]:
 
 def add_groups(page: Page, setting: str, comparisons: Comparisons) -> None:
     """Drawn groups against one start of EM: held-out densities and numbers of components."""
-    page.lines += [f"### {setting} against one start of EM, on drawn groups", ""]
+    page.lines += [
+        f"### {heading(setting, EM)}",
+        "",
+        *_of_runs(_measured(comparisons), len(comparisons)),
+    ]
     header = ("instance", "half", "seeds", "held-out gain", "noise", "groups")
     counts = ("found", "found by EM", "matched", "matched by EM")
     page.table((*header, *counts, "time"), [_group_row(c) for c in comparisons])
 
 
-def _group_row(c: Comparison) -> list[str]:
+def _group_row(c: Comparison | Kept) -> list[str]:
+    if isinstance(c, Kept):
+        return c.row
     counts = [record[figure] for figure in ("found", "matched") for record in (c.ours, c.other)]
     return [
         c.instance.name,
@@ -423,23 +591,40 @@ def _group_row(c: Comparison) -> list[str]:
 
 
 def add_others(
-    page: Page, instances: list[Instance], settings: list[str], code: str, cache: Cache, n: int
+    page: Page,
+    instances: list[Instance],
+    settings: list[str],
+    code: str,
+    cache: Cache,
+    n: int,
+    earlier: PageTables,
 ) -> None:
     """The section on other methods and libraries, one table for each setting."""
-    names = list(dict.fromkeys(name for instance in instances for name in instance.also))
-    tables = {}
+    names = list(dict.fromkeys(name for each in INSTANCES.values() for name in each.also))
+    found = {}
     for setting in settings:
-        against = {name: compared(instances, setting, name, code, cache, n) for name in names}
-        shown = [name for name in names if against[name]]
-        cells = {(c.instance.name, name): _cell(c) for name in shown for c in against[name]}
+        cells = {
+            (row[0], name): cell
+            for table in earlier.get(setting, [])
+            for row in table.rows
+            for name, cell in zip(table.header, row, strict=True)
+            if name in names and cell != "–"
+        }
+        measured = set()
+        for name in names:
+            for c in compared(instances, setting, name, code, cache, n):
+                cells[c.instance.name, name] = _cell(c)
+                measured.add(c.instance.name)
+        shown = [name for name in names if any(key[1] == name for key in cells)]
         rows = [
-            (instance.name, *(cells.get((instance.name, name), "–") for name in shown))
-            for instance in instances
-            if any((instance.name, name) in cells for name in shown)
+            (instance, *(cells.get((instance, name), "–") for name in shown))
+            for instance in INSTANCES
+            if any((instance, name) in cells for name in shown)
         ]
         if rows:
-            tables[setting] = ("instance", *shown), rows
-    if not tables:
+            of_runs = _of_runs([row[0] for row in rows if row[0] in measured], len(rows))
+            found[setting] = of_runs, ("instance", *shown), rows
+    if not found:
         return
     page.section(
         "Other methods and libraries",
@@ -456,8 +641,8 @@ def add_others(
         "has no density, so that its cell is by how much ours lowers the root mean square error. "
         "The times of all include tuning and measurement.",
     )
-    for setting, (header, rows) in tables.items():
-        page.lines += [f"### {setting}", ""]
+    for setting, (of_runs, header, rows) in found.items():
+        page.lines += [f"### {setting}", "", *of_runs]
         page.table(header, rows)
 
 
@@ -468,21 +653,36 @@ def _cell(c: Comparison) -> str:
 
 
 def render(
-    instances: list[Instance], settings: list[str], code: str, cache: Cache, n_seeds: int
+    instances: list[Instance],
+    settings: list[str],
+    code: str,
+    cache: Cache,
+    n_seeds: int,
+    earlier: str = "",
 ) -> str:
-    """The page, in Markdown, from the records that the file has."""
+    """The page, in Markdown, from the records that the file has.
+
+    What has no records is taken from an ``earlier`` page.
+    """
+    known = tables(earlier)
+    of_page = [title.removeprefix("Setting: ") for title in known if title.startswith("Setting: ")]
+    settings = list(dict.fromkeys([*settings, *(name for name in of_page if name in SETTINGS)]))
     page = Page()
     page.lines += ["# The suite: one fit against plain starts, EM and the usual priors", ""]
     page.lines += [f"Written by `python -m benchmarks.suite.run`. {machine()}", ""]
     page.section("Rules", *RULES)
     for setting in settings:
         against = {
-            name: compared(instances, setting, name, code, cache, n_seeds)
+            name: completed(
+                compared(instances, setting, name, code, cache, n_seeds),
+                known,
+                heading(setting, name),
+            )
             for name in (*REFERENCES, EM)
         }
         if any(against.values()):
-            add_setting(page, setting, against)
+            add_setting(page, setting, against, known)
         else:
             page.section(f"Setting: {setting}", "There are no records of it.")
-    add_others(page, instances, settings, code, cache, n_seeds)
+    add_others(page, instances, settings, code, cache, n_seeds, known)
     return "\n".join(page.lines).rstrip() + "\n"

@@ -12,6 +12,9 @@ with is fitted once; a report on them is printed.
     python -m benchmarks.suite.run --records FILE --half confirm           # once, at the end
     python -m benchmarks.suite.run --records FILE --half both --report --write
 
+With ``--write``, instances and settings that have no records keep the rows that the page has, so
+that a part of the suite can be measured anew.
+
 The settings are in ``settings.py``, where others are added, the instances and the rule of the two
 halves in ``instances.py``, and the rules of the report in ``report.py``. The report uses the seeds
 that both sides of a comparison have, so that expensive contestants may have fewer of them.
@@ -142,7 +145,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--code", default="", help="name of the measured state of the package")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--report", action="store_true", help="fit nothing, only report")
-    parser.add_argument("--write", action="store_true", help=f"write the page {OUTPUT}, not print")
+    parser.add_argument("--write", action="store_true", help=f"write {OUTPUT}, not print")
     parser.add_argument("--output", type=Path, help="another file for the page")
     arguments = parser.parse_args(argv)
     try:
@@ -161,9 +164,13 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{len(instances)} instances, about {minutes:.0f} minutes on one core.", flush=True)
         run_missing(cells, arguments.seeds, cache, arguments.jobs)
         run_missing(divided(cells, arguments.splits), 1, cache, arguments.jobs)
-    text = render(instances, arguments.settings, arguments.code, cache, arguments.seeds)
+    page, earlier = arguments.output or RESULTS / OUTPUT, ""
+    if arguments.write and page.exists():
+        earlier = page.read_text(encoding="utf-8")
+    shown = instances, arguments.settings, arguments.code, cache, arguments.seeds
+    text = render(*shown, earlier)
     if arguments.write:
-        (arguments.output or RESULTS / OUTPUT).write_text(text, encoding="utf-8")
+        page.write_text(text, encoding="utf-8")
     else:
         print(text)
 

@@ -145,17 +145,20 @@ class Fits(Interface):
     def _searched(self, data: Data, store: Checkpoint | None) -> Outcome:
         """Search for the best optimum of the model, from new starts."""
         X, units = data.X, data.units
-        random_state, origin = check_random_state(self.random_state), None
+        random_state, origin, begun = check_random_state(self.random_state), None, None
         self.__dict__.pop("component_results_", None)
         if self._chooses_number:
             self._refuse_number_with(**self._asked_start())
             choice, random_state = self._choose_once(X, units, store, random_state)
-            self._number_of_trial, origin, self.component_results_ = choice
+            self._number_of_trial, origin, self.component_results_, begun = choice
         model = self._make_model(X, units.example)
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
         monitor = self._monitor(data, strategy, plan)
-        how = units, monitor, store, random_state, origin
+        if monitor is not None:
+            # Callbacks see the whole fit, which ends with the same bits.
+            begun = None
+        how = units, monitor, store, random_state, origin, begun
         found = self._start_anew(model, strategy, plan, *how)
         return Outcome(found, found.strategy, found.strategy.schedule_length(), monitor)
 
@@ -218,7 +221,7 @@ class Fits(Interface):
                 "which a race leaves some out. Give restarts='full', or another annealing."
             )
         # In minibatches the bound of every move would cost an extra pass.
-        size = self._batch_size_of(units.n_units)
+        size = self._batch_size_of(units)
         searches = reason is None and not (size is not None and size < units.n_units)
         effort = without_schedule = self.effort
         if effort == "auto":
@@ -244,10 +247,12 @@ class Fits(Interface):
         checkpoint: Checkpoint | None,
         random_state: np.random.RandomState,
         origin: Origin | None = None,
+        begun: Found | None = None,
     ) -> Found:
         """Run all restarts and moves of a fit.
 
-        The first restart begins at the components of the ``origin`` if there is one.
+        The first restart begins at the components of the ``origin`` if there is one. The moves go
+        on from a search of the same fit that has ``begun`` with less effort.
         """
         settings = self._settings(units)
         self._load_kernels()
@@ -256,7 +261,7 @@ class Fits(Interface):
         given = self._start_for(model, strategy)
         problem, start = prepare(model, strategy, units, settings, random_state, given=given)
         if origin is not None:
-            start = origin.start(problem.prior)
+            start = origin.start(problem)
         drawn = [] if start is None else [start]
         del start
         work, size = units.operations(problem.model), settings.batch_size
@@ -273,7 +278,7 @@ class Fits(Interface):
                 announce=restarts or plan.n_init == 1,
             )
 
-        return best(problem, drawn, plan, workers, monitor, checkpoint)
+        return best(problem, drawn, plan, workers, monitor, checkpoint, begun)
 
     def _choose_once(
         self, X: Any, units: Units, store: Checkpoint | None, random_state: np.random.RandomState
@@ -284,7 +289,8 @@ class Fits(Interface):
         random_state = self._reopened(store, units, random_state)
         choice = store.load("number")
         if choice is None:
-            choice = self._choose_number(X, units, random_state)
+            # The checkpoint stores the passes of the whole fit, which ends with the same bits.
+            choice = self._choose_number(X, units, random_state)._replace(begun=None)
             store.save("number", choice)
         return choice, random_state
 

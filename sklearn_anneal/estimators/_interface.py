@@ -125,7 +125,7 @@ class Interface(
         self._start_for(model, strategy)
         return strategy
 
-    def _batch_size_of(self, n_units: float) -> int | None:
+    def _batch_size_of(self, units: Units) -> int | None:
         """Number of data points per update, if there are so many in all; None means all."""
         return self.batch_size
 
@@ -137,7 +137,7 @@ class Interface(
         return Settings(
             max_iter=self.max_iter,
             stop=self._stopping_rule(),
-            batch_size=self._batch_size_of(units.n_units),
+            batch_size=self._batch_size_of(units),
             learning_offset=self.learning_offset,
             learning_decay=self.learning_decay,
         )
@@ -326,9 +326,9 @@ class Interface(
         results = self.search_results_
         if (results["kept"] & (results["move"] == "plain")).any():
             warnings.warn(
-                f"Annealing by {type(self.annealing_).__name__} ended below plain inference from "
-                "the same start, whose optimum was taken instead. Lower its temperature or noise, "
-                "or give annealing='reheating'.",
+                f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "
+                "whose optimum was taken instead. Lower its temperature or noise, or give "
+                "annealing='reheating'.",
                 ConvergenceWarning,
                 stacklevel=outer_level(),
             )

@@ -12,8 +12,15 @@ later rows gain by it. The density of rows that are left out charges for nothing
 would often win by chance, where a few rows happen to be alike. The standard error of its rise is
 therefore subtracted, and 3 nats have to remain, which is strong evidence [3]_.
 
-Hidden states of chains, and components of counts, are compared by their bounds alone, because there
-the data points cannot be left out of a fit that is over.
+Frames of a sequence resemble each other more than their states say, and the bound rises with every
+state that learns what one sequence is like. Of several sequences only the density of those that are
+left out counts, by the same standard. Of few sequences, and of counts, only the bound is known: the
+data points cannot be left out of a fit that is over.
+
+Fits are compared after a search of little effort. The best one goes on with the effort of the
+estimator, so that its result is that of one fit with this number. Numbers larger than the best one
+begin at its components, of which some are divided, and components that a fit does not use are left
+out: a number whose own start has ended at a poor optimum is not refused for that.
 
 References
 ----------
@@ -37,18 +44,23 @@ from ..annealing._base import Context
 from ..families import Natural
 from ..models._left_out import LeftOut
 from ..models._searchable import Searchable
+from ..parallel.workers import generator
+from ..search.problem import Problem
+from ..search.search import Found
 from ._state import same
 
 # What the parameter can be.
 NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
-# The search for a larger number ends after this many numbers in a row were no better.
-_PATIENCE = 2
+# Numbers up to this one are tried by doubling, and larger ones as long as they are better.
+_ALWAYS = 8
 # A component has at least this many rows or frames.
 _ROWS_EACH = 2
 # The layout of data that are read before the number is known suits this many components.
 _USUAL = 16
 # What a higher evidence has to be above that of the number with the highest bound, nats.
 _STRONG = 3.0
+# The effort of fits that are compared. Only the best one goes on with that of the estimator.
+_EFFORT = 1.0
 
 
 class Tried(NamedTuple):
@@ -61,7 +73,7 @@ class Tried(NamedTuple):
     n_used : int
         Number of components that explain more than one data point.
     left_out : LeftOut or None
-        The densities of rows given others; None if the model cannot leave rows out.
+        The densities of data points given others; None if the model cannot leave them out.
     """
 
     lower_bound: float
@@ -69,34 +81,45 @@ class Tried(NamedTuple):
     left_out: LeftOut | None = None
 
     @property
-    def evidence(self) -> float:
-        """The lower bound plus the density of all rows given others, nats."""
-        return self.lower_bound + (0.0 if self.left_out is None else self.left_out.total)
+    def of_sequences(self) -> bool:
+        """Whether densities of sequences that are left out count, and not the bound."""
+        return self.left_out is not None and not self.left_out.independent
 
     def advantage_over(self, other: Tried) -> float:
         """Return by how much the evidence is above another one, beyond what can be chance, nats."""
         rise = self.lower_bound - other.lower_bound
         if self.left_out is None or other.left_out is None:
             return rise
+        rise = rise if self.left_out.independent else 0.0
         return rise + self.left_out.rise_over(other.left_out) - _STRONG
 
 
 class Origin(NamedTuple):
-    """Components at which a fit can begin, out of those of another fit.
+    """Components of another fit, at which a fit with another number of components begins.
 
     Attributes
     ----------
     n_components : int
-    statistics : dict of ndarray
-        What the data add to the natural parameters of the prior.
+        The number that begins there. If it is smaller than that of the other fit, it is the number
+        of components in use, and the others are left out. If it is larger, some are divided.
+    ctx : Context
+        The other fit.
     """
 
     n_components: int
-    statistics: Natural
+    ctx: Context
 
-    def start(self, prior: Natural) -> Natural:
-        """Return the natural parameters, given those of the prior."""
-        return {key: prior[key] + added for key, added in self.statistics.items()}
+    def start(self, problem: Problem) -> Natural | None:
+        """Return the natural parameters; None if the model has no such start."""
+        model, q, prior = self.ctx.model, self.ctx.q, self.ctx.prior
+        target: Any = problem.model
+        if self.n_components > model.n_components:
+            rng = generator(problem.seed, 0, 1)
+            units = problem.sample.centered(problem.summary)
+            given = (model, prior, q), units, problem.summary, problem.prior
+            return target.start_from(*given, rng)  # type: ignore[no-any-return]
+        added = model.statistics_of(q, prior, _used(self.ctx))
+        return {key: problem.prior[key] + value for key, value in added.items()}
 
 
 class Choice(NamedTuple):
@@ -109,61 +132,85 @@ class Choice(NamedTuple):
         Where the fit with this number begins; None for its own start.
     results : dict of ndarray
         What was tried, as the attribute ``component_results_`` has it.
+    begun : Found or None
+        The search with this number that was tried, and goes on if the fit has more effort.
     """
 
     n_components: int
     origin: Origin | None
     results: dict[str, np.ndarray]
+    begun: Found | None
 
 
-def best_number(fit: Callable[[int], Tried], most: int) -> tuple[int, dict[int, Tried]]:
+def best_number(
+    fit: Callable[[int, int | None], dict[int, Tried]], most: int
+) -> tuple[int, dict[int, Tried]]:
     """Return the number of components that is best by :func:`preferred`, and all that were tried.
 
-    Numbers are doubled from one on until half of the components stay unused, or two numbers in a
-    row are no better. The numbers of components in use are tried as well. The gaps on both sides of
-    the best number are then halved until its neighbours have been tried.
+    Numbers are doubled from one to eight, and on while this is better, until a third of the
+    components stay unused. The gaps on both sides of the best number are then halved until its
+    neighbours have been tried. Larger numbers begin at its components, the next one in any case.
 
     Parameters
     ----------
     fit : callable
-        Returns what the fit with a number of components reaches.
+        Returns what the fit with a number of components reaches, and what a fit with those in use
+        reaches if some are not. The second argument is the number whose components it begins at;
+        None stands for a start of its own. Of two fits with the same number that of the higher
+        bound counts.
     most : int
         The largest number.
     """
     tried: dict[int, Tried] = {}
+    # The numbers of each origin; those with starts of their own have none.
+    begun: dict[int | None, set[int]] = {}
 
-    def attempt(k: int) -> None:
-        if k not in tried:
-            tried[k] = fit(k)
+    def attempt(k: int, near: int | None = None) -> Tried:
+        begun.setdefault(near, set()).add(k)
+        found = fit(k, near)
+        for number, reached in found.items():
+            if number not in tried or reached.lower_bound > tried[number].lower_bound:
+                tried[number] = reached
+        return found[k]
 
     k = 1
-    while k <= min(most, preferred(tried) * 2**_PATIENCE):
-        attempt(k)
-        if k > 1 and 2 * tried[k].n_used <= k:
+    while k <= min(most, max(_ALWAYS, 2 * preferred(tried))):
+        if 3 * attempt(k).n_used <= 2 * k and k > 1:
             break
         k *= 2
-    for used in {found.n_used for found in tried.values()}:
-        attempt(int(np.clip(used, 1, most)))
     while True:
         middle = preferred(tried)
-        below = max((k for k in tried if k < middle), default=middle)
-        above = min((k for k in tried if k > middle), default=min(2 * middle, most + 1))
-        gaps = [k for k in ((below + middle) // 2, (middle + above) // 2) if k not in tried]
-        if not gaps:
+        larger = [k for numbers in begun.values() for k in numbers if k > middle]
+        above = min(larger, default=min(2 * middle, most + 1))
+        below = max((k for k in begun[None] if k < middle), default=middle)
+        low, high = (below + middle) // 2, max((middle + above) // 2, middle + 1)
+        lower = low > below
+        higher = high <= most and high not in begun.get(middle, set())
+        if lower:
+            attempt(low)
+        if higher:
+            attempt(high, middle)
+        if not (lower or higher):
             return middle, tried
-        for k in gaps:
-            attempt(k)
 
 
 def preferred(tried: dict[int, Tried]) -> int:
     """Return the number with the highest bound, or another one if its evidence is so much higher.
 
-    Of equal ones that of fewer components counts; it is 1 if none has been tried.
+    Of equal ones that of fewer components counts; it is 1 if none has been tried. Where only the
+    densities of sequences count, it is the smallest number that none is so much better than.
     """
     by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
-    advantages = {k: tried[k].advantage_over(tried[by_bound]) for k in tried if k != by_bound}
-    better = [k for k, advantage in advantages.items() if advantage > 0]
-    return min(better, key=lambda k: (-advantages[k], k), default=by_bound)
+
+    def advantages(over: int) -> dict[int, float]:
+        return {k: tried[k].advantage_over(tried[over]) for k in tried if k != over}
+
+    if by_bound in tried and tried[by_bound].of_sequences:
+        unbeaten = (k for k in sorted(tried) if not any(a > 0 for a in advantages(k).values()))
+        return next(unbeaten, by_bound)
+    found = advantages(by_bound)
+    better = [k for k, advantage in found.items() if advantage > 0]
+    return min(better, key=lambda k: (-found[k], k), default=by_bound)
 
 
 class ChoosesNumber:
@@ -217,73 +264,98 @@ class ChoosesNumber:
             )
 
     def _choose_number(self, X: Any, units: Any, random_state: np.random.RandomState) -> Choice:
-        """Return the number of components with the highest evidence, and these components.
+        """Return the number of components with the highest evidence, and where its fit begins.
 
-        Whole fits with several numbers are compared. Components of the best one that explain
-        nothing are left out if this does not lower the evidence.
+        Fits with several numbers are compared. If some components of a fit explain nothing, it is
+        compared with a fit that begins at the others.
         """
-        kept: dict[int, Context] = {}
+        fits: dict[int, tuple[Found, Tried, Origin | None]] = {}
         failures: list[np.linalg.LinAlgError] = []
 
-        def run(k: int, origin: Origin | None = None) -> Tried:
-            self._number_of_trial = k
+        def run(k: int, origin: Origin | None) -> tuple[Tried, Origin | None]:
             try:
-                model = self._make_model(X, units.example)
-                strategy = self._strategy(model)
-                plan = self._plan(strategy, units)
-                # The fit that is kept draws the same random numbers once more.
-                same_state = copy.deepcopy(random_state)
-                how = units, None, None, same_state, origin
-                found = self._start_anew(model, strategy, plan, *how)
-                left_out = _left_out(found.kept.ctx, units)
+                found, reached = self._fitted_with(k, origin, X, units, random_state)
             except np.linalg.LinAlgError as error:
                 failures.append(error)
-                return Tried(-np.inf, k)
-            except ValueError as error:
-                raise ValueError(
-                    f"n_components='auto' tries several numbers, of which {k} is refused: {error}"
-                ) from error
-            ctx, bound = found.kept.ctx, float(found.kept.trace.final)
-            if self.verbose:
-                of_rows = "" if left_out is None else f", rows left out {left_out.total:.6f}"
-                print(f"n_components={k}: lower bound {bound:.6f}{of_rows}", flush=True)
-            if origin is None:
-                kept[k] = ctx
-            return Tried(bound if np.isfinite(bound) else -np.inf, len(_used(ctx)), left_out)
+                return Tried(-np.inf, k), None
+            if k not in fits or reached.lower_bound > fits[k][1].lower_bound:
+                fits[k] = found, reached, origin
+            return reached, _reduced(found.kept.ctx)
 
-        best, tried = best_number(run, max(units.n_rows // _ROWS_EACH, 1))
-        if best not in kept:
+        def fit(k: int, near: int | None) -> dict[int, Tried]:
+            origin = None if near not in fits else _divided(fits[near][0].kept.ctx, k)
+            if origin is None and k in fits:
+                return {k: fits[k][1]}
+            reached, reduced = run(k, origin)
+            every = {k: reached}
+            if reduced is not None:
+                every[reduced.n_components], _ = run(reduced.n_components, reduced)
+            return every
+
+        best, tried = best_number(fit, max(units.n_rows // _ROWS_EACH, 1))
+        if best not in fits:
             raise failures[-1]
-        numbers = sorted(tried)
-        every = [tried[k] for k in numbers]
-        results = {
-            "n_components": np.array(numbers),
-            "lower_bound": np.array([found.lower_bound for found in every]),
-            "n_effective_components": np.array([found.n_used for found in every]),
-        }
-        if tried[best].left_out is not None:
-            totals = [np.nan if found.left_out is None else found.left_out.total for found in every]
-            results["log_density_left_out"] = np.array(totals)
-        origin = _reduced(kept[best])
-        if origin is not None:
-            reduced = run(origin.n_components, origin)
-            if reduced.evidence < tried[best].evidence:
-                # Components that are no more than one row can be worth their place.
-                origin = None
-        return Choice(best if origin is None else origin.n_components, origin, results)
+        found, _, origin = fits[best]
+        return Choice(best, origin, _results(tried, best), found.unfinished)
+
+    def _fitted_with(
+        self, k: int, origin: Origin | None, X: Any, units: Any, random_state: np.random.RandomState
+    ) -> tuple[Found, Tried]:
+        """Fit the model with some number of components; return the fit and what it has reached."""
+        self._number_of_trial = k
+        try:
+            model = self._make_model(X, units.example)
+            strategy = self._strategy(model)
+            plan = self._plan(strategy, units).with_effort_up_to(_EFFORT)
+            # The fit that is kept draws the same random numbers.
+            how = units, None, None, copy.deepcopy(random_state), origin
+            found = self._start_anew(model, strategy, plan, *how)
+            left_out = _left_out(found.kept.ctx, units)
+        except np.linalg.LinAlgError:
+            raise
+        except ValueError as error:
+            raise ValueError(
+                f"n_components='auto' tries several numbers, of which {k} is refused: {error}"
+            ) from error
+        bound = float(found.kept.trace.final)
+        if self.verbose:
+            of_rows = "" if left_out is None else f", rows left out {left_out.total:.6f}"
+            print(f"n_components={k}: lower bound {bound:.6f}{of_rows}", flush=True)
+        n_used = len(_used(found.kept.ctx))
+        return found, Tried(bound if np.isfinite(bound) else -np.inf, n_used, left_out)
+
+
+def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
+    """Return what was tried, as the attribute ``component_results_`` has it."""
+    every = [tried[k] for k in sorted(tried)]
+    results = {
+        "n_components": np.array(sorted(tried)),
+        "lower_bound": np.array([found.lower_bound for found in every]),
+        "n_effective_components": np.array([found.n_used for found in every]),
+    }
+    if tried[best].left_out is not None:
+        totals = [np.nan if found.left_out is None else found.left_out.total for found in every]
+        results["log_density_left_out"] = np.array(totals)
+    return results
 
 
 def _reduced(ctx: Context) -> Origin | None:
     """Return the components that are in use; None if all are, or if none can be left out."""
-    used, model, n_components = _used(ctx), ctx.model, ctx.model.n_components
-    if not isinstance(model, Searchable) or not 0 < len(used) < n_components:
+    used, n_components = _used(ctx), ctx.model.n_components
+    if not isinstance(ctx.model, Searchable) or not 0 < len(used) < n_components:
         return None
-    statistics = model.statistics_of(ctx.q, ctx.prior, used)
-    return None if statistics is None else Origin(len(used), statistics)
+    if ctx.model.statistics_of(ctx.q, ctx.prior, used) is None:
+        return None
+    return Origin(len(used), ctx)
+
+
+def _divided(ctx: Context, k: int) -> Origin | None:
+    """Return the components of a fit as the origin of more; None if none can be divided."""
+    return Origin(k, ctx) if isinstance(ctx.model, Searchable) else None
 
 
 def _left_out(ctx: Context, units: Any) -> LeftOut | None:
-    """Return the densities of rows given others; None if the model cannot leave rows out."""
+    """Return the densities of data points given others; None if none can be left out."""
     if not isinstance(ctx.model, Searchable):
         return None
     return ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..annealing import Annealing
 from ..annealing.structured import StructuredVI
+from ..data.units import Documents
 from ..models.topics import LatentDirichlet, SampledLatentDirichlet
 
 _MEAN_FIELD, SAMPLER = LatentDirichlet.local_step_name, SampledLatentDirichlet.local_step_name
@@ -20,6 +21,25 @@ _FIRST_PRIOR_OF_STREAM = 0.1
 # The default number of batches in a pass, and the smallest and largest number of their documents.
 _BATCHES = 4
 _DOCUMENTS_PER_BATCH = 128, 1024
+# Tokens are not drawn one by one if documents have so many of each of their words, and so many for
+# each topic. Mean-field steps then predict as well, and take no longer for words that occur more
+# often (`counts` of benchmarks.latent_dirichlet.speed).
+_MANY_OF_WORD, _MANY_OF_TOPIC = 8.0, 100.0
+
+
+def has_many_counts(documents: Documents, n_components: int) -> bool:
+    """Whether documents have so many tokens that single draws of these bring nothing.
+
+    Parameters
+    ----------
+    documents : Documents
+        All documents, or some of them.
+    n_components : int
+        Number of topics.
+    """
+    tokens = documents.weighted_whole
+    of_words = tokens >= _MANY_OF_WORD * documents.weighted_entries
+    return bool(of_words and tokens >= _MANY_OF_TOPIC * n_components * documents.total_weight)
 
 
 @dataclass(frozen=True)
@@ -36,12 +56,15 @@ class TopicTraining:
         When the parameters of topics are updated.
     batch_size : int or "auto"
         Number of documents per update.
+    many_counts : bool, default=False
+        What :func:`has_many_counts` says of the documents of a fit.
     """
 
     annealing: str | Annealing
     given_step: str
     learning_method: str
     batch_size: int | str
+    many_counts: bool = False
 
     @property
     def is_structured(self) -> bool:
@@ -56,11 +79,21 @@ class TopicTraining:
         return self.is_structured and approximate and whole
 
     @property
+    def prefers_samples(self) -> bool:
+        """Whether tokens keep topics if nothing else is asked for.
+
+        A rate of 1, and documents that are all read at once, are for tokens that keep topics.
+        """
+        rate = getattr(self.annealing, "learning_rate", "auto")
+        free = rate == "auto" and self.learning_method == "auto"
+        return self.can_sample and not (free and self.many_counts)
+
+    @property
     def is_online(self) -> bool:
         """Whether ``fit`` visits minibatches."""
         if self.learning_method != "auto":
             return self.learning_method == "online"
-        samples = self.given_step == "auto" and self.can_sample
+        samples = self.given_step == "auto" and self.prefers_samples
         return self.is_structured and not samples and self.given_step != SAMPLER
 
     @property
@@ -68,7 +101,7 @@ class TopicTraining:
         """The local step of ``fit``."""
         if self.given_step != "auto":
             return self.given_step
-        return SAMPLER if self.can_sample and not self.is_online else _MEAN_FIELD
+        return SAMPLER if self.prefers_samples and not self.is_online else _MEAN_FIELD
 
     @property
     def samples(self) -> bool:

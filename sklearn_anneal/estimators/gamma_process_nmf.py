@@ -94,7 +94,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     n_components : int or "auto", default=50
         Largest number of components K. It should be larger than the number that is expected to be
         used; time grows in proportion to it. ``"auto"``: fits with several numbers are compared by
-        their lower bounds, beginning with 1, 2, 4, …, until half of the components stay unused.
+        their lower bounds, beginning with 1, 2, 4, …, until a third of the components stay unused.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"svi_plus"``, ``"structured"``, ``"proximity"``, or
@@ -153,10 +153,12 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Short reheats, whose
-        noise begins at 0.1 or 0.5 and falls to 0 in ten passes, take turns. What a move leads to is
-        kept only if the lower bound is higher, and is given up after a few passes if that is out of
-        reach. The search ends early when every move has been in vain three times in a row.
+        multiple of those that the first one took (which count as 12 at least). Merges of components
+        with the same profile, swaps, in which one component is given up and another one divided, or
+        sought in what the others leave of the counts, short reheats with noise, and other starts
+        take turns. What a move leads to is kept only if the lower bound is higher, and is given up
+        after a few passes if that is out of reach. The search ends early when every move has been
+        in vain three times in a row.
         ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` search nothing, and a number above 0 is then refused.

@@ -61,10 +61,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     n_components : int or "auto", default=1
         Number of mixture components. Components that the data do not support end up with a weight
         near zero. ``"auto"``: fits with several numbers are compared by their lower bounds and
-        by the densities of rows given the other rows, beginning with 1, 2, 4, …, until half of the
-        components stay unused; the fit then goes on from the components of the best one
-        (:ref:`how-many`). It takes several times as long as one fit, and needs all data at once, so
-        that ``partial_fit`` has to follow a fit.
+        by the densities of rows given the other rows, beginning with 1, 2, 4, …, until a third of
+        the components stay unused; the best fit then goes on (:ref:`how-many`). It takes several
+        times as long as one fit, and needs all data at once, so that ``partial_fit`` has to follow
+        a fit.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         How the scale matrices of the posterior over precisions are restricted: one unrestricted
         matrix per component, one matrix that all components share, one diagonal matrix per

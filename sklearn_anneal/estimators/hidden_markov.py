@@ -76,8 +76,8 @@ class AnnealedHMM(StatePredictions):
     ----------
     n_components : int or "auto", default=1
         Number of states. States that the data do not support end up without frames. ``"auto"``
-        compares fits of several numbers, as in :class:`AnnealedBayesianMixture`, but by their lower
-        bounds alone.
+        compares fits of several numbers by the densities of sequences given the others, and by
+        their lower bounds if there are fewer than ten sequences.
     emission : {"gaussian", "categorical", "poisson", "bernoulli"} or list of tuples, \
             default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …
@@ -305,7 +305,8 @@ class AnnealedHMM(StatePredictions):
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, and how many of its states explain more than one frame
-        (``n_effective_components``).
+        (``n_effective_components``). Ten or more sequences also have the log density of all
+        sequences given other sequences, in nats (``log_density_left_out``).
     n_effective_components_ : int
         Number of states whose expected number of frames exceeds 1. States whose transition
         probabilities and emissions (in units of the data) differ by less than 0.01 count once.

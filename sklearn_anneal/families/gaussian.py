@@ -89,20 +89,12 @@ class Gaussian(Family):
 
     def expectations(self, natural: Natural) -> Natural:
         """Return (-E[x x^T] / 2, restricted, and E[x]) under the keys of the natural arrays."""
-        standard = self.to_standard(natural)
-        mean = standard["mean"]
-        second = standard["covariance"] + self._structure.outer(mean)
-        weight = -0.5 * self._structure.multiplicity(mean.shape[-1])
-        return {"precision": weight * second, "natural_mean": mean}
+        return self._expectations_given(self.to_standard(natural))
 
     def log_normalizer(self, natural: Natural) -> np.ndarray:
         """Return (h^T P^{-1} h - log|P| + D log 2 pi) / 2, of shape (...), in nats."""
-        precision, natural_mean = natural["precision"], natural["natural_mean"]
-        n_features = natural_mean.shape[-1]
-        covariance, log_det = self._structure.inverse_and_log_det(precision, n_features)
-        mean = self._structure.multiply(covariance, natural_mean)
-        quadratic = (natural_mean * mean).sum(-1)
-        return 0.5 * (quadratic - log_det + n_features * np.log(2.0 * np.pi))
+        standard, log_det = self._standard_and_log_det(natural)
+        return self._log_normalizer_given(natural, standard["mean"], log_det)
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every row once."""
@@ -148,18 +140,41 @@ class Gaussian(Family):
         variance, would lose its digits, the divergence is computed from differences of means.
         """
         # Packed precisions are those of factors, whose means are of the size of their prior.
-        if (
-            self.structure == "packed"
-            or (self._strength(p) > STRONG).any()
-            or not (self._strength(q) > STRONG).any()
-        ):
+        if self.structure == "packed" or self.is_strong(p):
             return super().kl(q, p)
-        of_q, of_p = self.to_standard(q), self.to_standard(p)
+        of_q, log_det = self._standard_and_log_det(q)
+        if not ((q["natural_mean"] * of_q["mean"]).sum(-1) > STRONG).any():
+            expected = self._expectations_given(of_q)
+            linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
+            of_normalizers = np.sum(self._log_normalizer_given(q, of_q["mean"], log_det))
+            return float(linear - of_normalizers + np.sum(self.log_normalizer(p)))
+        of_p = self.to_standard(p)
         shift, d = of_q["mean"] - of_p["mean"], of_q["mean"].shape[-1]
         trace = np.sum(self._structure.multiplicity(d) * p["precision"] * of_q["covariance"])
         log_dets = [np.sum(self._structure.log_det(x["precision"], d)) for x in (q, p)]
         distance = np.sum(shift * self._structure.multiply(p["precision"], shift))
         return float(0.5 * (trace - shift.size + log_dets[0] - log_dets[1] + distance))
+
+    def _standard_and_log_det(self, natural: Natural) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return :meth:`to_standard` and log|P|, from one factorisation of P."""
+        precision, natural_mean = natural["precision"], natural["natural_mean"]
+        n_features = natural_mean.shape[-1]
+        covariance, log_det = self._structure.inverse_and_log_det(precision, n_features)
+        mean = self._structure.multiply(covariance, natural_mean)
+        return {"mean": mean, "covariance": covariance}, log_det
+
+    def _expectations_given(self, standard: dict[str, np.ndarray]) -> Natural:
+        mean = standard["mean"]
+        second = standard["covariance"] + self._structure.outer(mean)
+        weight = -0.5 * self._structure.multiplicity(mean.shape[-1])
+        return {"precision": weight * second, "natural_mean": mean}
+
+    @staticmethod
+    def _log_normalizer_given(
+        natural: Natural, mean: np.ndarray, log_det: np.ndarray
+    ) -> np.ndarray:
+        quadratic = (natural["natural_mean"] * mean).sum(-1)
+        return 0.5 * (quadratic - log_det + mean.shape[-1] * np.log(2.0 * np.pi))
 
     def _inside(self, natural: Natural) -> np.ndarray:
         finite = np.isfinite(natural["natural_mean"]).all(-1)

@@ -17,6 +17,8 @@ from .simd.rows import subtract_rows
 
 # Number of data points that are processed at a time.
 _LANES = 64
+# The same where every data point has a matrix of its own; so few of these stay in the caches.
+_LANES_OF_GRAMS = 8
 # Activations are kept this far from certainty, so that every factor can be switched again.
 _LARGEST_LOGIT = 30.0
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -168,46 +170,94 @@ def mean_field_of_rows(
 ):
     """Do the same as :func:`mean_field` where every data point has a matrix ``gram`` of its own.
 
-    ``grams`` has shape (n, n_components²), because other cells are missing in other rows.
+    Other cells are missing in other rows. ``grams`` has the lower triangles of the matrices, row
+    after row, of shape (n, n_components (n_components + 1) / 2).
     """
     n_components, n = projections.shape
-    u = np.empty(n_components)
-    nu = np.empty(n_components)
-    m = np.empty(n_components)
-    a = np.empty(n_components)
-    for i in range(n):
-        x = inverse_temperature[i if inverse_temperature.shape[0] > 1 else 0]
-        for k in range(n_components):
-            a[k] = logits[k, i]
-            m[k] = means[k, i]
-            nu[k] = 1.0 / (1.0 + exp(-a[k]))
-            u[k] = m[k] if relaxed else nu[k] * m[k]
-        for _ in range(n_sweeps):
-            change = 0.0
+    gram = np.zeros((n_components, n_components, _LANES_OF_GRAMS))
+    inputs = np.zeros((n_components, _LANES_OF_GRAMS))
+    precision = np.zeros((n_components, _LANES_OF_GRAMS))
+    half_log = np.zeros((n_components, _LANES_OF_GRAMS))
+    u = np.zeros((n_components, _LANES_OF_GRAMS))
+    nu = np.zeros((n_components, _LANES_OF_GRAMS))
+    m = np.zeros((n_components, _LANES_OF_GRAMS))
+    a = np.zeros((n_components, _LANES_OF_GRAMS))
+    drive = np.zeros(_LANES_OF_GRAMS)
+    energy = np.zeros(_LANES_OF_GRAMS)
+    entropy = np.zeros(_LANES_OF_GRAMS)
+    change = np.empty(_LANES_OF_GRAMS)
+    active = np.empty(_LANES_OF_GRAMS)
+    x = np.empty(_LANES_OF_GRAMS)
+    x[:] = inverse_temperature[0]
+    for start in range(0, n, _LANES_OF_GRAMS):
+        count = min(start + _LANES_OF_GRAMS, n) - start
+        if inverse_temperature.shape[0] > 1:
+            for i in range(count):
+                x[i] = inverse_temperature[start + i]
+        for i in range(count):
             for k in range(n_components):
-                row = k * n_components
-                own = grams[i, row + k]
-                drive = projections[k, i] + own * u[k]
-                for j in range(n_components):
-                    drive -= grams[i, row + j] * u[j]
-                mean = drive / (1.0 + own)
-                new = x * (log_odds[k] + 0.5 * mean * drive) - 0.5 * log(1.0 + own)
-                new = min(max(new, -_LARGEST_LOGIT), _LARGEST_LOGIT)
-                probability = 1.0 / (1.0 + exp(-new))
-                change = max(change, abs(probability - nu[k]), abs(probability * mean - u[k]))
-                a[k], m[k], nu[k], u[k] = new, mean, probability, probability * mean
-            if change <= tol:
-                break
-        energy, entropy = 0.0, 0.0
+                row = k * (k + 1) // 2
+                for j in range(k + 1):
+                    gram[k, j, i] = grams[start + i, row + j]
+                    gram[j, k, i] = grams[start + i, row + j]
         for k in range(n_components):
-            row = k * n_components
-            drive = projections[k, i]
+            for i in range(count):
+                inputs[k, i] = projections[k, start + i]
+                m[k, i] = means[k, start + i]
+                a[k, i] = logits[k, start + i]
+            for i in range(_LANES_OF_GRAMS):
+                own = gram[k, k, i]
+                precision[k, i] = 1.0 + own
+                half_log[k, i] = 0.5 * log(1.0 + own)
+                nu[k, i] = 1.0 / (1.0 + exp(-a[k, i]))
+                u[k, i] = m[k, i] if relaxed else nu[k, i] * m[k, i]
+        active[:] = 0.0
+        active[:count] = 1.0
+        for _ in range(n_sweeps):
+            change[:] = 0.0
+            for k in range(n_components):
+                for i in range(_LANES_OF_GRAMS):
+                    drive[i] = inputs[k, i] + gram[k, k, i] * u[k, i]
+                for j in range(n_components):
+                    for i in range(_LANES_OF_GRAMS):
+                        drive[i] -= gram[k, j, i] * u[j, i]
+                for i in range(_LANES_OF_GRAMS):
+                    mean = drive[i] / precision[k, i]
+                    new = x[i] * (log_odds[k] + 0.5 * mean * drive[i]) - half_log[k, i]
+                    new = min(max(new, -_LARGEST_LOGIT), _LARGEST_LOGIT)
+                    probability = 1.0 / (1.0 + exp(-new))
+                    product = probability * mean
+                    moved = max(abs(probability - nu[k, i]), abs(product - u[k, i]))
+                    move = active[i] > 0.0
+                    change[i] = max(change[i], moved) if move else change[i]
+                    a[k, i] = new if move else a[k, i]
+                    m[k, i] = mean if move else m[k, i]
+                    nu[k, i] = probability if move else nu[k, i]
+                    u[k, i] = product if move else u[k, i]
+            moving = 0.0
+            for i in range(_LANES_OF_GRAMS):
+                active[i] = active[i] if change[i] > tol else 0.0
+                moving += active[i]
+            if moving == 0.0:
+                break
+        energy[:] = 0.0
+        entropy[:] = 0.0
+        for k in range(n_components):
+            for i in range(_LANES_OF_GRAMS):
+                drive[i] = inputs[k, i]
             for j in range(k):
-                drive -= grams[i, row + j] * u[j]
-            of_energy, of_entropy = _gaussian_terms(nu[k], m[k], grams[i, row + k], x)
-            energy += u[k] * drive + nu[k] * log_odds[k] + of_energy
-            likely = max(nu[k], 1.0 - nu[k])
-            entropy += of_entropy + abs(a[k]) * (1.0 - likely) - log(likely)
-            logits[k, i], means[k, i], activations[k, i] = a[k], m[k], nu[k]
-        energies[i] = energy
-        entropies[i] = entropy
+                for i in range(_LANES_OF_GRAMS):
+                    drive[i] -= gram[k, j, i] * u[j, i]
+            for i in range(_LANES_OF_GRAMS):
+                own = gram[k, k, i]
+                of_energy, of_entropy = _gaussian_terms(nu[k, i], m[k, i], own, x[i])
+                energy[i] += u[k, i] * drive[i] + nu[k, i] * log_odds[k] + of_energy
+                likely = max(nu[k, i], 1.0 - nu[k, i])
+                entropy[i] += of_entropy + abs(a[k, i]) * (1.0 - likely) - log(likely)
+            for i in range(count):
+                logits[k, start + i] = a[k, i]
+                means[k, start + i] = m[k, i]
+                activations[k, start + i] = nu[k, i]
+        for i in range(count):
+            energies[start + i] = energy[i]
+            entropies[start + i] = entropy[i]

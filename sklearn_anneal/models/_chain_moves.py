@@ -9,14 +9,17 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ..data.units import Sequences
-from ..families import Natural
+from ..families import Natural, Tempering
 from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
+from ._left_out import LeftOut, left_out
 from .components._base import Components, clusterings
 
 # Segments of a start are as long as shares drawn from a Dirichlet distribution with this
 # concentration say, so that restarts differ and all states have frames.
 _CONCENTRATION_OF_SHARES = 10.0
+# Fewer sequences do not say by how much their densities differ by chance.
+_LEAST_SEQUENCES = 10
 # The ways in which the frames of a state are divided, with their probabilities.
 _WAYS = {"points": 0.5, "time": 0.25, "sequence": 0.25}
 
@@ -64,11 +67,21 @@ class ExchangeableStates(Exchangeable, Componentwise):
             return units.spread(max(ROWS_FOR_SWAPS * units.n_units // n_frames, 1))  # type: ignore[return-value]
         return units.windows(ROWS_FOR_SWAPS)
 
+    def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut | None:
+        """Return the log densities of sequences, each given others; None if they are too few."""
+        n_sampled = ROWS_FOR_SWAPS * units.n_units // max(units.n_rows, 1)
+        units = units.spread(max(n_sampled, _LEAST_SEQUENCES))
+        if units.n_units < _LEAST_SEQUENCES:
+            return None
+        return left_out(self, units, q, summary, prior, independent=False)
+
     def assigned(self, units: Sequences, q: Natural) -> Assigned:
         model: Any = self
         expected = model.for_units(model.expectations(q), units)
         posteriors = np.empty((len(units.frames), self.n_components))
-        model.sweep(units, expected, np.ones(1), [np.empty(0)], posteriors)
+        equal = copy(units)
+        equal.weights = None  # they would multiply the probabilities
+        model.local_step(equal, expected, Tempering(), posteriors=posteriors)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         return Assigned(posteriors, model.log_density(units, expected), units.per_frame(weights))
 

@@ -210,7 +210,7 @@ class CountsVisit(Visit):
         # the row, and s random shares of the components.
         each = units.lengths[:, None] / model.n_components
         if local is None:
-            rate = np.asarray(self._rates(self._exposures(units)))
+            rate = np.asarray(self.rates_of(units))
             local = Activations(model.activation_prior + each, rate)
         random = rng.standard_exponential((units.n_units, model.n_components))
         shape = (1.0 - noise) * local.shape + noise * (model.activation_prior + each * random)
@@ -231,6 +231,10 @@ class CountsVisit(Visit):
         model, nothing = self.model, np.zeros(1)
         prior = dict.fromkeys(("shape", "rate"), np.array([model.activation_prior]))
         return model.activations.fold_in({"shape": nothing, "rate": nothing}, prior, self.t)
+
+    def rates_of(self, units: DenseCounts | SparseCounts) -> np.ndarray:
+        """Return the rates of the activations of rows, of shape (1 or n_rows, n_components)."""
+        return self._rates(self._exposures(units))
 
     def _rates(self, exposures: np.ndarray) -> np.ndarray:
         rate = self._tempered_prior()["rate"]
@@ -266,7 +270,7 @@ class CountsVisit(Visit):
             count(units, found, sums)
             return self._as_counts(units, found, sums)
         n, k = units.n_units, self.model.n_components
-        rate = start.rate if n_sweeps == 0 else self._rates(self._exposures(units))
+        rate = start.rate if n_sweeps == 0 else self.rates_of(units)
         shape = np.empty((n, k)) if start is None else np.array(start.shape)
         powers = np.array(start.powers) if known else np.empty((n, k), self.model.dtype)
         found = Activations(shape, rate, powers, x)
@@ -424,7 +428,7 @@ class CountsVisit(Visit):
     def activations(self, units: DenseCounts | SparseCounts, n_sweeps: int) -> Activations:
         """Return the activations of rows that start anew, without statistics and bound."""
         n, k, dtype = units.n_units, self.model.n_components, self.model.dtype
-        rate = self._rates(self._exposures(units))
+        rate = self.rates_of(units)
         first, factor = self._factors(None), self._factors(rate)
         counts: Any
         if isinstance(units, SparseCounts):

@@ -118,17 +118,11 @@ class Exchangeable(Searchable):
         """
         units = self.sampled(units)
         found = self.assigned(units, q)
-        points = self.points(units)
         if len(found.weights) < 2:
             return None
-        if not issparse(points):
-            # Squares of points keep their digits wherever the origin of the data is.
-            points = points - points.mean(axis=0)
         r, w = found.responsibilities, found.weights
         if guided:
-            weights = found.responsibilities * found.weights[:, None]
-            halves = across_widest(weights, points, rng)
-            halves, gains = self._improved(halves, found, units, summary, prior)
+            halves, gains = self.halves(found, units, summary, prior, rng)
             pair = _best_pair(gains, found, rng)
             if pair is None:
                 return None
@@ -142,11 +136,31 @@ class Exchangeable(Searchable):
         if not guided:
             sizes = w @ without
             divided = int(rng.choice(len(sizes), p=sizes / sizes.sum()))
-            share = self.division(without[:, divided] * w, points, units, rng)
+            share = self.division(without[:, divided] * w, self._centered(units), units, rng)
         rows = without[:, divided].copy()
         without[:, given_up] = rows * share
         without[:, divided] = rows * (1.0 - share)
         return self, prior, self.posterior_given(without, units, summary, prior)
+
+    def start_from(
+        self,
+        fewer: Rearranged,
+        units: Any,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+    ) -> Natural:
+        """Return a start at fewer components, of which those are divided that gain most by it."""
+        model, prior_of_fewer, q = fewer
+        units = self.sampled(units)
+        found = model.assigned(units, q)
+        halves, gains = model.halves(found, units, summary, prior_of_fewer, rng)
+        chosen = np.argsort(-gains, kind="stable")[: self.n_components - model.n_components]
+        r = found.responsibilities
+        second = r[:, chosen] * halves[:, chosen]
+        first = r.copy()
+        first[:, chosen] -= second
+        return self.posterior_given(np.hstack([first, second]), units, summary, prior)
 
     def merged(
         self,
@@ -199,6 +213,25 @@ class Exchangeable(Searchable):
         ``weights`` has the share of the component in every row, of shape (n_rows,).
         """
         return nearer_to_second(weights, points, rng)
+
+    def _centered(self, units: Any) -> Any:
+        """Return rows as points about their mean, unless they are sparse.
+
+        Squares of such points keep their digits wherever the origin of the data is.
+        """
+        points = self.points(units)
+        return points if issparse(points) else points - points.mean(axis=0)
+
+    def halves(
+        self, found: Assigned, units: Any, summary: Any, prior: Natural, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the second halves of all components, and what each division gains, in nats.
+
+        A half is the share of the component's part of each row, of shape (n_rows, n_components).
+        """
+        weights = found.responsibilities * found.weights[:, None]
+        halves = across_widest(weights, self._centered(units), rng)
+        return self._improved(halves, found, units, summary, prior)
 
     def _improved(
         self, halves: np.ndarray, found: Assigned, units: Any, summary: Any, prior: Natural

@@ -1,8 +1,8 @@
-"""The density of rows under the posterior given the other rows, without fits to those.
+"""The density of data points under the posterior given the others, without fits to those.
 
-The posterior of a conjugate model is the prior plus the statistics of all rows, so that a row is
-left out by leaving its statistics out. The assignments of the other rows and the priors that are
-learned stay as they are [1]_.
+The posterior of a conjugate model is the prior plus the statistics of all data points, so that one
+is left out by leaving its statistics out. The assignments of the others and the priors that are
+learned stay as they are [1]_. Data points are rows, or whole sequences of frames.
 
 References
 ----------
@@ -18,27 +18,31 @@ import numpy as np
 
 from ..families import Natural
 
-# This many parts of the rows are left out, one after another.
+# This many parts of the data points are left out, one after another.
 N_PARTS = 20
 _TINY = 1e-300
 
 
 class LeftOut(NamedTuple):
-    """The log densities of rows, each given the rows of other parts.
+    """The log densities of data points, each given those of other parts.
 
     Attributes
     ----------
-    log_densities : ndarray of shape (n_rows,)
+    log_densities : ndarray of shape (n_units,)
         Nats.
-    weights : ndarray of shape (n_rows,)
-        The weights of these rows, which may be a sample.
+    weights : ndarray of shape (n_units,)
+        The weights of these data points, which may be a sample.
     total_weight : float
         The weight of all data.
+    independent : bool
+        Whether the model is right that an observation says no more of another one than both say of
+        the parameters, as rows do. Frames of a sequence resemble each other more than states say.
     """
 
     log_densities: np.ndarray
     weights: np.ndarray
     total_weight: float
+    independent: bool = True
 
     @property
     def total(self) -> float:
@@ -56,17 +60,21 @@ class LeftOut(NamedTuple):
         return float(self.total_weight * (mean - np.sqrt(variance / self.weights.sum())))
 
 
-def left_out(model: Any, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut:
-    """Return the log densities of rows, each given the rows of other parts.
+def left_out(
+    model: Any, units: Any, q: Natural, summary: Any, prior: Natural, independent: bool = True
+) -> LeftOut:
+    """Return the log densities of data points, each given those of other parts.
 
     Parameters
     ----------
-    model : Mixture
-    units : Rows
-        Rows in memory, which may be a sample.
+    model : Mixture or HiddenMarkov
+    units : Rows or Sequences
+        Data points in memory, which may be a sample.
     q, prior : dict of ndarray
     summary : object
         That of all data.
+    independent : bool, default=True
+        As :class:`LeftOut` has it.
     """
     units = units.centered(summary)
     weights = np.ones(units.n_units) if units.weights is None else np.asarray(units.weights)
@@ -77,7 +85,7 @@ def left_out(model: Any, units: Any, q: Natural, summary: Any, prior: Natural) -
             kept = 1.0 - part / np.maximum(weights, _TINY)
             others = _posterior(model, units, kept, q, prior, summary.weight / units.total_weight)
             sums[rows] += part[rows] * model.log_predictive(units.take(rows), others)
-    return LeftOut(sums / np.maximum(weights, _TINY), weights, float(summary.weight))
+    return LeftOut(sums / np.maximum(weights, _TINY), weights, float(summary.weight), independent)
 
 
 def dealt(weights: np.ndarray) -> np.ndarray:
@@ -101,7 +109,7 @@ def dealt(weights: np.ndarray) -> np.ndarray:
 def _posterior(
     model: Any, units: Any, kept: np.ndarray, q: Natural, prior: Natural, scale: float
 ) -> Natural:
-    """Return the posterior given these shares of the rows, assigned as q assigns them."""
+    """Return the posterior given these shares of data points, assigned as q assigns them."""
     visit = model.visit(q, units)
     step = visit.finish(visit.step(visit.view(units), kept))
     raw = {key: scale * value for key, value in step.statistics.items()}

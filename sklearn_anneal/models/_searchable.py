@@ -91,6 +91,33 @@ class Searchable(ABC):
         """
         return None
 
+    def start_from(
+        self,
+        fewer: Rearranged,
+        units: Any,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+    ) -> Natural | None:
+        """Return a start at the components of a model with fewer of them, some of them divided.
+
+        Parameters
+        ----------
+        fewer : tuple of (model, dict of ndarray, dict of ndarray)
+            The model, which has at least half as many components, its prior and q.
+        units : Units
+            Data points in memory, which may be a sample.
+        summary : object
+        prior : dict of ndarray
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        q : dict of ndarray or None
+            None for a model whose components cannot be divided.
+        """
+        return None
+
     def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut | None:
         """Return the log densities of data points, each given others.
 

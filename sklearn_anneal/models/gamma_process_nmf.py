@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import gammaln, psi
 
 from ..data.units import DenseCounts, SparseCounts
@@ -24,6 +25,15 @@ from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, coinciding
 from ._componentwise import Componentwise
+from ._count_moves import (
+    CANDIDATES,
+    Explained,
+    best_division,
+    excess,
+    given_up,
+    most_alike,
+    sought,
+)
 from ._count_visits import (
     ASSIGNED,
     COUNTS,
@@ -39,7 +49,9 @@ from ._count_visits import (
     plain_table,
     table_of_logs,
 )
+from ._exchangeable import ROWS_FOR_SWAPS
 from ._light_counts import are_fractions, why_fractions
+from ._searchable import Rearranged, Searchable
 from ._summary import DataSummary
 from ._unit_block import UnitBlock
 
@@ -58,6 +70,8 @@ _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
 # visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
+# Moves look at no more entries of X than this, or cells of dense rows.
+_ENTRIES_FOR_MOVES = 1 << 19
 # Priors are not learned from fractions of counts if a row or a column has fewer counts than this,
 # on average.
 _FEW_COUNTS = 10.0
@@ -122,7 +136,7 @@ class Summary(DataSummary):
         return other
 
 
-class GammaProcessNMF(Componentwise, ConjugateModel):
+class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
     """Poisson factorisation with a gamma process over components.
 
     x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and
@@ -360,6 +374,115 @@ class GammaProcessNMF(Componentwise, ConjugateModel):
             rate = prior["components_rate"] + each / self.n_columns
             result["components_rate"] = np.broadcast_to(rate, (k, 1)).copy()
         return result
+
+    # Moves
+
+    def other_starts(self) -> tuple[GammaProcessNMF, ...]:
+        other = copy(self)
+        other.init_params = "random_from_data" if self.init_params == "random" else "random"
+        return (other,)
+
+    def swapped(
+        self,
+        units: DenseCounts | SparseCounts,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Rearranged | None:
+        """Return q after one part has been given up.
+
+        A guided swap divides another part, and a random one looks for a part in what the others
+        leave of the counts.
+        """
+        if self.n_components < 2:
+            return None
+        explained = self._explained(units, q)
+        number = given_up(explained.losses(), rng, guided)
+        if guided:
+            division = best_division(explained, number, rng)
+            if division is None:
+                return None
+            other, halves = division
+            return self._with_counts([other, number], halves, explained, q, summary, prior)
+        rest = explained.without([number])
+        starts = [excess(explained, rest, rng) for _ in range(CANDIDATES)]
+        found = [
+            sought(explained, rest, start, self.activation_prior)
+            for start in starts
+            if start is not None
+        ]
+        if not found:
+            return None
+        counts, _ = max(found, key=lambda part: part[1])
+        return self._with_counts([number], counts[None], explained, q, summary, prior)
+
+    def merged(
+        self,
+        units: DenseCounts | SparseCounts,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+    ) -> Rearranged | None:
+        """Return q after one part explains what two of them did, whose profiles are most alike.
+
+        The other one explains nothing any more, so that swaps find a better use of it.
+        """
+        pair = most_alike(self.means(q), np.flatnonzero(self.expected_counts(q, prior) > 1.0))
+        if pair is None:
+            return None
+        explained = self._explained(units, q)
+        first, second = (explained.counts_of(k).T @ explained.weights for k in pair)
+        halves = np.stack([first + second, 0.0 * second])
+        return self._with_counts(list(pair), halves, explained, q, summary, prior)
+
+    def _with_counts(
+        self,
+        numbers: list[int],
+        counts: np.ndarray,
+        explained: Explained,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+    ) -> Rearranged:
+        """Return the model, its prior and q after some parts have got other counts.
+
+        They are those of a sample, of shape (n, n_columns). The activations of the parts are taken
+        to have the mean 1, as the prior has it.
+        """
+        q = {key: value.copy(order="A") for key, value in q.items()}
+        a, scale = self.component_prior, summary.weight / explained.weights.sum()
+        cells = scale * explained.cells
+        for k, own in zip(numbers, scale * counts, strict=True):
+            weight = float(np.mean(own / np.maximum(cells, 1e-300)))
+            shape, rate = a + own, a + weight * cells
+            q["components_shape"][k] = shape
+            q["components_rate"][k] = rate
+            q["weights_shape"][k] = prior["weights_shape"][k] + own.sum()
+            exposure = float((cells * (shape / rate)).sum())
+            q["weights_rate"][k] = prior["weights_rate"][k] + exposure
+        return self, prior, q
+
+    def _explained(self, units: DenseCounts | SparseCounts, q: Natural) -> Explained:
+        """Return what the parts explain of a sample of the rows."""
+        n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
+        most = units.n_units * _ENTRIES_FOR_MOVES // max(int(n_entries), 1)
+        rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
+        means, _ = self.infer(rows, q, SEQUENTIAL)
+        visit = self.visit(q, rows, evaluation=True)
+        rates = visit.rates_of(rows)
+        shape, rate = q["weights_shape"], q["weights_rate"]
+        log_parts = psi(q["components_shape"]) - np.log(q["components_rate"])
+        observed = None if rows.patterns is None else (~np.isnan(rows.X)).astype(np.float64)
+        return Explained(
+            _positive(rows, self.n_columns),
+            observed,
+            np.ones(rows.n_units) if rows.weights is None else rows.weights,
+            np.exp(psi(means * rates)) / rates,
+            np.exp(log_parts + (psi(shape) - np.log(rate))[:, None]),
+        )
 
     # Visits
 
@@ -634,3 +757,15 @@ class GammaProcessNMF(Componentwise, ConjugateModel):
             means[chunks[i]] = local.shape / local.rate
             bounds[i] = visit.finish(replace(step)).bound
         return means, bounds
+
+
+def _positive(rows: DenseCounts | SparseCounts, n_columns: int) -> csr_array:
+    """Return the positive counts of observed cells, in float64."""
+    if isinstance(rows, SparseCounts):
+        stop = rows.indptr[-1]
+        arrays = rows.counts[:stop].astype(np.float64), rows.words[:stop], rows.indptr
+        found = csr_array(arrays, shape=(rows.n_units, n_columns))
+    else:
+        found = csr_array(np.nan_to_num(rows.X, nan=0.0).astype(np.float64))
+    found.eliminate_zeros()
+    return found

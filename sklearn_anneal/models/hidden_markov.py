@@ -155,16 +155,12 @@ class Expected(NamedTuple):
     emission: Any
 
 
-class _Sweep(NamedTuple):
-    """The result of forward–backward over some sequences.
-
-    It has the statistics, once for each of the given scales, and the log normaliser and the energy
-    of each sequence.
-    """
-
-    raw: list[Natural]
-    log_norms: np.ndarray
-    energies: np.ndarray
+def _restrict(density: np.ndarray, units: Sequences) -> None:
+    """Set the log densities of frames that are missing, or whose state is known, in place."""
+    if units.missing is not None:
+        density[units.missing] = 0.0
+    if units.states is not None:
+        exclude_others(density, units.states)
 
 
 class HiddenMarkov(ExchangeableStates, ConjugateModel):
@@ -413,10 +409,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
         frame is known, it is ``IMPOSSIBLE`` in all others.
         """
         density = self.emission.log_density(units.rows(), expected.emission)
-        if units.missing is not None:
-            density[units.missing] = 0.0
-        if units.states is not None:
-            exclude_others(density, units.states)
+        _restrict(density, units)
         return density
 
     def densities(
@@ -468,36 +461,46 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
             )
         return found
 
+    def log_predictive(self, units: Sequences, q: Natural) -> np.ndarray:
+        """Return the log-likelihood of each sequence in nats, (n_sequences,)."""
+        return self.log_likelihoods(units, q, predictive=True)[0]
+
     def parts(self, units: Sequences) -> Iterator[slice]:
         """Yield the parts of the sequences whose densities are in memory at the same time."""
         n_features = units.frames.shape[1] if units.frames.ndim == 2 else 1
         return units.parts(_ENTRIES // max(self.n_components, n_features))
 
-    def sweep(
+    def local_step(
         self,
         units: Sequences,
         expected: Expected,
-        inverse_temperatures: np.ndarray,
-        scales: list[np.ndarray],
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        separate_noise: bool = False,
         posteriors: np.ndarray | None = None,
-    ) -> _Sweep:
+        energies: np.ndarray | None = None,
+    ) -> LocalStep:
         """Run forward–backward over all sequences, with a part of them in memory at a time.
 
-        The log joint density is multiplied by ``inverse_temperatures``, of shape (n_sequences,)
-        or (1,). Statistics are computed once for each array of ``scales``, which has a factor for
-        every sequence, or is empty if all factors are 1. If ``posteriors`` is given, the
-        posterior probabilities of the states of all frames are written into it; its shape is
-        (n_frames, n_components).
+        Two arrays are filled if they are given: ``posteriors`` (n_frames, n_components) with the
+        probabilities of the states of all frames, times the factors of the statistics, and
+        ``energies`` (n_sequences,) with E log p(x, z | β) of each sequence.
         """
+        inverse_temperatures = np.atleast_1d(np.asarray(t.local, dtype=np.float64))
+        scales = [self._scale(units, t.statistics if noise is None else t.statistics * noise)]
+        if separate_noise:
+            scales.insert(0, self._scale(units, t.statistics))
         k = self.n_components
-        chain: list[Natural] = [
+        raw: list[Natural] = [
             {"startprob": np.zeros(k), "transmat": np.zeros((k, k))} for _ in scales
         ]
         own = [self.emission.zeros(expected.emission) for _ in scales]
-        log_norms, energies = np.empty(units.n_units), np.empty(units.n_units)
+        log_norms = np.empty(units.n_units)
+        energies = np.empty(units.n_units) if energies is None else energies
         for part in self.parts(units):
             some = units.take(part)
-            density = self.log_density(some, expected)
+            density = self.emission.log_density(some.rows(), expected.emission)
+            _restrict(density, some)
             x = inverse_temperatures
             x = x if len(x) == 1 else x[part]
             shares = np.empty(density.shape)
@@ -510,8 +513,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
                     x,
                     scale[part] if len(scale) else scale,
                     shares,
-                    chain[i]["startprob"],
-                    chain[i]["transmat"],
+                    raw[i]["startprob"],
+                    raw[i]["transmat"],
                     log_norms[part],
                     energies[part],
                 )
@@ -520,22 +523,16 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
                 if some.missing is not None:
                     shares[some.missing] = 0.0
                 self.emission.add(some.rows(), shares, own[i], expected.emission)
-        raw = [a | {"emission": b} for a, b in zip(chain, own, strict=True)]
-        return _Sweep(raw, log_norms, energies)
-
-    def local_step(
-        self,
-        units: Sequences,
-        expected: Expected,
-        t: Tempering,
-        noise: np.ndarray | None = None,
-        separate_noise: bool = False,
-    ) -> LocalStep:
-        x = np.atleast_1d(np.asarray(t.local, dtype=np.float64))
-        scale = self._scale(units, t.statistics)
-        noisy = scale if noise is None else self._scale(units, t.statistics * noise)
-        found = self.sweep(units, expected, x, [scale, noisy] if separate_noise else [noisy])
-        return self._step(units, found, x)
+        raw = [a | {"emission": b} for a, b in zip(raw, own, strict=True)]
+        # log Z = x E log p(x, z | β) + H[q(z)].
+        entropies = log_norms - inverse_temperatures * energies
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        return LocalStep(
+            raw[0],
+            float(weights @ energies),
+            float(weights @ entropies),
+            deviation=raw[1] if separate_noise else None,
+        )
 
     def _scale(self, units: Sequences, factor: Any) -> np.ndarray:
         """Return the factor of the statistics of each sequence; empty if all factors are 1."""
@@ -543,17 +540,6 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
             return _NOTHING
         weights = 1.0 if units.weights is None else units.weights
         return np.ascontiguousarray(np.broadcast_to(weights * factor, units.n_units), dtype=float)
-
-    def _step(self, units: Sequences, found: _Sweep, x: np.ndarray) -> LocalStep:
-        # log Z = x E log p(x, z | β) + H[q(z)].
-        entropies = found.log_norms - x * found.energies
-        weights = np.ones(units.n_units) if units.weights is None else units.weights
-        return LocalStep(
-            found.raw[0],
-            float(weights @ found.energies),
-            float(weights @ entropies),
-            deviation=found.raw[1] if len(found.raw) > 1 else None,
-        )
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
         chain = {key: raw[key] for key in ("startprob", "transmat")}
@@ -670,13 +656,12 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
         """
         grid = temperatures.inverse_temperatures
         partition = temperatures.log_partition.of(units)
-        x = np.full(units.n_units, grid.mean())
+        x, energies = np.full(units.n_units, grid.mean()), np.empty(units.n_units)
         for _ in range(temperatures.n_rounds):
-            energies = self.sweep(units, expected, x, [_NOTHING]).energies
+            self.local_step(units, expected, Tempering(local=x), energies=energies)
             exponents = grid * energies[:, None] - partition
             x = softmax(exponents, axis=1) @ grid
-        factor = x if noise is None else x * noise
-        step = self._step(units, self.sweep(units, expected, x, [self._scale(units, factor)]), x)
+        step = self.local_step(units, expected, Tempering(local=x, statistics=x), noise)
         weights = 1.0 if units.weights is None else units.weights
         step.temperature = float(np.sum(weights / x))
         step.inverse_temperatures = x

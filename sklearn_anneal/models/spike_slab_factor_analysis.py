@@ -107,6 +107,15 @@ class Summary(DataSummary):
         return replace(self, center=self.mean)
 
 
+def lower_triangle(k: int) -> np.ndarray:
+    """Return the numbers of the entries on and below the diagonal of a flat matrix (k, k).
+
+    Products with symmetric matrices of single columns or rows take half the time without the other
+    triangles.
+    """
+    return np.flatnonzero(np.tri(k))
+
+
 class Moments(NamedTuple):
     """What the local step reads of q(W), or of a draw of W, in units of the noise.
 
@@ -114,8 +123,8 @@ class Moments(NamedTuple):
     ----------
     means : ndarray of shape (n_components, n_features)
         E w.
-    squares : ndarray of shape (n_features, n_components ** 2) or None
-        E w_d w_dᵀ of every column, if cells are missing.
+    squares : ndarray of shape (n_features, n_components * (n_components + 1) / 2) or None
+        The lower triangle of E w_d w_dᵀ of every column, row after row, if cells are missing.
     gram : ndarray of shape (n_components, n_components)
         Their sum over the columns.
     """
@@ -123,6 +132,14 @@ class Moments(NamedTuple):
     means: np.ndarray
     squares: np.ndarray | None
     gram: np.ndarray
+
+
+def _whole(lower: np.ndarray, k: int) -> np.ndarray:
+    """Return symmetric matrices (n, k, k) of which rows have the lower triangles."""
+    rows, columns = np.indices((k, k))
+    rows, columns = np.maximum(rows, columns), np.minimum(rows, columns)
+    places = rows * (rows + 1) // 2 + columns
+    return np.take(lower, places.ravel(), axis=1).reshape(-1, k, k)
 
 
 class RowPartition(NamedTuple):
@@ -241,8 +258,10 @@ class Likelihood:
 
     def _diagonal(self, gram: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
         """G_kk of all rows, or of each, of shape (1 or n_rows, n_components)."""
-        k = len(self.activation_prior)
-        return np.diagonal(gram)[None] if observed is None else gram[:, :: k + 1]
+        if observed is None:
+            return np.diagonal(gram)[None]
+        places = np.arange(len(self.activation_prior))
+        return gram[:, places * (places + 3) // 2]
 
     def _relaxed(self, projections: np.ndarray, gram: np.ndarray) -> np.ndarray:
         """Return real factors from which sweeps can start, (n_components, n_rows).
@@ -253,7 +272,7 @@ class Likelihood:
         ridge = np.diag(1.0 / self.activation_prior)
         if gram.shape == (k, k):
             return np.linalg.solve(gram + ridge, projections)
-        solution = np.linalg.solve(gram.reshape(n, k, k) + ridge, projections.T[:, :, None])
+        solution = np.linalg.solve(_whole(gram, k) + ridge, projections.T[:, :, None])
         return np.ascontiguousarray(solution[:, :, 0].T)
 
     @staticmethod
@@ -266,9 +285,13 @@ class Likelihood:
             second = weighted_product(factors, factors.T, weights)
             np.fill_diagonal(second, weighted_product(squares, np.ones(n), weights))
             return second
-        products = np.einsum("kn,ln->nkl", factors, factors).reshape(n, k * k)
-        products[:, :: k + 1] = squares.T
-        return weighted_product(observed.T, products, weights).reshape(-1, k, k)
+        products = np.empty((n, k * (k + 1) // 2))
+        by_rows = np.ascontiguousarray(factors.T)
+        for i in range(k):
+            begin = i * (i + 1) // 2
+            products[:, begin : begin + i] = by_rows[:, i : i + 1] * by_rows[:, :i]
+            products[:, begin + i] = squares[i]
+        return _whole(weighted_product(observed.T, products, weights), k)
 
     def of_visit(self) -> Natural:
         """Return nothing, because :meth:`SpikeSlabFactorAnalysis.learned` needs sums alone."""
@@ -646,7 +669,8 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         if not self.missing and not of_columns:
             return Moments(means, None, means @ means.T + d * covariance)
         squares = np.einsum("kd,ld->dkl", means, means) + covariance
-        return Moments(means, squares.reshape(d, k * k), squares.sum(axis=0))
+        of_each = np.take(squares.reshape(d, k * k), lower_triangle(k), axis=1)
+        return Moments(means, of_each, squares.sum(axis=0))
 
     def for_missing_cells(self, q: Natural) -> tuple[SpikeSlabFactorAnalysis, Natural, Natural]:
         """Return the model for data with missing cells, its prior, and q as its parameters."""

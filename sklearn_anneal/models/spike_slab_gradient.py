@@ -21,7 +21,13 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, LocalStep, Visit
 from ._binary_codes import MANY_SWEEPS, centered_blocks
 from ._componentwise import Componentwise
-from .spike_slab_factor_analysis import LOG_2PI, SpikeSlabFactorAnalysis, Summary, kernels
+from .spike_slab_factor_analysis import (
+    LOG_2PI,
+    SpikeSlabFactorAnalysis,
+    Summary,
+    kernels,
+    lower_triangle,
+)
 
 # Parameters of rows, of shape (n_components, n_rows), and of loadings, (n_components, n_features).
 LOGITS, SLAB_MEANS, SLAB_LOG_SDS = ROWS = ("logits", "slab_means", "slab_log_sds")
@@ -355,12 +361,13 @@ class GradientVisit(Visit):
         squares = np.einsum("kd,ld->dkl", means, means).reshape(-1, k * k)
         squares[:, :: k + 1] += variances.T
         grams = x * (cells @ squares)
+        lower = np.take(grams, lower_triangle(k), axis=1)
         logits, found, activations = np.zeros((k, n)), np.zeros((k, n)), np.empty((k, n))
         unused = np.empty((2, n))
         base = self.model.base
         n_sweeps = MANY_SWEEPS if base.max_sweeps is None else base.max_sweeps
         kernels().mean_field_of_rows(
-            x * (means @ y.T), grams, hyper.logits, np.ones(1), 1, n_sweeps, base.sweep_tol,
+            x * (means @ y.T), lower, hyper.logits, np.ones(1), 1, n_sweeps, base.sweep_tol,
             logits, found, activations, *unused,
         )  # fmt: skip
         log_sds = -0.5 * np.log1p(grams[:, :: k + 1].T)

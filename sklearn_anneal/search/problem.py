@@ -60,18 +60,19 @@ class Problem(NamedTuple):
         """Return the progress of a restart before its first pass.
 
         The restart begins at ``start``; None draws a start. The method is calibrated to it. With a
-        ``strategy``, this one takes the place of the fit's own from the same start.
+        ``strategy``, this one takes the place of the fit's own. It begins at the same start, or at
+        one of the model's if the fit's own method draws its starts from the prior.
         """
         rng = generator(self.seed, index, 0)
         ctx = Context(self.model, self.prior, self.summary, rng, q={})
-        if not self.strategy.needs_start:
-            ctx.q = self.strategy.initial_natural(ctx)
+        strategy = self.strategy if strategy is None else strategy
+        if not strategy.needs_start:
+            ctx.q = strategy.initial_natural(ctx)
         elif start is not None:
             ctx.q = start
             self._learn_from_start(ctx, self.model, self.given)
         else:
             self.start(ctx, self.model, legacy_generator(self.seed, index, 1), self.given)
-        strategy = self.strategy if strategy is None else strategy
         if strategy.calibrates:
             sample = self.sample.spread(ROWS_FOR_CALIBRATION)
             rehearse = partial(loop.rehearse, ctx, sample, self.settings)

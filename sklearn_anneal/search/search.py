@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,12 @@ class Plan(NamedTuple):
         scheduled = strategy.schedule_length() > 0
         return self.effort if scheduled else max(self.effort, self.effort_without_schedule)
 
+    def with_effort_up_to(self, most: float) -> Plan:
+        """Return the same plan with this effort, or with its own if that is less."""
+        efforts = self.effort, self.effort_without_schedule
+        effort, without_schedule = (min(effort, most) for effort in efforts)
+        return self._replace(effort=effort, effort_without_schedule=without_schedule)
+
 
 class Attempt(NamedTuple):
     """What a move has brought.
@@ -113,6 +119,8 @@ class Found:
         Number of passes of all moves, those of their proposals included.
     trial : Progress or None
         The fit from a proposal that is running.
+    before_end : Found or None
+        The state before the moves that end a search; None if there are none.
     """
 
     kept: Progress
@@ -126,6 +134,7 @@ class Found:
     in_vain: int = 0
     spent: int = 0
     trial: Progress | None = None
+    before_end: Found | None = None
 
     @classmethod
     def of(cls, found: list[Progress | None]) -> Found:
@@ -139,6 +148,11 @@ class Found:
         n_passes = sum(p.passes for p in found if p is not None)
         pace = list(kept.trace.lower_bounds)
         return cls(kept, kept.strategy, bounds, best, n_passes, pace)
+
+    @property
+    def unfinished(self) -> Found:
+        """The state from which a search with more effort goes on."""
+        return self if self.before_end is None else self.before_end
 
     def judge(self, move: Move, stop: Rule, n_observations: float) -> None:
         """Keep what a move has led to if its bound is higher, and throw it away otherwise.
@@ -186,6 +200,7 @@ def best(
     workers: Callable[[bool], Workers],
     monitor: FitMonitor | None,
     checkpoint: Checkpoint | None = None,
+    begun: Found | None = None,
 ) -> Found:
     """Run the restarts of a fit, and then moves from the best of them.
 
@@ -202,6 +217,9 @@ def best(
     monitor : FitMonitor or None
     checkpoint : Checkpoint or None, default=None
         Where the state is saved after every pass, and from where it is resumed.
+    begun : Found or None, default=None
+        A search of the same problem with less effort. The moves go on from there, so that the
+        result is that of a single search to the last bit.
 
     Returns
     -------
@@ -214,6 +232,11 @@ def best(
     """
     several = plan.n_init > 1 and not problem.units.in_parts
     course = Course(problem, monitor, checkpoint)
+    if begun is not None:
+        with workers(False) as pool:
+            found = _moved(course, begun, moves_for(problem, plan, begun, None), pool)
+        _put_in_canonical_form(found.kept.ctx)
+        return found
     # Passes can change the arrays of a start.
     guarded = problem.strategy.finish and problem.strategy.schedule_length() > 0
     first = copy.deepcopy(drawn[0]) if drawn and guarded and plan.guards else None
@@ -322,6 +345,8 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
 
     while goes_on() and not course.stopped():
         make(moves.at(result.turn))
+    if moves.after:
+        result.before_end = replace(result, attempts=list(result.attempts))
     for move in moves.after:
         if not course.stopped():
             make(move)

@@ -117,6 +117,16 @@ class Documents(Ragged):
         return sums
 
     @cached_property
+    def weighted_whole(self) -> float:
+        """Σ w ⌈c⌉ over all counts c, the weighted number of tokens if fractions were whole."""
+        return self._weighted_sum(self.whole_lengths)
+
+    @cached_property
+    def weighted_entries(self) -> float:
+        """Σ w over all counts."""
+        return self._weighted_sum(np.diff(self.indptr).astype(np.float64))
+
+    @cached_property
     def _n_tokens(self) -> float:
         return self._weighted_sum(self.lengths)
 

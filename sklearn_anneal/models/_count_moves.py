@@ -1,0 +1,277 @@
+"""Moves of the parts of factorised counts.
+
+A guided swap gives up a part that explains little, and divides another one whose counts come from
+two groups of rows. A random swap gives any part up, and looks for another one in what the others
+leave of the counts. A merge lets one part explain what two with the same profile have explained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.special import expit, psi
+
+# How many divisions of each part are compared in a guided swap, and how many new parts in a random
+# one.
+_DIVISIONS, CANDIDATES = 2, 4
+# Rounds of EM by which divisions and new parts are refined.
+_ROUNDS = 6
+# Parts are merged if the cosine of their profiles is larger.
+_ALIKE = 0.95
+# Differences of losses and of gains below these shares are left to chance.
+_CHANCE_OF_LOSS, _CHANCE_OF_GAIN = 0.5, 0.3
+# What others can take over of an entry when a part is given up, as a share of its expectation.
+_LEAST_REST = 1e-3
+# Expectations are at least this large, so that no count divided by one overflows.
+_TINY = 1e-250
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The counts of some rows, and what parts expect of them.
+
+    Attributes
+    ----------
+    counts : csr_array of shape (n_rows, n_columns)
+        The positive counts of observed cells.
+    observed : ndarray of shape (n_rows, n_columns) or None
+        1 where a cell is observed and 0 where it is missing; None if none of the data is missing.
+    weights : ndarray of shape (n_rows,)
+    activations : ndarray of shape (n_rows, n_components)
+        exp E log h.
+    parts : ndarray of shape (n_components, n_columns)
+        exp E log(θ w).
+    """
+
+    counts: csr_array
+    observed: np.ndarray | None
+    weights: np.ndarray
+    activations: np.ndarray
+    parts: np.ndarray
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The row of each entry."""
+        return np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
+
+    @cached_property
+    def expected(self) -> np.ndarray:
+        """What all parts together expect of each entry."""
+        return np.maximum(sum(self.of_part(k) for k in range(len(self.parts))), _TINY)
+
+    @property
+    def cells(self) -> np.ndarray:
+        """Σ w of the observed cells of each column, or of all columns, (n_columns,) or (1,)."""
+        if self.observed is None:
+            return np.array([self.weights.sum()])
+        return self.weights @ self.observed
+
+    def of_part(self, k: int) -> np.ndarray:
+        """Return what a part expects of each entry."""
+        found: np.ndarray = self.activations[self.rows, k] * self.parts[k, self.counts.indices]
+        return found
+
+    def without(self, numbers: list[int]) -> np.ndarray:
+        """Return what all other parts expect of each entry, which they take over if need be."""
+        rest = self.expected - sum(self.of_part(k) for k in numbers)
+        return np.maximum(rest, _LEAST_REST * self.expected)
+
+    def with_entries(self, values: np.ndarray) -> csr_array:
+        """Return a matrix with other values in the places of the counts."""
+        arrays = values, self.counts.indices, self.counts.indptr
+        return csr_array(arrays, shape=self.counts.shape)
+
+    def counts_of(self, k: int) -> csr_array:
+        """Return the counts that a part explains."""
+        return self.with_entries(self.counts.data * self.of_part(k) / self.expected)
+
+    def losses(self) -> np.ndarray:
+        """Return Σ w x (−log(1 − s) − s) for each part, s being its share of an expected count.
+
+        It is what the log-likelihood loses without the part if no other changes, nats. The expected
+        counts of the part, which are no longer expected then, are those that it explains.
+        """
+        found = np.empty(len(self.parts))
+        weighted = self.counts.data * self.weights[self.rows]
+        for k in range(len(self.parts)):
+            rest = self.without([k]) / self.expected
+            found[k] = weighted @ (rest - 1.0 - np.log(rest))
+        return found
+
+
+def given_up(losses: np.ndarray, rng: np.random.Generator, guided: bool) -> int:
+    """Return the part to give up: the one of the smallest loss, up to chance, or any one.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n_components,)
+        What is lost without each part, nats.
+    rng : numpy.random.Generator
+    guided : bool
+    """
+    if not guided:
+        return int(rng.integers(len(losses)))
+    # What others will take over is not known, so that the loss has an error of this size.
+    logs = np.log(np.maximum(losses, 1.0))
+    return int(np.argmin(logs - _CHANCE_OF_LOSS * rng.gumbel(size=len(logs))))
+
+
+def divided(
+    counts: csr_array, weights: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """Divide counts between two groups of rows of different profiles.
+
+    Each row belongs to the one or the other with some probability, as EM for a mixture of two
+    multinomial distributions finds it from two random rows.
+
+    Parameters
+    ----------
+    counts : csr_array of shape (n_rows, n_columns)
+    weights : ndarray of shape (n_rows,)
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    halves : ndarray of shape (2, n_columns)
+        The counts of both groups.
+    gain : float
+        How much higher the log-likelihood of the mixture is than that of one distribution, nats.
+    """
+    energies = weights * np.asarray(counts.sum(axis=1))
+    total = energies.sum()
+    sums = counts.T @ weights
+    if not (np.isfinite(total) and total > 0):
+        return np.stack([sums, 0.0 * sums]), 0.0
+    base = sums[:, None] / total
+    chosen = rng.choice(len(weights), size=2 * _DIVISIONS, p=energies / total)
+    profiles = counts[chosen].toarray().T
+    profiles = 0.5 * profiles / profiles.sum(axis=0) + 0.5 * base
+    first, second = profiles[:, :_DIVISIONS], profiles[:, _DIVISIONS:]
+    odds = np.zeros(_DIVISIONS)
+    for _ in range(_ROUNDS):
+        ratios = np.log(np.maximum(second, _TINY)) - np.log(np.maximum(first, _TINY))
+        share = expit(counts @ ratios + odds) * weights[:, None]
+        mass = share.sum(axis=0) / weights.sum()
+        odds = np.log(np.maximum(mass, _TINY)) - np.log(np.maximum(1.0 - mass, _TINY))
+        half = counts.T @ share
+        first, second = (_smoothed(each, base) for each in (sums[:, None] - half, half))
+    logs = [
+        counts @ np.log(np.maximum(each, _TINY) / np.maximum(base, _TINY)) + log
+        for each, log in ((first, -np.logaddexp(0.0, odds)), (second, -np.logaddexp(0.0, -odds)))
+    ]
+    gains = weights @ np.logaddexp(*logs)
+    best = int(np.argmax(gains))
+    half = np.clip(half[:, best], 0.0, sums)
+    return np.stack([sums - half, half]), float(gains[best])
+
+
+def _smoothed(counts: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """Return profiles of counts with one count that is distributed as all of them."""
+    found: np.ndarray = (np.maximum(counts, 0.0) + base) / (counts.sum(axis=0) + 1.0)
+    return found
+
+
+def best_division(
+    explained: Explained, without: int, rng: np.random.Generator
+) -> tuple[int, np.ndarray] | None:
+    """Return the part whose division promises the highest gain, up to chance, and its halves.
+
+    None stands for parts of which none explains counts. ``without`` has the number of the part that
+    is given up.
+    """
+    found = {}
+    for k in range(len(explained.parts)):
+        if k != without:
+            halves, gain = divided(explained.counts_of(k), explained.weights, rng)
+            chance = _CHANCE_OF_GAIN * rng.gumbel()
+            if halves.sum() > 1.0:
+                found[k] = np.log(max(gain, 1.0)) + chance, halves
+    if not found:
+        return None
+    best = max(found, key=lambda k: found[k][0])
+    return best, found[best][1]
+
+
+def sought(
+    explained: Explained, rest: np.ndarray, start: np.ndarray, shape: float
+) -> tuple[np.ndarray, float]:
+    """Return the part to which EM for a single part leads beside others that stay as they are.
+
+    Parameters
+    ----------
+    explained : Explained
+    rest : ndarray of shape (n_entries,)
+        What the others expect of each entry.
+    start : ndarray of shape (n_columns,)
+        Counts of columns, whose profile the part has at first.
+    shape : float
+        b of the prior Gamma(b, b) of its activations.
+
+    Returns
+    -------
+    counts : ndarray of shape (n_columns,)
+        The counts that it explains.
+    gain : float
+        How much it raises the log-likelihood at the expected activations, nats.
+    """
+    counts, weights, columns = explained.counts, explained.weights, explained.counts.indices
+    x, rows = counts.data, explained.rows
+    cells, observed = explained.cells, explained.observed
+    own = start + 0.02 * start.mean()
+    part = own / own.sum() * (weights[rows] @ x / weights.sum()) / len(explained.parts)
+    activations = np.ones(len(weights))
+    for n in range(_ROUNDS + 1):
+        rate = activations[rows] * part[columns]
+        quotients = explained.with_entries(x / (rest + rate))
+        if n == _ROUNDS:
+            break
+        exposure = part.sum() if observed is None else observed @ part
+        shapes = shape + activations * (quotients @ part)
+        means = shapes / (shape + exposure)
+        own = part * (quotients.T @ (weights * activations))
+        scale = weights @ means if observed is None else (weights * means) @ observed
+        part = own / np.maximum(scale, _TINY)
+        # exp E log h divides the counts, as in the visits of the model.
+        activations = np.exp(psi(shapes)) / (shape + exposure)
+    expected = weights @ (means * (part.sum() if observed is None else observed @ part))
+    gain = (weights[rows] * x) @ np.log1p(rate / rest) - expected
+    return own if observed is None else own * (cells > 0), float(gain)
+
+
+def excess(explained: Explained, rest: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+    """Return what exceeds the expected counts in a row, drawn by how badly these explain it.
+
+    Rows are drawn in proportion to Σ x log(x/λ) − x + λ over the counts x above their expectations
+    λ. None stands for counts that nowhere exceed them.
+    """
+    x = explained.counts.data
+    above = np.maximum(x - rest, 0.0)
+    worse = np.where(above > 0, x * (np.log(x) - np.log(rest)) - above, 0.0)
+    energies = explained.weights * np.asarray(explained.with_entries(worse).sum(axis=1))
+    total = energies.sum()
+    if not (np.isfinite(total) and total > 0):
+        return None
+    row = rng.choice(len(energies), p=energies / total)
+    found: np.ndarray = explained.with_entries(above)[[row]].toarray()[0]
+    return found
+
+
+def most_alike(parts: np.ndarray, used: np.ndarray) -> tuple[int, int] | None:
+    """Return the two parts whose profiles are most alike, the larger one first.
+
+    ``parts`` has shape (n_components, n_columns), and ``used`` the numbers of those compared. None
+    stands for profiles of which no two are alike.
+    """
+    if len(used) < 2:
+        return None
+    lengths = np.linalg.norm(parts[used], axis=1)
+    cosines = parts[used] @ parts[used].T / np.maximum(np.outer(lengths, lengths), _TINY)
+    first, second = np.triu_indices(len(used), 1)
+    best = int(np.argmax(cosines[first, second]))
+    if cosines[first[best], second[best]] < _ALIKE:
+        return None
+    pair = sorted((first[best], second[best]), key=lambda i: -float(lengths[i]))
+    return int(used[pair[0]]), int(used[pair[1]])
