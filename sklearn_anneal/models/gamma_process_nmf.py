@@ -25,6 +25,7 @@ from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, coinciding
 from ._componentwise import Componentwise
+from ._count_allocations import allocated
 from ._count_moves import (
     CANDIDATES,
     Explained,
@@ -159,7 +160,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         b, a and α; the start of those that are learned.
     learns : tuple of str
         Names of the priors that are learned by empirical Bayes.
-    init_params : {"random", "random_from_data"}, default="random"
+    init_params : {"random", "random_from_data", "collapsed_gibbs"}, default="random"
     max_sweeps : int or None, default=None
     sweep_tol : float, default=1e-3
     dtype : numpy.dtype, default=float64
@@ -288,8 +289,11 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
     ) -> Natural:
         """Start with equal weights, and with components that are random or means of random rows.
 
-        Random components have the mean 1 and differ by 10 percent.
+        Random components have the mean 1 and differ by 10 percent. With ``"collapsed_gibbs"`` the
+        start is q given an allocation of all counts.
         """
+        if self.init_params == "collapsed_gibbs":
+            return self._allocated(units, summary, prior, random_state)
         k, shape = self.n_components, _SHAPE_OF_START
         noise = random_state.gamma(shape, 1.0 / shape, (k, self.n_columns))
         weights = random_state.gamma(shape, 1.0 / shape, k)
@@ -300,6 +304,34 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
             "weights_rate": np.full(k, shape * k * self.scale),
             "components_shape": np.asfortranarray(shape * noise),
             "components_rate": np.full((k, 1), shape),
+        }
+
+    def _allocated(
+        self,
+        units: DenseCounts | SparseCounts,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
+    ) -> Natural:
+        """Return q of components and weights given the counts that were allocated to each.
+
+        Activations are taken to have the mean 1, as the prior has it.
+        """
+        own = allocated(
+            _positive(units, self.n_columns),
+            units.weights,
+            self.n_components,
+            (self.activation_prior, self.component_prior),
+            int(random_state.randint(2**31 - 1)),
+        )
+        own *= summary.weight / units.total_weight
+        sums, cells = own.sum(axis=1), summary.weight * self.n_columns
+        weights = np.maximum(sums, 1.0) / cells
+        return {
+            "weights_shape": prior["weights_shape"] + sums,
+            "weights_rate": prior["weights_rate"] + cells,
+            "components_shape": np.asfortranarray(prior["components_shape"] + own),
+            "components_rate": prior["components_rate"] + (summary.weight * weights)[:, None],
         }
 
     def started_at(

@@ -1,0 +1,102 @@
+"""Starts of gamma-process factorisation by collapsed Gibbs sampling."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array, csr_matrix
+from scipy.special import gammaln
+
+from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.datasets import make_gamma_process_nmf
+from sklearn_anneal.models import _count_allocations
+from sklearn_anneal.models._count_allocations import allocated
+
+
+def log_joint(parts, counts, alpha, eta):
+    """log p(parts of all counts) up to a constant, with shares and profiles integrated out."""
+    rows, columns = np.nonzero(counts)
+    (n, v), result = counts.shape, 0.0
+    of_rows, of_parts = np.zeros((n, 2)), np.zeros((2, v))
+    np.add.at(of_rows, (rows, parts), 1.0)
+    np.add.at(of_parts, (parts, columns), 1.0)
+    result += gammaln(of_rows + alpha).sum() + gammaln(of_parts + eta).sum()
+    return result - gammaln(of_parts.sum(axis=1) + v * eta).sum()
+
+
+def test_many_sweeps_have_the_mean_of_the_exact_posterior(monkeypatch):
+    """All parts of five single counts are enumerated; parts are told apart by their sizes."""
+    counts = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 0]])
+    every = np.array(list(product((0, 1), repeat=5)))
+    logs = np.array([log_joint(parts, counts, 0.4, 0.3) for parts in every])
+    probabilities = np.exp(logs - logs.max())
+    probabilities /= probabilities.sum()
+    # How probable it is that two counts are in the same part does not depend on the names of parts.
+    sizes = every.sum(axis=1)
+    exact = probabilities @ (sizes**2 + (5 - sizes) ** 2)
+    monkeypatch.setattr(_count_allocations, "_SWEEPS", 3)
+    monkeypatch.setattr(_count_allocations, "_AVERAGED", 1)
+    found = [
+        allocated(csr_array(counts.astype(float)), None, 2, (0.4, 0.3), seed).sum(axis=1)
+        for seed in range(4000)
+    ]
+    # Three sweeps from a random allocation are near the posterior, but for a few percent.
+    assert np.mean(np.square(found).sum(axis=1)) == pytest.approx(exact, rel=0.03)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 0.3, 40.0])
+def test_all_counts_are_allocated(weighted, factor, rng):
+    counts = csr_array(factor * rng.poisson(2.0, size=(20, 9)))
+    counts.eliminate_zeros()
+    weights = rng.integers(1, 4, size=20).astype(float) if weighted else None
+    own = allocated(counts, weights, 3, (0.1, 0.1), 0)
+    assert own.shape == (3, 9)
+    assert own.min() >= 0
+    expected = counts.T @ (np.ones(20) if weights is None else weights)
+    assert_allclose(own.sum(axis=0), expected, rtol=1e-9)
+
+
+def test_a_fit_begins_with_the_allocated_parts():
+    """Before any pass, the parts of a fit are those from which the counts were drawn."""
+    X, _, truth = make_gamma_process_nmf(
+        200, 30, n_components=4, mean_count=2.0, activation_prior=0.3, component_prior=0.2,
+        random_state=0,
+    )  # fmt: skip
+    settings = {"init_params": "collapsed_gibbs", "annealing": "none", "random_state": 0}
+    start = AnnealedGammaProcessNMF(4, max_iter=0, **settings).fit(X)
+    profiles, drawn = (
+        each / np.linalg.norm(each, axis=1, keepdims=True)
+        for each in (start.components_, truth.components)
+    )
+    assert (drawn @ profiles.T).max(axis=1).min() > 0.97
+    # The counts that are expected are those that there are.
+    assert_allclose(start.components_.sum(axis=0), X.mean(axis=0), atol=0.3)
+    sparse = AnnealedGammaProcessNMF(4, max_iter=0, **settings).fit(csr_matrix(X))
+    assert_array_equal(sparse.components_, start.components_)
+
+
+def test_texts_of_many_parts_have_a_higher_bound_after_a_few_passes():
+    X, _, _ = make_gamma_process_nmf(
+        300, 400, n_components=25, mean_count=0.15, activation_prior=0.05, component_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    few = AnnealedGammaProcessNMF(
+        25, init_params="collapsed_gibbs", annealing="none", max_iter=10, random_state=0
+    ).fit(csr_matrix(X))
+    many = AnnealedGammaProcessNMF(25, annealing="none", random_state=0).fit(csr_matrix(X))
+    assert few.lower_bound_ > many.lower_bound_ + 0.01 * X.sum()
+
+
+def test_rows_with_missing_cells_begin_too():
+    X = np.random.default_rng(0).poisson(2.0, size=(40, 8)).astype(float)
+    X[::3, 2] = np.nan
+    est = AnnealedGammaProcessNMF(
+        3, init_params="collapsed_gibbs", annealing="none", random_state=0
+    )
+    bounds = est.fit(X).lower_bounds_
+    assert np.isfinite(bounds).all()
+    assert bounds[-1] == max(bounds)
