@@ -26,7 +26,6 @@ from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.data.units import Sequences
 from sklearn_anneal.inference import conjugate, loop
 from sklearn_anneal.kernels._compile import Kernel
-from sklearn_anneal.models.hidden_markov import HiddenMarkov
 
 from ..common.measuring import (
     Parts,
@@ -227,9 +226,7 @@ def shares(data: Data, k: int, size: Size) -> tuple[float, dict[str, float]]:
             ours()
 
     with (
-        patch.object(
-            HiddenMarkov, "log_density", parts.watched(HiddenMarkov.log_density, named(PARTS[0]))
-        ),
+        patch.object(emission, "log_density", parts.watched(emission.log_density, named(PARTS[0]))),
         patch.object(Kernel, "__call__", parts.watched(Kernel.__call__, kernel_name)),
         patch.object(emission, "add", parts.watched(emission.add, named(PARTS[2]))),
         patch.dict(loop.UPDATES, conjugate=parts.watched(conjugate.update, named(UPDATE))),

@@ -111,7 +111,8 @@ def _jobs_row(
     one, two = ((times[j, many] - times[j, few]) / (many - few) for j in (1, 2))
     machine = float(np.median(2 * times["alone"] / times["at once"]))
     first, second = (job.fit(X, k, few, n_jobs) for n_jobs in (1, 2))
-    n_updates = -(-X.shape[0] // (first._batch_size_of(X.shape[0]) or X.shape[0]))
+    size = first._batch_size_of(first._make_units(X, None)) or X.shape[0]
+    n_updates = -(-X.shape[0] // size)
     same = np.array_equal(first.components_, second.components_)
     same &= np.array_equal(first.lower_bounds_, second.lower_bounds_, equal_nan=True)
     ratio = one / two
