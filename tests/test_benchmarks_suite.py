@@ -419,7 +419,7 @@ def test_a_page_keeps_the_rows_of_instances_that_are_not_measured_anew(records, 
         return [line for line in page.read_text(encoding="utf-8").splitlines() if line]
 
     whole = lines(records)
-    of_runs = "All rows are of earlier runs."
+    of_runs = "All rows are of earlier runs, perhaps on other machines."
     # Whatever settings are asked for, the page keeps those that it has.
     kept = lines(none, "--settings", SETTINGS[0])
     assert kept.count(of_runs) == 4 * len(SETTINGS)

@@ -470,7 +470,7 @@ def _of_runs(measured: list[str], n_rows: int) -> list[str]:
     if len(measured) == n_rows:
         return []
     if not measured:
-        return ["All rows are of earlier runs.", ""]
+        return ["All rows are of earlier runs, perhaps on other machines.", ""]
     return [
         f"Rows of {', '.join(measured)} are of the last run, and all others of earlier ones, "
         "perhaps on another machine.",
