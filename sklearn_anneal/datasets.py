@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils import Bunch, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
@@ -58,16 +59,16 @@ _SHARE = Interval(Real, 0.0, 1.0, closed="left")
     prefer_skip_nested_validation=True,
 )
 def make_mixture(
-    n_samples: Any = 300,
-    n_features: Any = 10,
+    n_samples: int = 300,
+    n_features: int = 10,
     *,
-    n_components: Any = 3,
+    n_components: int = 3,
     emission: Any = "bernoulli",
-    n_categories: Any = 3,
-    weights: Any = None,
-    separation: Any = 1.0,
-    missing: Any = 0.0,
-    random_state: Any = None,
+    n_categories: int = 3,
+    weights: ArrayLike | None = None,
+    separation: float = 1.0,
+    missing: float = 0.0,
+    random_state: int | np.random.RandomState | None = None,
 ) -> tuple[np.ndarray, np.ndarray, Bunch]:
     """Draw a table from a mixture whose components and parameters are known.
 
@@ -165,7 +166,7 @@ def make_mixture(
     return X, labels, truth
 
 
-def _weights(weights: Any, n_components: int) -> np.ndarray:
+def _weights(weights: ArrayLike | None, n_components: int) -> np.ndarray:
     """Check the weights and divide them by their sum."""
     if weights is None:
         return np.full(n_components, 1.0 / n_components)
@@ -182,7 +183,9 @@ def _weights(weights: Any, n_components: int) -> np.ndarray:
     {"X": ["array-like", "sparse matrix"], "share": [_SHARE], "random_state": ["random_state"]},
     prefer_skip_nested_validation=True,
 )
-def delete_cells(X: Any, share: Any = 0.1, *, random_state: Any = None) -> np.ndarray:
+def delete_cells(
+    X: ArrayLike, share: float = 0.1, *, random_state: int | np.random.RandomState | None = None
+) -> np.ndarray:
     """Delete cells of a table at random, to see how well a model does without them.
 
     Every observed cell is as likely to go as any other. Whether a cell is missing does therefore
@@ -244,14 +247,14 @@ def delete_cells(X: Any, share: Any = 0.1, *, random_state: Any = None) -> np.nd
     prefer_skip_nested_validation=True,
 )
 def make_factorial_mixture(
-    n_samples: Any = 1000,
-    n_features: Any = 16,
+    n_samples: int = 1000,
+    n_features: int = 16,
     *,
-    n_components: Any = 8,
-    activation: Any = 0.3,
-    noise: Any = 0.1,
-    components: Any = None,
-    random_state: Any = None,
+    n_components: int = 8,
+    activation: ArrayLike = 0.3,
+    noise: float = 0.1,
+    components: ArrayLike | None = None,
+    random_state: int | np.random.RandomState | None = None,
 ) -> tuple[np.ndarray, np.ndarray, Bunch]:
     """Draw rows that are sums of some of the components, plus noise.
 
@@ -354,14 +357,14 @@ def _pictures(k: int, d: int, rng: np.random.RandomState) -> np.ndarray:
     prefer_skip_nested_validation=True,
 )
 def make_gamma_process_nmf(
-    n_samples: Any = 300,
-    n_features: Any = 100,
+    n_samples: int = 300,
+    n_features: int = 100,
     *,
-    n_components: Any = 10,
-    mean_count: Any = 5.0,
-    activation_prior: Any = 0.3,
-    component_prior: Any = 0.3,
-    random_state: Any = None,
+    n_components: int = 10,
+    mean_count: float = 5.0,
+    activation_prior: float = 0.3,
+    component_prior: float = 0.3,
+    random_state: int | np.random.RandomState | None = None,
 ) -> tuple[np.ndarray, np.ndarray, Bunch]:
     """Draw counts that are sums of components of equal weight.
 
@@ -425,7 +428,11 @@ def make_gamma_process_nmf(
     prefer_skip_nested_validation=True,
 )
 def make_notes(
-    n_samples: Any = 400, *, n_notes: Any = 8, mean: Any = 5.0, random_state: Any = None
+    n_samples: int = 400,
+    *,
+    n_notes: int = 8,
+    mean: float = 5.0,
+    random_state: int | np.random.RandomState | None = None,
 ) -> tuple[np.ndarray, np.ndarray, Bunch]:
     """Synthesise piano-like notes, and return the magnitudes of their short-time spectra.
 

@@ -77,7 +77,7 @@ class NoUnits(Units):
     def take(self, index: np.ndarray | slice) -> NoUnits:
         return self
 
-    def centered(self, summary: Any) -> NoUnits:
+    def centered(self, summary: object) -> NoUnits:
         return self
 
     def occurring(self, n_columns: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .fingerprints import fingerprint
 from .part_views import About, View
 from .part_visits import Aside, Chain, Job, Logged, StepOfParts, Totals, VisitAll
 from .parts import Part, Place, Request
-from .units import Units
+from .units import Centered, U, Units
 
 # After so many visits of a chain, local variables are copied to a second worker. A lost worker then
 # costs no more than so many visits to its parts.
@@ -99,8 +99,8 @@ class _ToOnePart(Request):
         return [self.request.at(self.view.of(part), workers)]
 
 
-class PartedUnits(Units):
-    """Data points in parts.
+class PartedUnits(Units, Generic[U]):
+    """Data points in parts, of which each has units of the kind U.
 
     Parameters
     ----------
@@ -115,9 +115,9 @@ class PartedUnits(Units):
     in_parts = True
     weights = None
 
-    def __init__(self, place: Place, gathered: Units, n_columns: int):
+    def __init__(self, place: Place, gathered: U, n_columns: int):
         self.place = place
-        self.gathered = gathered
+        self.gathered: U = gathered
         self.n_columns = n_columns
         self._view = View()
         self._lockstep: Lockstep | None = None
@@ -160,7 +160,7 @@ class PartedUnits(Units):
         return float(sum(getattr(about, name) for about in self._about))
 
     @property
-    def patterns(self) -> Any:
+    def patterns(self) -> bool | None:
         """Not None if any cell is missing."""
         return True if self._view.patterns else None
 
@@ -168,7 +168,7 @@ class PartedUnits(Units):
         return np.flatnonzero(np.unpackbits(self._occurring, count=n_columns)).astype(np.int32)
 
     @property
-    def example(self) -> Units:
+    def example(self) -> U:  # type: ignore[override]
         return self.gathered
 
     # Models look here for the form in which data points are stored.
@@ -195,15 +195,15 @@ class PartedUnits(Units):
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
         return self.gathered.subset(size, random_state)
 
-    def sample(self, size: int | None, random_state: np.random.RandomState) -> Units:
+    def sample(self, size: int | None, random_state: np.random.RandomState) -> U:
         return self.gathered
 
     def operations(self, model: Any) -> float:
         largest = max(about.n_units for about in self._about)
         return float(model.operations(self.gathered)) * largest / max(self.gathered.n_units, 1)
 
-    def centered(self, summary: Any) -> PartedUnits:
-        other = copy.copy(self)
+    def centered(self, summary: Centered) -> PartedUnits[U]:
+        other: PartedUnits = copy.copy(self)
         other._view = replace(self._view, center=getattr(summary, "center", None))
         other.gathered = self.gathered.centered(summary)
         return other

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+Attributes = dict[str, Any]
+"""Fitted attributes by their names."""
+
 
 class ExplainedAttributes:
     """Mixin whose errors say what would have a missing attribute, and why results cannot be set.
@@ -64,7 +67,7 @@ class ExplainedAttributes:
                 )
             super().__setattr__(name, value)
 
-    def _describe(self, results: dict[str, Any]) -> None:
+    def _describe(self, results: Attributes) -> None:
         """Set attributes that describe the posterior distribution; users cannot set them."""
         self.__dict__.update(results)
         self.__dict__["_results"] = self.__dict__.get("_results", frozenset()) | results.keys()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._version import __version__
 from ..annealing import ANNEALING, Annealing
+from ..data.units import U
 from . import _persistence
 from ._fitting import Fits
+from ._given_starts import M
+from ._interface import D
 from ._reordering import Reorders
 from ._streaming import Streams
 from ._validation import MOST_WEIGHT, did_you_mean
 
 
-class BaseAnnealed(Fits, Streams, Reorders):
+class BaseAnnealed(Fits[D, U, M], Streams[D, U, M], Reorders):
     """Base class of all estimators with a parameter ``annealing``.
 
     :class:`Interface` has what a subclass defines, :class:`Fits` what ``fit`` does with it,
@@ -46,7 +49,7 @@ class BaseAnnealed(Fits, Streams, Reorders):
         "verbose_interval": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def set_params(self, **params: Any) -> BaseAnnealed:
+    def set_params(self, **params: Any) -> Self:
         """Set parameters, including those of ``annealing`` if it is given by its name.
 
         Parameters

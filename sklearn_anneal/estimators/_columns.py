@@ -14,9 +14,10 @@ from sklearn.utils._missing import is_pandas_na
 
 from ..data.tables import Blocks, Coded
 from ..families import Natural
-from ..models.components._base import Components
+from ..models.components._base import Components, Profile
 from ..models.components.blocks import BlockComponents
 from ..models.components.categorical_columns import CategoricalColumns
+from ._attributes import Attributes
 from ._emissions import EMISSIONS, Emission, attributes_only_with, emission_named
 from ._emissions._levels import CELLS_AT_A_TIME
 from ._given_starts import given_profile
@@ -310,14 +311,14 @@ class TablesOfColumns:
             {name: kind.components(self, X.parts[name]) for name, kind in kinds.items()}
         )
 
-    def _given_profile(self, components: Any) -> dict[str, Any]:
+    def _given_profile(self, components: Any) -> Profile:
         """Check what describes the components at the start of a fit."""
         kinds = self._kinds if self._blocks is not None else self._kinds[""]
         return given_profile(components, kinds, self.emission_init, "emission_init")
 
     def _attributes_of_components(
         self, components: Any, q: Natural, prior: Natural, summary: Any
-    ) -> dict[str, Any]:
+    ) -> Attributes:
         """The fitted attributes of the components, by name."""
         kinds = self._kinds
         if self._blocks is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -15,18 +15,19 @@ from .._compat import with_callbacks
 from .._version import __version__
 from ..annealing import Annealing, NoAnnealing
 from ..data.fingerprints import fingerprint_of
-from ..data.units import Units
+from ..data.parted_units import PartedUnits
+from ..data.units import U, Units
 from ..inference import loop
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
 from ..inference.progress import Progress
 from ..kernels import COMPILATIONS
-from ..models._base import Model
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import Found, Plan, best
-from ._interface import Interface, method_name
+from ._given_starts import M
+from ._interface import D, Interface, method_name
 from ._number import Choice, Origin
 from ._part_fits import opened
 from ._shards import in_parts
@@ -40,7 +41,7 @@ _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 _WARM = "warm_start=True goes on from the last fit"
 
 
-class Data(NamedTuple):
+class Data(NamedTuple, Generic[D, U]):
     """The data of a fit, in memory or in parts, after all checks.
 
     Attributes
@@ -48,12 +49,15 @@ class Data(NamedTuple):
     X : object
         As the estimator validates it; some rows of data in parts.
     units : Units
+    example : Units
+        Those of ``X``, in memory.
     observed : tuple
         What callbacks see: the X of the user, y, metadata and the units.
     """
 
-    X: Any
-    units: Units
+    X: D
+    units: U | PartedUnits[U]
+    example: U
     observed: tuple[Any, ...]
 
 
@@ -76,7 +80,7 @@ class Outcome(NamedTuple):
     monitor: FitMonitor | None
 
 
-class Fits(Interface):
+class Fits(Interface[D, U, M]):
     """Mixin of estimators that fit: data, search, attributes, warnings."""
 
     @with_callbacks
@@ -114,7 +118,7 @@ class Fits(Interface):
         with self._all_or_nothing():
             return self._fit(X, y, sample_weight, checkpoint)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, checkpoint: Any = None) -> Fits:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, checkpoint: Any = None) -> Self:
         warm = self.warm_start and hasattr(self, "_inference")
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if warm:
@@ -127,22 +131,22 @@ class Fits(Interface):
         return self
 
     @contextmanager
-    def _data_of_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Iterator[Data]:
+    def _data_of_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Iterator[Data[D, U]]:
         """Check and read the data of a fit; those in parts are open for its time."""
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
         if in_parts(X):
             with opened(self, X, y, sample_weight, reset=reset) as (example, parted):
                 self._check_training(parted.gathered)
-                yield Data(example, parted, (X, y, metadata, parted))
+                yield Data(example, parted, parted.gathered, (X, y, metadata, parted))
             return
         given, X = X, self._validate_data(X, reset=reset)
         all_rows = self._callback_data(given, X)
         X, weights = self._present(X, self._check_weights(sample_weight, X))
         units = self._make_units(X, weights)
         self._check_training(units)
-        yield Data(X, units, (all_rows, y, metadata, units))
+        yield Data(X, units, units, (all_rows, y, metadata, units))
 
-    def _searched(self, data: Data, store: Checkpoint | None) -> Outcome:
+    def _searched(self, data: Data[D, U], store: Checkpoint | None) -> Outcome:
         """Search for the best optimum of the model, from new starts."""
         X, units = data.X, data.units
         random_state, origin, begun = check_random_state(self.random_state), None, None
@@ -151,7 +155,7 @@ class Fits(Interface):
             self._refuse_number_with(**self._asked_start())
             choice, random_state = self._choose_once(X, units, store, random_state)
             self._number_of_trial, origin, self.component_results_, begun = choice
-        model = self._make_model(X, units.example)
+        model = self._make_model(X, data.example)
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
         monitor = self._monitor(data, strategy, plan)
@@ -162,7 +166,7 @@ class Fits(Interface):
         found = self._start_anew(model, strategy, plan, *how)
         return Outcome(found, found.strategy, found.strategy.schedule_length(), monitor)
 
-    def _continued(self, data: Data, store: Checkpoint | None) -> Outcome:
+    def _continued(self, data: Data[D, U], store: Checkpoint | None) -> Outcome:
         """Go on from the fitted parameters by plain inference."""
         monitor = self._monitor(data, NoAnnealing(), Plan())
         found = Found.of([self._continue_fit(data.units, monitor, store)])
@@ -174,7 +178,7 @@ class Fits(Interface):
         found.n_passes += self.n_passes_
         return Outcome(found, self.annealing_, self._inference.annealed, monitor)
 
-    def _monitor(self, data: Data, strategy: Annealing, plan: Plan) -> FitMonitor | None:
+    def _monitor(self, data: Data[D, U], strategy: Annealing, plan: Plan) -> FitMonitor | None:
         """What reports a fit to callbacks and by ``verbose``; None if nobody listens."""
         moves = max(plan.effort, plan.effort_without_schedule) > 0 or plan.guards
         monitor = FitMonitor.of(self, plan.n_init, moves, *data.observed)
@@ -182,7 +186,7 @@ class Fits(Interface):
             monitor.begin(self._words_for(data.units), strategy, plan.n_init, plan.effort)
         return monitor
 
-    def _keep_outcome(self, outcome: Outcome, units: Units) -> None:
+    def _keep_outcome(self, outcome: Outcome, units: U | PartedUnits[U]) -> None:
         """Set all fitted attributes."""
         found, strategy, n_annealed, monitor = outcome
         ctx, trace = found.kept.ctx, found.kept.trace
@@ -239,7 +243,7 @@ class Fits(Interface):
 
     def _start_anew(
         self,
-        model: Model,
+        model: M,
         strategy: Annealing,
         plan: Plan,
         units: Units,
@@ -281,7 +285,7 @@ class Fits(Interface):
         return best(problem, drawn, plan, workers, monitor, checkpoint, begun)
 
     def _choose_once(
-        self, X: Any, units: Units, store: Checkpoint | None, random_state: np.random.RandomState
+        self, X: D, units: Units, store: Checkpoint | None, random_state: np.random.RandomState
     ) -> tuple[Choice, np.random.RandomState]:
         """The number of components, found once for all calls with a checkpoint."""
         if store is None:
@@ -295,7 +299,10 @@ class Fits(Interface):
         return choice, random_state
 
     def _continue_fit(
-        self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
+        self,
+        units: Units,
+        monitor: FitMonitor | None,
+        checkpoint: Checkpoint | None,
     ) -> Progress:
         """Run plain inference from the fitted parameters."""
         kept = self._checked_inference(_WARM, ("annealing",))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from ..annealing import Annealing
 from ..families import COVARIANCE_TYPES, get_structure
+from ..models._base import Model
+from ..models._componentwise import Given
+from ..models.components._base import Profile
 from ._priors import check_shape, numbers_of, refuse_indefinite
 from ._validation import did_you_mean
 
@@ -16,7 +19,11 @@ if TYPE_CHECKING:
     from ._emissions import Emission
 
 
-class GivenStarts:
+M = TypeVar("M", bound=Model)
+"""The model of an estimator."""
+
+
+class GivenStarts(Generic[M]):
     """Mixin of estimators that can begin a fit at given parameters.
 
     Attributes
@@ -29,11 +36,11 @@ class GivenStarts:
     annealing: Any
     _refuse_number_with: Callable[..., None]
 
-    def _given_start(self, model: Any) -> dict[str, Any]:
+    def _given_start(self, model: M) -> Given:
         """Check the given start and return it in the form that the model reads."""
         return {}
 
-    def _asked_start(self) -> dict[str, Any]:
+    def _asked_start(self) -> Given:
         """The parameters that give a start; a dictionary without any value gives none."""
         asked = {name: getattr(self, name) for name in self._start_parameters}
         return {
@@ -41,7 +48,7 @@ class GivenStarts:
             for name, value in asked.items()
         }
 
-    def _start_for(self, model: Any, strategy: Annealing) -> dict[str, Any] | None:
+    def _start_for(self, model: M, strategy: Annealing) -> Given | None:
         """The given start, after a check that the fit can begin at it; None if none is given."""
         asked = self._asked_start()
         given = [name for name, value in asked.items() if value is not None]
@@ -57,7 +64,7 @@ class GivenStarts:
         return self._given_start(model)
 
 
-def gives_nothing(given: dict[str, Any]) -> bool:
+def gives_nothing(given: Given) -> bool:
     """Whether all values of a dictionary are None, or such dictionaries."""
     return all(
         gives_nothing(value) if isinstance(value, dict) else value is None
@@ -146,7 +153,7 @@ def given_precisions(
 
 def given_profile(
     components: Any, kinds: type[Emission] | dict[str, type[Emission]], value: Any, name: str
-) -> dict[str, Any]:
+) -> Profile:
     """Check a dictionary of what describes components, by the names of fitted attributes.
 
     The names are those of the attributes without their underscores. For blocks the dictionary maps

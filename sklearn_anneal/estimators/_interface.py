@@ -7,7 +7,7 @@ import re
 import warnings
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -20,16 +20,16 @@ from .._compat import CallbackSupportMixin
 from .._stack import outer_level
 from ..annealing import ANNEALING, Annealing, Context, check_capabilities
 from ..annealing._documentation import LinkedDocumentation
-from ..data.units import Units
+from ..data.parted_units import PartedUnits
+from ..data.units import U, Units
 from ..inference import loop
 from ..inference.messages import number
 from ..inference.progress import Settings, Trace
 from ..inference.stopping import RiseOfBound
 from ..kernels import load
-from ..models._base import Model
 from ..search.search import Found
-from ._attributes import ExplainedAttributes
-from ._given_starts import GivenStarts
+from ._attributes import Attributes, ExplainedAttributes
+from ._given_starts import GivenStarts, M
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
 from ._shards import in_parts
@@ -37,21 +37,26 @@ from ._state import Inference
 from ._validation import CheckedParameters, check_parameters, checked_weights
 from ._warnings import warn_of_unfinished_stream
 
+D = TypeVar("D")
+"""The form in which an estimator keeps the X of a user, once it has been validated."""
+
 
 class Interface(
     ChoosesNumber,
-    GivenStarts,
+    GivenStarts[M],
     LinkedDocumentation,
     CheckedParameters,
     ExplainedAttributes,
     CallbackSupportMixin,
     BaseEstimator,
+    Generic[D, U, M],
     metaclass=ABCMeta,
 ):
     """What a subclass provides or may override, and what fits, streams and scores share.
 
     A subclass defines its parameters, :meth:`_make_model`, :meth:`_make_units` and
-    :meth:`_fitted_attributes`.
+    :meth:`_fitted_attributes`. It names three types: D of data after their validation, U of units
+    in memory, and M of models.
     """
 
     # Part of the error message of a fit whose parameters left their domain: why, and what to do.
@@ -81,39 +86,39 @@ class Interface(
     # Methods that a subclass provides or may override
 
     @abstractmethod
-    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> D:
         """X as an array that the model can read; ``reset`` is True in the first call of a fit."""
 
     @abstractmethod
-    def _make_model(self, X: Any, units: Units) -> Model:
+    def _make_model(self, X: D, units: U) -> M:
         """Make the model, and check the hyperparameters whose validity depends on X."""
 
     @abstractmethod
-    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Units:
+    def _make_units(self, X: D, sample_weight: np.ndarray | None) -> U:
         """The data points of X."""
 
     @abstractmethod
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         """The model's own fitted attributes, by name."""
 
-    def _check_parameters(self, X: Any, units: Units) -> None:
+    def _check_parameters(self, X: D, units: U) -> None:
         """Refuse parameters in a later batch of a stream that a first batch would refuse."""
         self._strategy(self._make_model(X, units))
 
-    def _make_model_of_stream(self, X: Any, units: Units) -> Model:
+    def _make_model_of_stream(self, X: D, units: U) -> M:
         """Make the model with which a stream begins."""
         return self._make_model(X, units)
 
-    def _model_of_stream(self, model: Any) -> Any:
+    def _model_of_stream(self, model: M) -> M:
         """The model with which a stream goes on, given that of a fit."""
         return model
 
-    def _check_first_batch(self, units: Units, model: Model) -> None:
+    def _check_first_batch(self, units: U, model: M) -> None:
         """Refuse a first batch of a stream from which the priors cannot be determined."""
 
     # Parameters
 
-    def _strategy(self, model: Model) -> Annealing:
+    def _strategy(self, model: M) -> Annealing:
         """The annealing method with the model's recommendations filled in."""
         method = self.annealing
         if isinstance(method, str):
@@ -166,7 +171,7 @@ class Interface(
     ) -> np.ndarray | None:
         return checked_weights(sample_weight, X, allow_nothing)
 
-    def _present(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+    def _present(self, X: D, weights: np.ndarray | None) -> tuple[D, np.ndarray | None]:
         """X, as it was validated, and its weights, without the data points of weight zero.
 
         A data point of weight zero is absent: it must not even say which values there are. It is
@@ -177,7 +182,7 @@ class Interface(
         positive = weights > 0
         return self._chosen(X, positive), weights[positive]
 
-    def _chosen(self, X: Any, chosen: np.ndarray) -> Any:
+    def _chosen(self, X: Any, chosen: np.ndarray) -> D:
         """Those data points of X, as it was validated, that a mask chooses."""
         return X[chosen]
 
@@ -191,7 +196,7 @@ class Interface(
 
     # Data
 
-    def _check_training(self, units: Units) -> None:
+    def _check_training(self, units: U) -> None:
         """Refuse data that the model cannot be fitted to."""
 
     def _callback_data(self, given: Any, X: Any) -> Any:
@@ -207,7 +212,7 @@ class Interface(
         )
         return re.sub(r"\b1 (\w+)s\b", r"1 \1", text)
 
-    def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
+    def _complete_fit(self, ctx: Context, units: U | PartedUnits[U], trace: Trace) -> None:
         """Set the fitted attributes that are computed from the training data again."""
 
     def _load_kernels(self) -> None:
@@ -275,7 +280,7 @@ class Interface(
                 raise np.linalg.LinAlgError(f"{name} is not finite")
         self._describe(results)
 
-    def _snapshot(self, ctx: Context, units: Units) -> dict[str, Any]:
+    def _snapshot(self, ctx: Context, units: U | PartedUnits[U]) -> Attributes:
         """The fitted attributes at one moment of a fit, for callbacks that need them."""
         kept = replace(ctx, report=None, known=None, deviation=None)
         inference = Inference(kept, loop.PLAIN, 0.0, self._fixed_parameters())

@@ -10,9 +10,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, Transfor
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Rows
+from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._information_criteria import akaike_criterion, bayesian_criterion
-from ._interface import has_unit_temperatures
+from ._interface import D, has_unit_temperatures
 from ._part_predictions import by_parts
 from ._validation import explains, finite
 
@@ -26,7 +27,10 @@ _MOST_PLAIN = 60_000
 
 
 class MixturePredictions(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseAnnealed
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    DensityMixin,
+    BaseAnnealed[D, Rows, Mixture],
 ):
     """Methods of all mixtures that assign rows to components."""
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -31,6 +31,11 @@ from ._part_sources import (
 )
 from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
 from ._validation import WITHOUT_WEIGHT
+
+if TYPE_CHECKING:
+    from ..data.units import U
+    from ._given_starts import M
+    from ._interface import D, Interface
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,8 @@ def _current_client() -> Any:
 
 @contextmanager
 def opened(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool
-) -> Iterator[tuple[Any, PartedUnits]]:
+    estimator: Interface[D, U, M], X: Any, y: Any, sample_weight: Any, reset: bool
+) -> Iterator[tuple[D, PartedUnits[U]]]:
     """Read data in parts for the time of a fit.
 
     Yields

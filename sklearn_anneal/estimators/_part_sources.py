@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _get_feature_names, _num_samples
@@ -16,6 +17,14 @@ from ..data.part_views import NoUnits
 from ..data.tables import Blocks, Coded, Packing
 from ..data.units import Units
 from ._shards import FirstReading, described, is_delayed, naming, read
+
+if TYPE_CHECKING:
+    from ..data.units import U
+    from ._base import BaseAnnealed
+    from ._given_starts import M
+    from ._interface import D, Interface
+
+T = TypeVar("T", bound=Units)
 
 
 @dataclass(frozen=True)
@@ -41,11 +50,11 @@ class Source:
     """
 
     index: int
-    estimator: Any
+    estimator: BaseAnnealed
     X: Any
     y: Any = None
     weights: Any = None
-    dtype: Any = None
+    dtype: DTypeLike | None = None
     first: FirstReading = field(default_factory=FirstReading)
     columns: Any = None
     missing: Any = None
@@ -110,8 +119,8 @@ class Source:
 
 
 def validated(
-    estimator: Any, X: Any, y: Any, weights: Any, reset: bool = True, **how: Any
-) -> tuple[Any, Units]:
+    estimator: Interface[D, U, M], X: Any, y: Any, weights: Any, reset: bool = True, **how: Any
+) -> tuple[D, Any]:
     """Return a part, or rows of several, as the estimator validates them, and the data points."""
     data = estimator._validate_data(estimator._part(X, y, weights), reset=reset, **how)
     if weights is not None:
@@ -138,7 +147,7 @@ def present_rows(X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
     return *kept, given[positive]
 
 
-def columns_of(estimator: Any, X: Any, units: Any) -> tuple[Any, ...]:
+def columns_of(estimator: Interface, X: Any, units: Units) -> tuple[Any, ...]:
     """Number and names of the columns of X, and the kind and dtype of its data points."""
     _, values = _table_of(units)
     dtype = getattr(values, "dtype", None)
@@ -155,7 +164,7 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def _table_of(units: Any) -> tuple[str, Any]:
+def _table_of(units: Units) -> tuple[str, Any]:
     """Return the name of the attribute with the table of data points, and the table."""
     name = next((name for name in ("X", "frames", "values") if hasattr(units, name)), "")
     return name, getattr(units, name, None)
@@ -189,17 +198,17 @@ def named_columns(found: Any, expected: Any) -> str:
 # digit for these. All parts have to be packed alike, whichever part a cell is missing in.
 
 
-def missing_in(units: Any) -> dict[str, np.ndarray]:
+def missing_in(units: Units) -> dict[str, np.ndarray]:
     """Return the name of each block of categories, and which of its columns have missing cells."""
     _, table = _table_of(units)
     parts = table.parts if isinstance(table, Blocks) else {"": table}
     return {n: np.array(p.packing.missing) for n, p in parts.items() if isinstance(p, Coded)}
 
 
-def repacked(units: Any, missing: dict[str, np.ndarray], n_components: int) -> Any:
+def repacked(units: T, missing: dict[str, np.ndarray], n_components: int) -> T:
     """Return data points whose columns of categories are packed for these missing cells."""
 
-    def packed(name: str, part: Any) -> Any:
+    def packed(name: str, part: Coded) -> Coded:
         if name not in missing or tuple(missing[name]) == part.packing.missing:
             return part
         packing = Packing.of(part.packing.n_levels, missing[name], n_components)

@@ -12,6 +12,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..data.units import Ratings
 from ..families import Gaussian, Natural
 from ..models.matrix_factorization import PACKED, MatrixFactorization
 from ._base import BaseAnnealed
@@ -100,7 +101,7 @@ def _highest(ratings: np.ndarray, n: int) -> np.ndarray:
     return found
 
 
-class RatingPredictions(BaseAnnealed):
+class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     """Methods of :class:`AnnealedPMF` that predict, for users of the training data and new ones."""
 
     @available_if(of_matrix)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..annealing import Context
 from ..models._componentwise import Componentwise
+from ._attributes import Attributes
 from ._state import Inference
 from ._validation import read_array
 
@@ -19,8 +20,8 @@ class Reorders:
     """Mixin of estimators whose components can exchange their numbers."""
 
     _inference: Inference
-    _describe: Callable[[dict[str, Any]], None]
-    _fitted_attributes: Callable[[Context], dict[str, Any]]
+    _describe: Callable[[Attributes], None]
+    _fitted_attributes: Callable[[Context], Attributes]
     lower_bound_: float
     lower_bounds_: np.ndarray
 

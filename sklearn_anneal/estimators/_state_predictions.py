@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Sequences
-from ..models.hidden_markov import kernels, log_probabilities
+from ..models.hidden_markov import HiddenMarkov, kernels, log_probabilities
 from ._base import BaseAnnealed
 from ._columns import TablesOfColumns
 from ._information_criteria import akaike_criterion, bayesian_criterion
@@ -31,7 +31,10 @@ _OVERFLOW = (
 
 
 class StatePredictions(
-    TablesOfColumns, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed
+    TablesOfColumns,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[SequenceData, Sequences, HiddenMarkov],
 ):
     """Methods of :class:`AnnealedHMM` that predict states, score sequences and draw new ones."""
 

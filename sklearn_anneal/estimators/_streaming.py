@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from ..annealing import Annealing
-from ..data.units import Units
+from ..data.units import U
 from ..inference import loop, streaming
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import finite
-from ._interface import Interface
+from ._given_starts import M
+from ._interface import D, Interface
 from ._part_fits import stream
 from ._shards import in_parts
 from ._state import Inference
@@ -29,7 +30,7 @@ from ._warnings import warn_of_priors
 WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 
 
-class Streams(Interface):
+class Streams(Interface[D, U, M]):
     """Mixin of estimators that learn from the batches of a stream."""
 
     @checks_parameters
@@ -72,7 +73,7 @@ class Streams(Interface):
                 return self
             return self._partial_fit(X, sample_weight)
 
-    def _partial_fit(self, X: Any, sample_weight: Any) -> Streams:
+    def _partial_fit(self, X: Any, sample_weight: Any) -> Self:
         first = not hasattr(self, "_inference")
         if not first:
             # A batch is read as the parameters say, which have to be those of the stream.
@@ -91,11 +92,11 @@ class Streams(Interface):
             self._warn_of_scales(self._inference.ctx.summary)
         return self
 
-    def _stream_batches(self, units: Units) -> Iterable[Units]:
+    def _stream_batches(self, units: U) -> Iterable[U]:
         """The batches with which one call of ``partial_fit`` updates the model."""
         return (units,)
 
-    def _update(self, X: Any, units: Units) -> None:
+    def _update(self, X: D, units: U) -> None:
         """Update the fitted attributes with one batch of a stream."""
         update(self, X, units)
 
@@ -112,7 +113,7 @@ class Streams(Interface):
             self._warn_of_coincidence(inference.ctx)
 
 
-def update(estimator: Any, X: Any, units: Units) -> None:
+def update(estimator: Interface[D, U, M], X: D, units: U) -> None:
     """Update a fitted estimator with one batch of a stream, or begin a stream with it."""
     first = not hasattr(estimator, "_inference")
     weight = units.total_weight
@@ -168,7 +169,7 @@ def update(estimator: Any, X: Any, units: Units) -> None:
     messages.after_batch(len(bounds), temperature, bound, inference.seen, estimator.total_samples)
 
 
-def _opened(estimator: Any, X: Any, units: Units) -> tuple[Inference, Annealing]:
+def _opened(estimator: Interface[D, U, M], X: D, units: U) -> tuple[Inference, Annealing]:
     """The start of a stream, and the method for the attribute ``annealing_``."""
     if estimator._chooses_number:
         raise ValueError(

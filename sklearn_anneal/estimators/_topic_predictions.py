@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from ..data.units import Documents
+from ..data.units import Documents, Units
 from ..families import Dirichlet
 from ..metrics import (
     can_be_split,
@@ -22,7 +21,7 @@ from ..metrics import (
     floors_of_words,
     split_documents,
 )
-from ..models.topics import TOPICS, predictions
+from ..models.topics import TOPICS, LatentDirichlet, predictions
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ._base import BaseAnnealed
@@ -41,16 +40,12 @@ _OVERFLOW = (
 )
 
 
-class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+class TopicPredictions(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[csr_matrix, Documents, LatentDirichlet],
+):
     """Methods of topic models that need no training."""
-
-    @abstractmethod
-    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Documents:
-        """The documents of checked counts."""
-
-    @abstractmethod
-    def _check_training(self, units: Documents) -> None:  # type: ignore[override]
-        """Refuse documents without words."""
 
     @property
     def components_(self) -> np.ndarray:
@@ -391,7 +386,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
             yield workers
 
 
-def perplexity_of(bound: float, units: Documents) -> float:
+def perplexity_of(bound: float, units: Units) -> float:
     """Perplexity of documents, given a lower bound on their log-likelihood."""
     with np.errstate(over="ignore"):
         return float(np.exp(-bound / units.n_observations))

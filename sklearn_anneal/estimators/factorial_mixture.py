@@ -11,8 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from ..data.units import Rows, Units
+from ..data.units import Rows
+from ..models._componentwise import Given
 from ..models.factorial_mixture import FactorialMixture
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
 from ._interface import has_unit_temperatures
@@ -33,7 +35,11 @@ _OVERFLOW = (
 )
 
 
-class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+class AnnealedFactorialMixture(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[np.ndarray, Rows, FactorialMixture],
+):
     """Factorial mixture (sums of binary parts), fitted by annealed variational inference.
 
     Every row is a sum of parts that are either present or absent: x = Σ_k z_k μ_k + ε (Mandt et
@@ -355,7 +361,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
         return Rows(X, sample_weight)
 
-    def _check_training(self, units: Units) -> None:
+    def _check_training(self, units: Rows) -> None:
         if units.n_units < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
@@ -363,14 +369,14 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 + ("" if units.weights is None else " of positive weight")
             )
 
-    def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Rows, model: FactorialMixture) -> None:
         if model.learns or self.center:
             given = "noise_variance, mean_variance and activation_prior"
             check_first_rows(
                 units.X, self.n_components, f"{given}, with center=False" if self.center else given
             )
 
-    def _make_model(self, X: np.ndarray, units: Units) -> FactorialMixture:
+    def _make_model(self, X: np.ndarray, units: Rows) -> FactorialMixture:
         k = self.n_components
         if self.local_step == "enumerate" and k > _MOST_ENUMERATED:
             raise ValueError(
@@ -399,11 +405,11 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             sweep_tol=self.sweep_tol,
         )
 
-    def _given_start(self, model: FactorialMixture) -> dict[str, Any]:
+    def _given_start(self, model: FactorialMixture) -> Given:
         shape = model.n_components, model.n_features
         return {"means": given_array(self.means_init, shape, "means_init")}
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model = ctx.model
         standard, own = model.standard(ctx.q), model.switched
         return {

@@ -16,9 +16,11 @@ from sklearn.utils.validation import check_non_negative
 from ..data.units import DenseCounts, SparseCounts, cell_patterns
 from ..families import deviance, log_poisson
 from ..metrics import LARGEST_COUNT, floors_of_used, split_documents
+from ..models._componentwise import Given
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._counts import checked_counts, drawn_counts
 from ._given_starts import given_in_range
@@ -39,9 +41,13 @@ from ._validation import (
 from ._words import listed_words
 
 if TYPE_CHECKING:
-    from ..annealing import Context
+    from numpy.typing import ArrayLike
+
+    from ..annealing import Annealing, Context
     from ..data.units import Units
     from ..inference.progress import Trace
+    from ..search.search import Found
+    from ._state import Inference
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
@@ -69,7 +75,11 @@ _OVERFLOW = (
 _MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 
 
-class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+class AnnealedGammaProcessNMF(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF],
+):
     """Non-negative matrix factorisation of counts with a gamma process over components.
 
     Every row of counts is a sum of parts: x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), with components w,
@@ -417,13 +427,15 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                 "a constant before fitting and predicting."
             )
 
-    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> DenseCounts | SparseCounts:
+    def _make_units(
+        self, X: np.ndarray | csr_matrix, sample_weight: np.ndarray | None
+    ) -> DenseCounts | SparseCounts:
         if issparse(X):
-            rows: Any = X
+            rows: csr_matrix = X
             return SparseCounts(rows.data, rows.indices, rows.indptr, sample_weight)
         return DenseCounts(X, sample_weight, cell_patterns(X))
 
-    def _check_training(self, units: Any) -> None:
+    def _check_training(self, units: DenseCounts | SparseCounts) -> None:
         if units.n_observations == 0:
             raise ValueError(
                 "All counts of X (or their weights) are zero, so that there is nothing to learn "
@@ -432,10 +444,12 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         if isinstance(units, DenseCounts):
             refuse_unobserved_columns(units)
 
-    def _check_first_batch(self, units: Units, model: Any) -> None:
+    def _check_first_batch(self, units: DenseCounts | SparseCounts, model: GammaProcessNMF) -> None:
         self._check_training(units)
 
-    def _make_model(self, X: Any, units: Units) -> GammaProcessNMF:
+    def _make_model(
+        self, X: np.ndarray | csr_matrix, units: DenseCounts | SparseCounts
+    ) -> GammaProcessNMF:
         priors = {name: getattr(self, name) for name in _PRIORS}
         learns = tuple(name for name, value in priors.items() if is_auto(value))
         b = self.activation_prior
@@ -455,7 +469,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             dtype=np.float32 if X.dtype == np.float32 else np.float64,
         )
 
-    def _given_start(self, model: GammaProcessNMF) -> dict[str, Any]:
+    def _given_start(self, model: GammaProcessNMF) -> Given:
         shape, name = (model.n_components, model.n_columns), "components_init"
         components = given_in_range(self.components_init, shape, name)
         empty = np.flatnonzero(components.sum(axis=1) <= 0)
@@ -466,7 +480,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             )
         return {"components": components}
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, shape, rate = ctx.model, ctx.q["weights_shape"], ctx.q["weights_rate"]
         return {
             **{f"{name}_": float(getattr(model, name)) for name in _PRIORS},
@@ -476,12 +490,18 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
         }
 
-    def _keep(self, inference: Any, *results: Any) -> None:
-        super()._keep(inference, *results)
+    def _keep(
+        self,
+        inference: Inference,
+        method: Annealing,
+        trace: Trace,
+        found: Found | None = None,
+    ) -> None:
+        super()._keep(inference, method, trace, found)
         # After a batch of a stream, the error of an earlier fit would belong to other parameters.
         self.__dict__.pop("reconstruction_err_", None)
 
-    def _complete_fit(self, ctx: Context, units: Any, trace: Trace) -> None:
+    def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
         self.reconstruction_err_ = np.sqrt(2.0 * units.total(partial(self._divergence, ctx)))
 
     # Public methods
@@ -636,7 +656,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
         return drawn_counts(rng, activations @ self.components_), activations
 
-    def _rows(self, X: Any) -> tuple[Context, DenseCounts | SparseCounts]:
+    def _rows(self, X: ArrayLike) -> tuple[Context, DenseCounts | SparseCounts]:
         ctx = self._context()
         return ctx, self._make_units(self._validate_data(X, reset=False), None)
 

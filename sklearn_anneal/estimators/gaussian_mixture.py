@@ -9,12 +9,14 @@ import numpy as np
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..data.units import Rows, Units, cell_patterns
+from ..data.units import Rows, cell_patterns
 from ..families import (
     COVARIANCE_TYPES,
 )
+from ..models._componentwise import Given
 from ..models.components.fused_gaussian import FusedGaussian
 from ..models.mixture import Mixture
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array, given_precisions, given_probabilities
 from ._mixture_predictions import OVERFLOW, MixturePredictions
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 
 
-class AnnealedBayesianGaussianMixture(MixturePredictions):
+class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     """Bayesian Gaussian mixture, fitted by annealed variational inference.
 
     To use it in place of :class:`sklearn.mixture.BayesianGaussianMixture`, change the name of the
@@ -464,7 +466,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
         return Rows(X, sample_weight, patterns=cell_patterns(X))
 
-    def _check_training(self, units: Rows) -> None:  # type: ignore[override]
+    def _check_training(self, units: Rows) -> None:
         refuse_unobserved_columns(units)
         if units.n_units < self._least_number:
             raise ValueError(
@@ -473,13 +475,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
                 + ("" if units.weights is None else " of positive weight")
             )
 
-    def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Rows, model: Mixture) -> None:
         refuse_unobserved_columns(units)
         priors = self.mean_prior, self.covariance_prior
         if any(prior is None or is_auto(prior) for prior in priors):
             check_first_rows(units.X, self._number, "mean_prior and covariance_prior")
 
-    def _make_model(self, X: np.ndarray, units: Units) -> Mixture:
+    def _make_model(self, X: np.ndarray, units: Rows) -> Mixture:
         n_features = X.shape[1]
         dof = self.degrees_of_freedom_prior
         if not (dof is None or is_auto(dof)) and dof <= n_features - 1:
@@ -511,8 +513,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             self.weight_concentration_prior,
         )
 
-    def _given_start(self, model: Mixture) -> dict[str, Any]:
-        k, d, own = model.n_components, model.components.n_features, self.covariance_type
+    def _given_start(self, model: Mixture) -> Given:
+        k, d, own = model.n_components, self.n_features_in_, self.covariance_type
         profile, given = {}, {}
         if self.weights_init is not None:
             given["weights"] = given_probabilities(self.weights_init, (k,), "weights_init")
@@ -523,7 +525,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             profile["covars"] = given_precisions(self.precisions_init, own, k, d, name)
         return given | {"profile": profile}
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, q = ctx.model, ctx.q
         components = model.components
         standard = components.standard(q)

@@ -15,8 +15,10 @@ from .._compat import with_callbacks
 from ..data.tables import missing_cells
 from ..data.units import Sequences, cell_patterns
 from ..families import COVARIANCE_TYPES
+from ..models._componentwise import Given
 from ..models._known_states import impossible_sequence
 from ..models.hidden_markov import HiddenMarkov, log_probabilities
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._columns import cells_of
 from ._emissions import EMISSIONS, Emission, check_priors_of_others
@@ -540,7 +542,7 @@ class AnnealedHMM(StatePredictions):
     def _chosen(self, X: SequenceData, chosen: np.ndarray) -> SequenceData:
         return X.take(chosen)
 
-    def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
+    def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:
         if self._blocks is not None:
             how = self._blocks, self._number, X.levels, self._levels_parameter
             cells = cells_of(X.X, self.emission, *how)
@@ -560,7 +562,7 @@ class AnnealedHMM(StatePredictions):
         weights = super()._check_weights(sample_weight, X.X, allow_nothing)
         return None if weights is None else weights_of_sequences(weights, X)
 
-    def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
+    def _check_training(self, units: Sequences) -> None:
         refuse_all_missing(units)
         self._refuse_impossible(units)
         if self._blocks is not None:
@@ -570,14 +572,14 @@ class AnnealedHMM(StatePredictions):
             if units.frames.max(initial=0) > 0 and not (units.frames == 0).any():
                 warn_of_zero("symbol", "symbols", None, "n_symbols")
 
-    def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Sequences, model: HiddenMarkov) -> None:
         self._check_training(units)
         if self._blocks is not None:
             self._check_all_declared()
         else:
             self._kinds[""].check_first_batch(self, units.observed().X)
 
-    def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
+    def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:
         # Blocks of any emissions have distances, so that all starts are possible.
         kind = Emission if self._blocks is not None else self._kinds[""]
         check_priors_of_others(self)
@@ -593,8 +595,8 @@ class AnnealedHMM(StatePredictions):
             tuple(name for name, value in chain.items() if k > 1 and is_auto(value)),
         )
 
-    def _given_start(self, model: HiddenMarkov) -> dict[str, Any]:
-        given: dict[str, Any] = {}
+    def _given_start(self, model: HiddenMarkov) -> Given:
+        given: Given = {}
         priors = {"startprob": model.startprob_prior, "transmat": model.transmat_prior}
         for key, prior in priors.items():
             name = f"{key}_init"
@@ -643,7 +645,7 @@ class AnnealedHMM(StatePredictions):
                 "starts and transitions that it needs a prior above 0."
             )
 
-    def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]
+    def _check_parameters(self, X: SequenceData, units: Sequences) -> None:
         self._refuse_impossible(units)
         asked = self
         if self._of_symbols and self.n_symbols is None:
@@ -652,7 +654,7 @@ class AnnealedHMM(StatePredictions):
             asked.n_symbols = self._quiet_context().model.emission.n_symbols
         super(AnnealedHMM, asked)._check_parameters(X, units)
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, q, prior = ctx.model, ctx.q, ctx.prior
         own = model.emission, q, prior, ctx.summary.emission
         return {

@@ -17,7 +17,9 @@ from ..annealing.structured import StructuredVI
 from ..data.units import Documents, Units
 from ..inference.progress import Trace
 from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
+from ..models._componentwise import Given
 from ..models.topics import LOCAL_STEPS, LatentDirichlet, SampledLatentDirichlet, with_local_step
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._counts import as_native, checked_counts, refuse_texts
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
@@ -28,6 +30,7 @@ from ._validation import check_sparse, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
+    from ..data.parted_units import PartedUnits
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
@@ -461,7 +464,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             )
         return units
 
-    def _check_training(self, units: Documents) -> None:  # type: ignore[override]
+    def _check_training(self, units: Documents) -> None:
         if units.n_observations == 0:
             raise ValueError(
                 "The documents of X have no words (all counts, or their weights, are zero), so "
@@ -474,10 +477,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                 "Multiply X, or sample_weight, by a constant."
             )
 
-    def _check_first_batch(self, units: Documents, model: Any) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Documents, model: LatentDirichlet) -> None:
         self._check_training(units)
 
-    def _strategy(self, model: Any) -> Annealing:
+    def _strategy(self, model: LatentDirichlet) -> Annealing:
         strategy, training = super()._strategy(model), self._training()
         samples = isinstance(model, SampledLatentDirichlet)
         if not samples and training.samples and isinstance(strategy, StructuredVI):
@@ -487,12 +490,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             training.check(strategy)
         return strategy
 
-    def _make_model(self, X: csr_matrix, units: Units) -> LatentDirichlet:
+    def _make_model(self, X: csr_matrix, units: Documents) -> LatentDirichlet:
         training = self._training(units)
         first = training.first_prior(self.n_components)
         return self._model_with(training, training.local_step, first, X)
 
-    def _make_model_of_stream(self, X: csr_matrix, units: Units) -> LatentDirichlet:
+    def _make_model_of_stream(self, X: csr_matrix, units: Documents) -> LatentDirichlet:
         training = self._training()
         training.check_stream()
         first = training.first_prior_of_stream(self.n_components)
@@ -529,7 +532,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             dtype=dtype,
         )
 
-    def _given_start(self, model: LatentDirichlet) -> dict[str, Any]:
+    def _given_start(self, model: LatentDirichlet) -> Given:
         k, n_words = model.n_components, model.n_words
         start = check_array(self.components_init, dtype=np.float64, input_name="components_init")
         if start.shape != (k, n_words) or not (start > 0).all():
@@ -543,7 +546,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
         return with_local_step(model, self._training().local_step_of_stream)
 
-    def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
+    def _stream_batches(self, units: Documents) -> Iterable[Documents]:
         if not hasattr(self, "_inference"):
             self._check_training(units)
         size = self._training().documents_per_batch(self.total_samples or units.n_units)
@@ -552,7 +555,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             if batch.n_observations > 0:
                 yield batch
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model = ctx.model
         alpha, eta = model.doc_topic_prior, model.topic_word_prior
         doc_prior: Any = alpha.copy()
@@ -567,8 +570,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             "n_batch_iter_": ctx.state["updates"] + 1,
         }
 
-    def _complete_fit(  # type: ignore[override]
-        self, ctx: Context, units: Documents, trace: Trace
+    def _complete_fit(
+        self, ctx: Context, units: Documents | PartedUnits[Documents], trace: Trace
     ) -> None:
         bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = perplexity_of(bound, units)

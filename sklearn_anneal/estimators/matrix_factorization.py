@@ -16,13 +16,16 @@ from sklearn.utils.metaestimators import available_if
 
 from .._compat import with_callbacks
 from .._stack import outer_level
+from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
 from ..families import (
     Natural,
     Tempering,
 )
+from ..models._componentwise import Given
 from ..models.matrix_factorization import MatrixFactorization
 from ..parallel.thread_limits import one_thread
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
 from ._part_fits import stream
@@ -44,6 +47,7 @@ from ._validation import checks_parameters, explains
 
 if TYPE_CHECKING:
     from ..annealing import Context
+    from ..inference.progress import Trace
 
 
 # A factor counts as switched off if its mean square over the items, as a share of the prior
@@ -56,10 +60,12 @@ def _variance(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else value
 
 
-def _users_of(units: Ratings) -> Ratings:
+def _users_of(units: Ratings | PartedUnits[Ratings]) -> Ratings:
     """The users who are attributes of a fit: all of a matrix, but none of data in parts."""
-    # The users of data in parts stay with them.
-    return units.example.take(slice(0)) if units.in_parts else units.everyone or units  # type: ignore[return-value]
+    if isinstance(units, PartedUnits):
+        # The users of data in parts stay with them.
+        return units.example.take(slice(0))
+    return units.everyone or units
 
 
 def _of_items(ctx: Context) -> Context:
@@ -448,7 +454,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         dtype = data.values.dtype if reset else self._quiet_context().model.dtype
         check_size_of_ratings(data.values, dtype)
 
-    def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:  # type: ignore[override]
+    def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:
         pairs = X.order is not None
         weights = sample_weight
         if pairs and weights is not None:
@@ -479,14 +485,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     ) -> np.ndarray | None:
         return super()._check_weights(sample_weight, np.empty((X.shape[0], 1)), allow_nothing)
 
-    def _check_training(self, units: Ratings) -> None:  # type: ignore[override]
+    def _check_training(self, units: Ratings) -> None:
         if units.n_observations == 0:
             raise ValueError(
                 "There is no rating in X (or all of them have weight zero), so there is nothing "
                 "to learn from."
             )
 
-    def _check_first_batch(self, units: Ratings, model: Any) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Ratings, model: MatrixFactorization) -> None:
         self._check_training(units)
         if not model.given_variances and model.equal_ratings(model.summary(units)):
             raise ValueError(
@@ -495,7 +501,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
                 "bias_variance as numbers."
             )
 
-    def _make_model(self, X: RatingData, units: Ratings) -> MatrixFactorization:  # type: ignore[override]
+    def _make_model(self, X: RatingData, units: Ratings) -> MatrixFactorization:
         if not isinstance(self.clip, bool | np.bool_):
             check_range(self.clip, "clip")
         return MatrixFactorization(
@@ -509,7 +515,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             units.values.dtype,
         )
 
-    def _given_start(self, model: MatrixFactorization) -> dict[str, Any]:
+    def _given_start(self, model: MatrixFactorization) -> Given:
         shape, name = (model.n_components, model.n_items), "components_init"
         return {"components": given_array(self.components_init, shape, name)}
 
@@ -520,7 +526,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         model: MatrixFactorization = self._inference.ctx.model
         self._set_users(model.reordered_rows(self._user_statistics, order))
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, d = ctx.model, self.n_components
         mean = model.moments_of(ctx.q["items_precision"], ctx.q["items_natural_mean"]).mean
         attributes = {
@@ -539,7 +545,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     def _callback_data(self, given: Any, X: Any) -> Any:
         return given.X if isinstance(given, Pairs) else given
 
-    def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
+    def _complete_fit(
+        self, ctx: Context, units: Ratings | PartedUnits[Ratings], trace: Trace
+    ) -> None:
         vars(ctx).update(vars(_of_items(ctx)))
         self._set_users(self._solved(ctx, _users_of(units)))
 
@@ -558,7 +566,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         if of_pairs(self) and self.n_items is None:
             raise ValueError("Pairs in parts need n_items: no part tells which items others have.")
 
-    def _warn(self, ctx: Context, trace: Any) -> None:
+    def _warn(self, ctx: Context, trace: Trace) -> None:
         super()._warn(ctx, trace)
         squares = np.square(self.components_).mean(axis=1)
         if trace.converged and squares.max() < _OFF * ctx.model.factor_variance:
@@ -570,12 +578,12 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
                 stacklevel=outer_level(),
             )
 
-    def _snapshot(self, ctx: Context, units: Ratings) -> dict[str, Any]:  # type: ignore[override]
+    def _snapshot(self, ctx: Context, units: Ratings | PartedUnits[Ratings]) -> Attributes:
         kept = _of_items(ctx)
         statistics = self._solved(kept, _users_of(units))
         return super()._snapshot(kept, units) | self._user_attributes(kept, statistics)
 
-    def _update(self, X: RatingData, units: Ratings) -> None:  # type: ignore[override]
+    def _update(self, X: RatingData, units: Ratings) -> None:
         super()._update(X, units)
         if units.n_observations == 0:
             return
@@ -620,7 +628,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         noise_variance = ctx.model.noise_variance
         return {key: noise_variance * (value - prior[key]) for key, value in natural.items()}
 
-    def _user_attributes(self, ctx: Context, statistics: Natural) -> dict[str, Any]:
+    def _user_attributes(self, ctx: Context, statistics: Natural) -> Attributes:
         mean, d = exact(ctx).rows_of(statistics).mean, ctx.model.n_components
         attributes = {
             "_user_statistics": statistics,

@@ -16,7 +16,9 @@ from ..data.tables import Blocks, merged_rows, missing_cells
 from ..data.units import Rows, cell_patterns
 from ..families import COVARIANCE_TYPES
 from ..metrics import floors_of_used
+from ..models._componentwise import Given
 from ..models.mixture import Mixture
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._columns import (
     CATEGORIES_OF_TEXT,
@@ -52,7 +54,7 @@ def _counts(estimator: Any) -> bool:
     return estimator._kind is not None and estimator._kind.counts_words
 
 
-class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
+class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     """Bayesian mixture of columns of any kind, fitted by annealed variational inference.
 
     Given its component, the columns of a row are independent: Bernoulli, categorical, Poisson or
@@ -512,7 +514,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
                 return Rows(*merged, n_merged=X.shape[0])
         return _rows_of(X, sample_weight)
 
-    def _check_training(self, units: Rows) -> None:  # type: ignore[override]
+    def _check_training(self, units: Rows) -> None:
         # A row with a weight of 2 counts twice. Rows that were merged count as they were given.
         n_rows = max(units.n_units, units.total_weight, units.n_merged)
         if n_rows < self._least_number:
@@ -523,7 +525,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         refuse_unobserved_columns(units, self._order())
         self._warn_of_categories(units.X)
 
-    def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Rows, model: Mixture) -> None:
         self._check_all_declared()
         kinds = self._kinds
         if any(kind.priors_of_data for kind in kinds.values()):
@@ -536,7 +538,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     def _check_parts(self) -> None:
         self._check_all_declared()
 
-    def _make_model(self, X: Any, units: Rows) -> Mixture:  # type: ignore[override]
+    def _make_model(self, X: Any, units: Rows) -> Mixture:
         return Mixture(
             self._components(units.X),
             self.weight_concentration_prior_type,
@@ -544,8 +546,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             self.weight_concentration_prior,
         )
 
-    def _given_start(self, model: Mixture) -> dict[str, Any]:
-        given: dict[str, Any] = {}
+    def _given_start(self, model: Mixture) -> Given:
+        given: Given = {}
         if self.weights_init is not None:
             shape = (model.n_components,)
             given["weights"] = given_probabilities(self.weights_init, shape, "weights_init")
@@ -553,7 +555,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             given["profile"] = self._given_profile(model.components)
         return given
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, q, prior = ctx.model, ctx.q, ctx.prior
         if self.weight_concentration_prior_type == "dirichlet_process":
             concentration: Any = (q["stick_a"], q["stick_b"])

@@ -17,7 +17,9 @@ from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Settings
 from ..inference.stopping import NoImprovement, RiseOfBound
+from ..models._componentwise import Given
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
 from ._part_predictions import by_parts
@@ -41,7 +43,11 @@ _STARTS = {
 }
 
 
-class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+class AnnealedSigmoidBeliefNet(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[np.ndarray, BinaryRows, SigmoidBeliefNet],
+):
     """Sigmoid belief net for binary data, fitted by annealed variational inference.
 
     A net of binary units generates each row from its top layer down, x = h_0 ← h_1 ← … ← h_L: the
@@ -295,7 +301,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     # All restarts run to their ends, and no moves follow, most of which need statistics.
     restarts = "full"
     effort = 0.0
-    _held_out: BinaryRows | None = None
+    _held_out: Units | None = None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -358,7 +364,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             )
         return tuple(int(size) for size in sizes)
 
-    def _make_model(self, X: np.ndarray, units: Units) -> SigmoidBeliefNet:
+    def _make_model(self, X: np.ndarray, units: BinaryRows) -> SigmoidBeliefNet:
         return SigmoidBeliefNet(
             (X.shape[1], *self._sizes()),
             self.n_samples,
@@ -399,7 +405,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                     f"leaves none of positive weight {name}. Change it, or give "
                     "early_stopping=False."
                 )
-        self._held_out = held_out  # type: ignore[assignment]
+        self._held_out = held_out
         try:
             yield training
         finally:
@@ -423,7 +429,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.standard_errors_ = np.array(trace.standard_errors)
         self.validation_scores_ = np.array(trace.validation)
 
-    def _given_start(self, model: SigmoidBeliefNet) -> dict[str, Any]:
+    def _given_start(self, model: SigmoidBeliefNet) -> Given:
         given = {}
         for name, (letter, first) in _STARTS.items():
             arrays = getattr(self, name)
@@ -449,7 +455,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _weights_for_order(self, ctx: Context) -> np.ndarray:
         return np.square(ctx.q["W1"]).sum(axis=1)
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         q, depth = ctx.q, ctx.model.depth
         layers = range(1, depth + 1)
         return {

@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Rows, cell_patterns
 from ..inference.gradient import OPTIMIZERS
+from ..models._componentwise import Given
 from ..models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from ..models.spike_slab_gradient import (
     SpikeSlabByGradients,
@@ -22,6 +23,7 @@ from ..models.spike_slab_gradient import (
     coordinate,
     without_rows,
 )
+from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
 from ._interface import has_unit_temperatures
@@ -38,8 +40,15 @@ from ._validation import (
 )
 
 if TYPE_CHECKING:
-    from ..annealing import Context
-    from ..inference.progress import Progress
+    from ..annealing import Annealing, Context
+    from ..data.units import Units
+    from ..inference.callbacks import FitMonitor
+    from ..inference.checkpoint import Checkpoint
+    from ..inference.progress import Progress, Trace
+    from ..search.search import Found
+    from ._state import Inference
+
+_Model = SpikeSlabFactorAnalysis | SpikeSlabByGradients
 
 _VARIANCE = [
     Interval(Real, 0.0, None, closed="neither"),
@@ -53,7 +62,9 @@ _OVERFLOW = (
 
 
 class AnnealedSpikeSlabFactorAnalysis(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[np.ndarray, Rows, _Model],
 ):
     """Factor analysis with factors that are mostly switched off, by annealed variational inference.
 
@@ -393,37 +404,40 @@ class AnnealedSpikeSlabFactorAnalysis(
         kind = Rows if self.solver == "coordinate" else WholeRows
         return kind(X, sample_weight, patterns=cell_patterns(X))
 
-    def _check_training(self, units: Rows) -> None:  # type: ignore[override]
+    def _check_training(self, units: Rows) -> None:
         refuse_unobserved_columns(units)
 
-    def _check_parameters(self, X: np.ndarray, units: Rows) -> None:  # type: ignore[override]
+    def _check_parameters(self, X: np.ndarray, units: Rows) -> None:
         super()._check_parameters(X, units)
         self._admit_missing_cells(units)
 
-    def _continue_fit(self, units: Rows, *how: Any) -> Progress:  # type: ignore[override]
+    def _continue_fit(
+        self,
+        units: Units,
+        monitor: FitMonitor | None,
+        checkpoint: Checkpoint | None,
+    ) -> Progress:
         self._admit_missing_cells(units)
-        return super()._continue_fit(units, *how)
+        return super()._continue_fit(units, monitor, checkpoint)
 
-    def _admit_missing_cells(self, units: Rows) -> None:
+    def _admit_missing_cells(self, units: Units) -> None:
         """Give every column a posterior covariance of its own at the first missing cells."""
         inference = self._inference
         model = inference.ctx.model
         if (
             isinstance(model, SpikeSlabFactorAnalysis)
-            and units.patterns is not None
-            and (not model.missing)
+            and getattr(units, "patterns", None) is not None
+            and not model.missing
         ):
             model, prior, q = model.for_missing_cells(inference.ctx.q)
             self._inference = copy(inference)
             self._inference.ctx = replace(inference.ctx, model=model, prior=prior, q=q)
 
-    def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Rows, model: _Model) -> None:
         self._check_training(units)
         check_first_rows(units.X, 1, "the mean of X, and the variances of the columns")
 
-    def _make_model(  # type: ignore[override]
-        self, X: np.ndarray, units: Rows
-    ) -> SpikeSlabFactorAnalysis | SpikeSlabByGradients:
+    def _make_model(self, X: np.ndarray, units: Rows) -> _Model:
         d = X.shape[1]
         k = d if self.n_components is None else self.n_components
 
@@ -452,13 +466,19 @@ class AnnealedSpikeSlabFactorAnalysis(
         steps = self.learning_rate_init, self.learning_rate_decay
         return SpikeSlabByGradients(model, OPTIMIZERS[self.optimizer](*steps))
 
-    def _keep(self, inference: Any, *how: Any) -> None:
+    def _keep(
+        self,
+        inference: Inference,
+        method: Annealing,
+        trace: Trace,
+        found: Found | None = None,
+    ) -> None:
         """Keep no parameters of single rows, which new rows do not need."""
         if isinstance(inference.ctx.model, SpikeSlabByGradients):
             inference.ctx = without_rows(inference.ctx)
-        super()._keep(inference, *how)
+        super()._keep(inference, method, trace, found)
 
-    def _given_start(self, model: Any) -> dict[str, Any]:
+    def _given_start(self, model: _Model) -> Given:
         base = model.base if isinstance(model, SpikeSlabByGradients) else model
         shape, name = (base.n_components, base.n_features), "components_init"
         components = given_array(self.components_init, shape, name)
@@ -475,7 +495,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         model, prior, q = coordinate(ctx)
         return model.expected_counts(q, prior)
 
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+    def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, prior, q = coordinate(ctx)
         loadings = model.loadings(q)
         explained = model.activation_prior * (loadings**2).sum(axis=1)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural, settled
-from ..models._base import LocalStep
+from ..models._base import Known, LocalStep
 from ..parallel.workers import SEQUENTIAL, Workers
 from . import visits
 from .minibatches import UPDATES, Minibatches
@@ -258,7 +258,12 @@ def _validate(progress: Progress, run: _Run) -> None:
 
 
 def _bound(
-    progress: Progress, method: Annealing, step: LocalStep, run: _Run, p: int, known: Any = None
+    progress: Progress,
+    method: Annealing,
+    step: LocalStep,
+    run: _Run,
+    p: int,
+    known: Known | None = None,
 ) -> float:
     """The bound after pass p, from its local step if the method allows it; NaN if not due."""
     ctx = progress.ctx

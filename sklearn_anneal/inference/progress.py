@@ -10,6 +10,7 @@ import numpy as np
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural, mix, settled
+from ..models._base import Known
 from ..parallel.workers import Workers
 from .stopping import Rule
 from .visits import Visited
@@ -116,7 +117,7 @@ class Progress:
         Local variables with which the next visit starts.
     finished : bool
         Whether the fit has ended.
-    known : object
+    known : dict or None
         Quantities of q that the last visit computed. They save work and change no result, so
         that pickles leave them out.
     best : dict of ndarray or None
@@ -133,7 +134,7 @@ class Progress:
     temperature: float = 1.0
     local: list[Any] | None = None
     finished: bool = False
-    known: Any = None
+    known: Known | None = None
     best: Natural | None = None
     mean: Natural | None = None
     prior_of_mean: Natural | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..annealing._base import Annealing, Context, RandomWeights
 from ..data.units import Units
-from ..models._base import Block, LocalStep, Visit
+from ..models._base import Block, Known, LocalStep, Visit
 from ..parallel.workers import Workers
 
 PLAIN = Annealing()
@@ -88,7 +88,7 @@ class Prepared:
         # What the visit knows of q serves the next visit, and no local step.
         visit = self.visit
         if visit.known is not None:
-            visit = replace(visit, known=None)  # type: ignore[call-arg]
+            visit = replace(visit, known=None)
         return {**vars(self), "visit": visit}
 
 
@@ -98,7 +98,7 @@ def visit(
     units: Units,
     workers: Workers,
     local: Any = None,
-    known: Any = None,
+    known: Known | None = None,
     *,
     block: Block | None = None,
     keep: bool = True,

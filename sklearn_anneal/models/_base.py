@@ -7,15 +7,19 @@ statistics to the prior, and a :class:`GradientModel` one whose update is a step
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple
+from types import ModuleType
+from typing import Any, ClassVar, Generic, NamedTuple, Self
 
 import numpy as np
 
+from ..data.units import U
 from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._visit import Constraint, LocalStep, Visit
+from ._summary import S
+from ._visit import Constraint, Known, LocalStep, Visit
 
 __all__ = [
     "Block",
@@ -25,13 +29,18 @@ __all__ = [
     "Factor",
     "Factors",
     "GradientModel",
+    "Known",
     "LocalStep",
     "Model",
+    "Recommended",
     "UnitTemperatures",
     "Visit",
     "coinciding",
     "compiled",
 ]
+
+Recommended = Mapping[str, Mapping[str, bool | int | float | str]]
+"""Name of an annealing method → the values of its ``"auto"`` parameters for a model."""
 
 Expected = Any
 """The form in which a local step reads the global parameters; every model has its own."""
@@ -41,7 +50,7 @@ _COINCIDENCE = 1e-6
 
 
 @cache
-def compiled(name: str, plain: bool = False) -> Any:
+def compiled(name: str, plain: bool = False) -> ModuleType:
     """Return a module of kernels, which is imported when it is first needed.
 
     The kernels are compiled, or, if ``plain``, functions in numpy that take their place.
@@ -79,8 +88,10 @@ class Block(NamedTuple):
     refresh: bool = True
 
 
-class Model(ABC):
+class Model(ABC, Generic[U, S]):
     """A model with latent variables, which holds hyperparameters only.
+
+    U is the kind of its units, and S the class of its summary of data.
 
     Parameters, priors and statistics are values that are passed in and returned. A model keeps
     no state of a fit: the :class:`Visit` that it prepares holds everything that one pass over
@@ -98,7 +109,11 @@ class Model(ABC):
 
     n_components: int
     update_rule: ClassVar[str]
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @property
+    def recommended(self) -> Recommended:
+        """The values of the ``"auto"`` parameters of annealing methods, by their names."""
+        return {}
 
     @abstractmethod
     def capabilities(self) -> dict[str, str | None]:
@@ -112,7 +127,7 @@ class Model(ABC):
     # Data, prior and starts
 
     @abstractmethod
-    def summary(self, units: Any) -> Any:
+    def summary(self, units: U) -> S:
         """Return the total weight and the moments of the data, from one pass over them.
 
         The summary is a dataclass with the attribute ``weight``, which streams replace by the
@@ -122,7 +137,7 @@ class Model(ABC):
         (:meth:`Units.centered`) read it from the summary too.
         """
 
-    def resolved(self, summary: Any, hold_units: bool = False) -> Model:
+    def resolved(self, summary: S, hold_units: bool = False) -> Self:
         """Return a model in which the hyperparameters that depend on data have their values.
 
         Some models have parameters of single data points, such as the factors of a user. With
@@ -132,18 +147,18 @@ class Model(ABC):
         return self
 
     @abstractmethod
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: S) -> Natural:
         """Return λ₀, the natural parameters of the prior, broadcastable to λ."""
 
     @abstractmethod
     def init(
-        self, units: Any, summary: Any, prior: Natural, random_state: np.random.RandomState
+        self, units: U, summary: S, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
         """Return the initial λ that ``init_params`` asks for; ``units`` may be a subset."""
 
     @abstractmethod
     def random_natural(
-        self, summary: Any, prior: Natural, rng: np.random.Generator, block: Block | None = None
+        self, summary: S, prior: Natural, rng: np.random.Generator, block: Block | None = None
     ) -> Natural:
         """Return random natural parameters, drawn without looking at single data points.
 
@@ -157,7 +172,7 @@ class Model(ABC):
     def visit(
         self,
         q: Natural,
-        units: Any,
+        units: U,
         t: Tempering = Tempering(),  # noqa: B008
         *,
         block: Block | None = None,
@@ -165,7 +180,7 @@ class Model(ABC):
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: Any = None,
+        known: Known | None = None,
         workers: Workers = SEQUENTIAL,
     ) -> Visit:
         """Prepare a visit to some data.
@@ -202,11 +217,11 @@ class Model(ABC):
         self,
         q: Natural,
         prior: Natural,
-        step: Any,
+        step: LocalStep | None,
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[Model, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Return the model, its prior and q after an empirical-Bayes step.
 
         Such a step changes hyperparameters that are learned from the data. ``q`` has the
@@ -218,19 +233,19 @@ class Model(ABC):
         """
         return self, prior, q
 
-    def operations(self, units: Any) -> float:
+    def operations(self, units: U) -> float:
         """Return how many floating-point operations one local step over data points takes.
 
         The estimate decides whether parallel work is worth its overhead.
         """
         return 0.0
 
-    def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
+    def coinciding(self, q: Natural, summary: S, prior: Natural) -> list[tuple[int, int]]:
         """Return the pairs of components that have data but the same parameters."""
         return []
 
 
-class ConjugateModel(Model):
+class ConjugateModel(Model[U, S]):
     """A conditionally conjugate model, whose update adds expected statistics to the prior.
 
     Besides the abstract methods of :class:`Model`, a plain model defines :meth:`factors`,
@@ -252,7 +267,7 @@ class ConjugateModel(Model):
     def visit(
         self,
         q: Natural,
-        units: Any,
+        units: U,
         t: Tempering = Tempering(),  # noqa: B008
         *,
         block: Block | None = None,
@@ -260,7 +275,7 @@ class ConjugateModel(Model):
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: Any = None,
+        known: Known | None = None,
         workers: Workers = SEQUENTIAL,
     ) -> Visit:
         return Visit(self, self.expectations(q, rng), t, unit_temperatures, separate_noise)
@@ -274,7 +289,7 @@ class ConjugateModel(Model):
 
     def local_step(
         self,
-        units: Any,
+        units: U,
         expected: Expected,
         t: Tempering,
         noise: np.ndarray | None = None,
@@ -290,7 +305,7 @@ class ConjugateModel(Model):
 
     def locally_tempered_step(
         self,
-        units: Any,
+        units: U,
         expected: Expected,
         temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
@@ -306,14 +321,14 @@ class ConjugateModel(Model):
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Return q after a random displacement that stays in the domain of the parameters."""
 
-    def log_partition(self, x: np.ndarray, summary: Any, q: Natural) -> np.ndarray:
+    def log_partition(self, x: np.ndarray, summary: S, q: Natural) -> np.ndarray:
         """Return the log partition function log C(x) of the tempered model of all data, in nats.
 
         ``x`` has inverse temperatures, and the result has its shape.
         """
         raise NotImplementedError
 
-    def unit_log_partition(self, x: np.ndarray, summary: Any, q: Natural) -> Any:
+    def unit_log_partition(self, x: np.ndarray, summary: S, q: Natural) -> Any:
         """Return log c(x) of one data point, in the form in which the local step reads it.
 
         The local step in question is :meth:`locally_tempered_step`.
@@ -321,7 +336,7 @@ class ConjugateModel(Model):
         raise NotImplementedError
 
     def kl(
-        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+        self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         """Return KL(q(β) ‖ p(β)) in nats, with every constant.
 
@@ -331,12 +346,12 @@ class ConjugateModel(Model):
         """
         return self.factors().kl(q, prior)
 
-    def entropy(self, q: Natural, known: Any = None) -> float:
+    def entropy(self, q: Natural, known: Known | None = None) -> float:
         """Return the entropy H[q(β)] in nats; :meth:`kl` explains the arguments."""
         return self.factors().entropy(q)
 
 
-class GradientModel(Model):
+class GradientModel(Model[U, S]):
     """A model that is trained by unbiased gradients of its lower bound.
 
     ``sklearn_anneal.inference.gradient`` says what its visits return. ``q`` has parameters without
@@ -361,7 +376,7 @@ class GradientModel(Model):
         return (Block(self.keys),)
 
     def kl(
-        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+        self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         """Return KL(q(β) ‖ p(β)) in nats; 0 for parameters that are points."""
         return 0.0

@@ -12,7 +12,8 @@ from scipy.special import softmax
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, LocalStep, Visit
+from ._base import Block, ConjugateModel, Known, LocalStep, Visit
+from ._summary import S
 
 # Largest number of rows whose projections are in memory at a time, and the number that the kernels
 # process at a time.
@@ -216,7 +217,7 @@ class BinaryCodesVisit(Visit):
         return x, start
 
 
-class BinaryCodes(ConjugateModel):
+class BinaryCodes(ConjugateModel[Rows, S]):
     """A model whose rows are sums of components that are active or not, plus Gaussian noise.
 
     Attributes
@@ -259,7 +260,7 @@ class BinaryCodes(ConjugateModel):
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: Any = None,
+        known: Known | None = None,
         workers: Workers = SEQUENTIAL,
     ) -> BinaryCodesVisit:
         # The start of a row must not depend on a temperature of its own.

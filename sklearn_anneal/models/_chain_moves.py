@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -15,6 +15,9 @@ from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_sec
 from ._left_out import LeftOut, left_out
 from .components._base import Components, clusterings
 
+if TYPE_CHECKING:
+    from .hidden_markov import Summary
+
 # Segments of a start are as long as shares drawn from a Dirichlet distribution with this
 # concentration say, so that restarts differ and all states have frames.
 _CONCENTRATION_OF_SHARES = 10.0
@@ -24,18 +27,18 @@ _LEAST_SEQUENCES = 10
 _WAYS = {"points": 0.5, "time": 0.25, "sequence": 0.25}
 
 
-class ExchangeableStates(Exchangeable, Componentwise):
+class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summary"]):
     """Mixin of hidden Markov models, whose rows are frames."""
 
-    emission: Any
+    emission: Components
     startprob_prior: np.ndarray
     transmat_prior: np.ndarray
 
     @property
     def distributions(self) -> Components:
-        return self.emission  # type: ignore[no-any-return]
+        return self.emission
 
-    def n_rows(self, summary: Any) -> float:
+    def n_rows(self, summary: Summary) -> float:
         return float(summary.n_frames)
 
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
@@ -53,9 +56,9 @@ class ExchangeableStates(Exchangeable, Componentwise):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[Any, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         added = self.statistics_of(q, prior, order)
-        model: Any = copy(self)
+        model = copy(self)
         model.emission, own = self.emission.carried(prior, order)
         prior = prior | own
         return model, prior, {key: prior[key] + value for key, value in added.items()}
@@ -67,7 +70,7 @@ class ExchangeableStates(Exchangeable, Componentwise):
             return units.spread(max(ROWS_FOR_SWAPS * units.n_units // n_frames, 1))  # type: ignore[return-value]
         return units.windows(ROWS_FOR_SWAPS)
 
-    def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut | None:
+    def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
         """Return the log densities of sequences, each given others; None if they are too few."""
         n_sampled = ROWS_FOR_SWAPS * units.n_units // max(units.n_rows, 1)
         units = units.spread(max(n_sampled, _LEAST_SEQUENCES))
@@ -90,7 +93,7 @@ class ExchangeableStates(Exchangeable, Componentwise):
         return model.log_density(units, model.for_units(model.expectations(q), units))
 
     def posterior_given(
-        self, responsibilities: np.ndarray, units: Sequences, summary: Any, prior: Natural
+        self, responsibilities: np.ndarray, units: Sequences, summary: Summary, prior: Natural
     ) -> Natural:
         """Return the posterior given the probabilities of the states of all frames.
 
@@ -129,7 +132,11 @@ class ExchangeableStates(Exchangeable, Componentwise):
         return self.emission.embedding(units.rows())
 
     def labelled(
-        self, units: Sequences, summary: Any, prior: Natural, random_state: np.random.RandomState
+        self,
+        units: Sequences,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
     ) -> Natural:
         """Return the posterior given that the states are the clusters of the frames.
 
@@ -146,7 +153,11 @@ class ExchangeableStates(Exchangeable, Componentwise):
         return self.posterior_given(one_hot, units, summary, prior)
 
     def segmented(
-        self, units: Sequences, summary: Any, prior: Natural, random_state: np.random.RandomState
+        self,
+        units: Sequences,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
     ) -> Natural:
         """Return the posterior given that every sequence passes through all states in their order.
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from ..families import Natural
+from ._summary import S
+
+if TYPE_CHECKING:
+    from ._exchangeable import Exchangeable
+    from .components._base import Components
 
 
-class Componentwise(ABC):
+Given = dict[str, Any]
+"""What a start is given by, as the estimator has checked it: parameters, by names of the model."""
+
+
+class Componentwise(ABC, Generic[S]):
     """Mixin of models whose components can be given at the start, and can exchange their numbers.
 
     The priors of a model may distinguish components. Exchanges of these are refused before
@@ -22,7 +31,7 @@ class Componentwise(ABC):
 
     @abstractmethod
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: S, prior: Natural
     ) -> Natural:
         """Return the λ at which a fit begins whose start is given, as a whole or in part.
 
@@ -44,14 +53,14 @@ class Componentwise(ABC):
     @abstractmethod
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[Any, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Return the model, its prior and q after a change of the order of the components.
 
         What the model has learned of each component goes with it. ``order`` has the numbers of all
         components, that of the component which comes first at its beginning.
         """
 
-    def assigns_all(self, given: dict[str, Any]) -> bool:
+    def assigns_all(self, given: Given) -> bool:
         """Return whether a given start assigns every data point to one component."""
         return "profile" in given
 
@@ -65,8 +74,8 @@ class Componentwise(ABC):
 
 
 def aligned(
-    model: Any,
-    components: Any,
+    model: Exchangeable,
+    components: Components,
     begun: Callable[[Natural], Natural],
     q: Natural,
     summary: Any,
@@ -76,7 +85,7 @@ def aligned(
 
     Parameters
     ----------
-    model : Searchable
+    model : Exchangeable
     components : Components
         The components of the model.
     begun : callable

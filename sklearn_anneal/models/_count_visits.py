@@ -181,7 +181,6 @@ class CountsVisit(Visit):
     counts_components: bool = field(kw_only=True)
     sweeps: bool = field(kw_only=True)
     draw: dict[str, Any] | None = field(kw_only=True, default=None)
-    known: Any = field(kw_only=True, default=None)  # type: ignore[misc]
     q: Natural | None = field(kw_only=True, default=None)
     bound: bool = field(kw_only=True, default=True)
     plain: bool = field(kw_only=True, default=False)

@@ -20,9 +20,11 @@ import numpy as np
 from scipy.sparse import issparse
 from scipy.special import expit, softmax
 
+from ..data.units import U
 from ..families import Natural
 from ._merges import disjoint_pairs, merge_gains, shared_rows
 from ._searchable import Rearranged, Searchable
+from ._summary import S
 from .components._base import Components
 
 # Rows from which a swap is computed; those of larger data are a sample.
@@ -64,17 +66,15 @@ class Assigned(NamedTuple):
     weights: np.ndarray
 
 
-class Exchangeable(Searchable):
+class Exchangeable(Searchable[U, S]):
     """Mixin of models that assign rows to components which can exchange their numbers."""
 
-    n_components: int
-
     @abstractmethod
-    def assigned(self, units: Any, q: Natural) -> Assigned:
+    def assigned(self, units: U, q: Natural) -> Assigned:
         """Return how the rows of some data are assigned to the components."""
 
     @abstractmethod
-    def log_densities(self, units: Any, q: Natural) -> np.ndarray:
+    def log_densities(self, units: U, q: Natural) -> np.ndarray:
         """Return E log p(x | z = k) of all rows in nats, (n_rows, n_components)."""
 
     @property
@@ -83,12 +83,15 @@ class Exchangeable(Searchable):
         """The distributions of rows given their components."""
 
     @abstractmethod
-    def n_rows(self, summary: Any) -> float:
+    def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural: ...
+
+    @abstractmethod
+    def n_rows(self, summary: S) -> float:
         """Return the weight of all rows."""
 
     @abstractmethod
     def posterior_given(
-        self, responsibilities: np.ndarray, units: Any, summary: Any, prior: Natural
+        self, responsibilities: np.ndarray, units: U, summary: S, prior: Natural
     ) -> Natural:
         """Return the posterior given rows with these responsibilities, for the weight of all data.
 
@@ -96,7 +99,7 @@ class Exchangeable(Searchable):
         """
 
     @abstractmethod
-    def points(self, units: Any) -> Any:
+    def points(self, units: U) -> Any:
         """Return rows as points between which distances can be measured, float64.
 
         They are a sparse array where the rows are sparse or symbols.
@@ -104,9 +107,9 @@ class Exchangeable(Searchable):
 
     def swapped(
         self,
-        units: Any,
+        units: U,
         q: Natural,
-        summary: Any,
+        summary: S,
         prior: Natural,
         rng: np.random.Generator,
         guided: bool,
@@ -145,8 +148,8 @@ class Exchangeable(Searchable):
     def start_from(
         self,
         fewer: Rearranged,
-        units: Any,
-        summary: Any,
+        units: U,
+        summary: S,
         prior: Natural,
         rng: np.random.Generator,
     ) -> Natural:
@@ -164,9 +167,9 @@ class Exchangeable(Searchable):
 
     def merged(
         self,
-        units: Any,
+        units: U,
         q: Natural,
-        summary: Any,
+        summary: S,
         prior: Natural,
         rng: np.random.Generator,
     ) -> Rearranged | None:
@@ -200,12 +203,12 @@ class Exchangeable(Searchable):
     def has_one_optimum(self) -> bool:
         return self.n_components == 1
 
-    def sampled(self, units: Any) -> Any:
+    def sampled(self, units: U) -> Any:
         """Return the data from which a swap is computed."""
         return units.spread(ROWS_FOR_SWAPS)
 
     def division(
-        self, weights: np.ndarray, points: Any, units: Any, rng: np.random.Generator
+        self, weights: np.ndarray, points: Any, units: U, rng: np.random.Generator
     ) -> np.ndarray:
         """Return which rows of a component are its second half, as numbers 0 and 1 per row.
 
@@ -214,7 +217,7 @@ class Exchangeable(Searchable):
         """
         return nearer_to_second(weights, points, rng)
 
-    def _centered(self, units: Any) -> Any:
+    def _centered(self, units: U) -> Any:
         """Return rows as points about their mean, unless they are sparse.
 
         Squares of such points keep their digits wherever the origin of the data is.
@@ -223,7 +226,7 @@ class Exchangeable(Searchable):
         return points if issparse(points) else points - points.mean(axis=0)
 
     def halves(
-        self, found: Assigned, units: Any, summary: Any, prior: Natural, rng: np.random.Generator
+        self, found: Assigned, units: U, summary: S, prior: Natural, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the second halves of all components, and what each division gains, in nats.
 
@@ -234,7 +237,7 @@ class Exchangeable(Searchable):
         return self._improved(halves, found, units, summary, prior)
 
     def _improved(
-        self, halves: np.ndarray, found: Assigned, units: Any, summary: Any, prior: Natural
+        self, halves: np.ndarray, found: Assigned, units: U, summary: S, prior: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the halves of all components after some rounds of EM, and what each would gain.
 

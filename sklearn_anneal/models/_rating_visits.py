@@ -7,7 +7,7 @@ Users are either local variables, which a :class:`FoldingVisit` infers, or rows 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -63,9 +63,11 @@ class FoldingVisit(Visit):
         The moments of the rows of q, which the next visit can reuse.
     """
 
-    known: Known = field(default_factory=dict)  # type: ignore[misc]
+    known: Known = field(default_factory=dict)
 
-    def step(self, units: Ratings, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+    def step(
+        self, units: Ratings, noise: np.ndarray | None = None, local: None = None
+    ) -> LocalStep:
         model = self.model
         if self.unit_temperatures is not None:
             return model.locally_tempered_step(units, self.expected, self.unit_temperatures, noise)
@@ -93,7 +95,7 @@ class RowsVisit(Visit):
         The arrays into which local steps write the statistics of these rows.
     """
 
-    known: Known = field(default_factory=dict)  # type: ignore[misc]
+    known: Known = field(default_factory=dict)
     side: str = ""
     own: Moments | None = None
     weights: np.ndarray | None = None
@@ -106,7 +108,9 @@ class RowsVisit(Visit):
     def view(self, units: Ratings) -> Ratings:
         return units if self.side == "users" else units.by_column
 
-    def step(self, units: Ratings, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+    def step(
+        self, units: Ratings, noise: np.ndarray | None = None, local: None = None
+    ) -> LocalStep:
         step = self.model.rows_step(units, self, noise)
         return step if self.separate_noise else absorbed(step)
 

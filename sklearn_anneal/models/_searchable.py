@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Generic, Self
 
 import numpy as np
 
+from ..data.units import U
 from ..families import Natural
 from ._left_out import LeftOut
+from ._summary import S
 
 # A model, its prior and q after a change of components.
 Rearranged = tuple[Any, Natural, Natural]
 
 
-class Searchable(ABC):
+class Searchable(ABC, Generic[U, S]):
     """Mixin of models that can propose swaps of their components and starts of several kinds.
 
     Models without it are searched by reheats alone.
     """
 
+    n_components: int
+
     @abstractmethod
     def swapped(
         self,
-        units: Any,
+        units: U,
         q: Natural,
-        summary: Any,
+        summary: S,
         prior: Natural,
         rng: np.random.Generator,
         guided: bool,
@@ -51,14 +55,14 @@ class Searchable(ABC):
         """
 
     @abstractmethod
-    def other_starts(self) -> tuple[Any, ...]:
+    def other_starts(self) -> tuple[Self, ...]:
         """Return copies of the model whose starts are of other kinds, which are worth trying."""
 
     def merged(
         self,
-        units: Any,
+        units: U,
         q: Natural,
-        summary: Any,
+        summary: S,
         prior: Natural,
         rng: np.random.Generator,
     ) -> Rearranged | None:
@@ -94,8 +98,8 @@ class Searchable(ABC):
     def start_from(
         self,
         fewer: Rearranged,
-        units: Any,
-        summary: Any,
+        units: U,
+        summary: S,
         prior: Natural,
         rng: np.random.Generator,
     ) -> Natural | None:
@@ -118,7 +122,7 @@ class Searchable(ABC):
         """
         return None
 
-    def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut | None:
+    def left_out(self, units: U, q: Natural, summary: S, prior: Natural) -> LeftOut | None:
         """Return the log densities of data points, each given others.
 
         ``units`` may be in parts. None stands for a model whose data points cannot be left out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ class DataSummary:
 
     A summary is a dataclass with the attribute ``weight``, the total weight of the data.
     """
+
+    weight: float
 
     def merge(self, other: Any) -> Any:
         """Return the summary of both data sets together.
@@ -49,14 +51,27 @@ class DataSummary:
         return self
 
 
-def merged(a: Any, b: Any) -> Any:
+S = TypeVar("S", bound=DataSummary)
+"""The summary that a model makes of data."""
+
+
+class _Mergeable(Protocol):
+    def merge(self, other: Any) -> Any: ...
+
+
+T = TypeVar("T", bound=_Mergeable)
+V = TypeVar("V")
+
+
+def merged(a: T | None, b: T | None) -> T | None:
     """Return the summary of both data sets together; None has nothing to add."""
     if a is None or b is None:
         return b if a is None else a
-    return a.merge(b)
+    sum_: T = a.merge(b)
+    return sum_
 
 
-def whole(summary: Any) -> Any:
+def whole(summary: V) -> V:
     """Return :meth:`DataSummary.whole`, or the summary itself if its class has no center."""
     return summary.whole() if isinstance(summary, DataSummary) else summary
 

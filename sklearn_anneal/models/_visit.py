@@ -9,6 +9,9 @@ import numpy as np
 
 from ..families import Natural, Tempering, UnitTemperatures
 
+Known = dict[str, Any]
+"""Results about q(β), by names, which one visit leaves to the next; every model has its own."""
+
 
 class Constraint(NamedTuple):
     """A statistic f of q that proximity keeps near its recent value, and the gradient of f.
@@ -160,6 +163,8 @@ class Visit:
     learns_late : bool, default=False
         Whether the model learns hyperparameters, and should do so only when the lower bound
         hardly rises any more.
+    known : dict or None, default=None
+        Results about q(β) that the next visit can reuse, if q(β) is still the same.
     """
 
     model: Any
@@ -168,12 +173,10 @@ class Visit:
     unit_temperatures: UnitTemperatures | None = None
     separate_noise: bool = False
     learns_late: bool = field(default=False, kw_only=True)
+    known: Known | None = field(default=None, kw_only=True)
 
     gives_bound: ClassVar[bool] = True
     """Whether the lower bound can be computed from the sum of the local steps at T = 1."""
-
-    known: ClassVar[Any] = None
-    """Results about q(β) that the next visit can reuse, if q(β) is still the same; or None."""
 
     def without_bound(self) -> Visit:
         """Return a visit whose local steps need not compute the terms of the lower bound.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -14,14 +14,14 @@ from scipy.special import log_expit, logit, logsumexp
 from ..data.units import Rows
 from ..families import Factor, Factors, MatrixGaussian, Natural
 from ..families._structure import inverse_of_lower
-from ._base import Block, ConjugateModel, coinciding
+from ._base import Block, LocalStep, Recommended, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
     centered_blocks,
     check_variances,
 )
-from ._componentwise import Componentwise
+from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._factorial_steps import LOG_2PI, Likelihood, Moments, States
 from ._part_moves import swapped_means
@@ -94,7 +94,7 @@ class Summary(DataSummary):
         return replace(self, center=self.mean) if self.center.any() else self
 
 
-class FactorialMixture(Searchable, Componentwise, BinaryCodes):
+class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], BinaryCodes[Summary]):
     """The model x = Σ_k z_k μ_k + ε with z_k ~ Bernoulli(π_k), μ_k ~ N(0, s I), ε ~ N(0, σ² I).
 
     The object holds hyperparameters only. q(μ) is one Gaussian over all components, the same for
@@ -129,7 +129,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
     tempering, section 4 and Eq. 12.
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",
             "initial_temperature": 100.0,
@@ -218,7 +218,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
             scatter += float(np.sum(weights * np.einsum("nd,nd->n", X, X)))
         return Summary(weight, weight, mean if self.center else origin, mean, scatter)
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         scale = summary.variance
         check_variances(scale)
@@ -246,7 +246,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
             )
         return model
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: Summary | None) -> Natural:
         n_fixed = self.switched.start
         precision = np.eye(n_fixed + self.n_components) / self.mean_variance
         if self.center:
@@ -283,7 +283,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         return self._around(np.sqrt(self.mean_variance) * normal, summary)
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return a Gaussian around the given ``means``."""
         return self._around(given["means"], summary)
@@ -294,7 +294,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[FactorialMixture, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         model = copy(self)
         model.activation_prior = self.activation_prior[order]
         order = np.r_[: self.switched.start, order + self.switched.start]
@@ -314,7 +314,7 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         precision = change.T @ q["precision"] @ change
         return model, prior, {"precision": precision, "natural_mean": change.T @ q["natural_mean"]}
 
-    def other_starts(self) -> tuple[FactorialMixture, ...]:
+    def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"
         return (other,)
@@ -427,17 +427,17 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
         self,
         q: Natural,
         prior: Natural,
-        step: Any,
+        step: LocalStep | None,
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[ConjugateModel, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
 
         The optimum of each is in closed form: σ² is the mean expected squared error, s the mean
         expected square of μ, and π_k the mean activation of component k.
         """
-        if not (late and self.learns):
+        if step is None or not (late and self.learns):
             return self, prior, q
         model = copy(self)
         moments, stats = self.expectations(q), step.statistics

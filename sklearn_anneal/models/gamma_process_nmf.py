@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,8 +23,8 @@ from ..families import (
 )
 from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, coinciding
-from ._componentwise import Componentwise
+from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding
+from ._componentwise import Componentwise, Given
 from ._count_allocations import allocated
 from ._count_moves import (
     CANDIDATES,
@@ -137,7 +137,12 @@ class Summary(DataSummary):
         return other
 
 
-class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
+Counts = DenseCounts | SparseCounts
+
+
+class GammaProcessNMF(
+    Searchable[Counts, Summary], Componentwise[Summary], ConjugateModel[Counts, Summary]
+):
     """Poisson factorisation with a gamma process over components.
 
     x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and
@@ -174,7 +179,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     # The start of activations anew at every pass does much of what annealing is for. Temperatures
     # above 1 help with texts, and leave too many components in use for dense counts.
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "posterior",
             "initial_temperature": 1.2,
@@ -244,14 +249,14 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
     def blocks(self) -> tuple[Block, ...]:
         return Block(WEIGHTS), Block(COMPONENTS)
 
-    def operations(self, units: DenseCounts | SparseCounts) -> float:
+    def operations(self, units: Counts) -> float:
         if isinstance(units, SparseCounts):
             return 12.0 * self.n_components * float(units.indptr[-1])
         return 12.0 * self.n_components * units.X.size
 
     # Data, prior and starts
 
-    def summary(self, units: DenseCounts | SparseCounts) -> Summary:
+    def summary(self, units: Counts) -> Summary:
         weight = units.total_weight
         cells = weight * self.n_columns
         if isinstance(units, DenseCounts) and units.patterns is not None:
@@ -263,7 +268,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         whole = whole.sum() if units.weights is None else whole @ units.weights
         return Summary(weight, weight, units.n_observations, cells, float(whole))
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> GammaProcessNMF:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.scale = 1.0 / summary.mean
         return model
@@ -282,7 +287,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     def init(
         self,
-        units: DenseCounts | SparseCounts,
+        units: Counts,
         summary: Summary,
         prior: Natural,
         random_state: np.random.RandomState,
@@ -308,7 +313,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     def _allocated(
         self,
-        units: DenseCounts | SparseCounts,
+        units: Counts,
         summary: Summary,
         prior: Natural,
         random_state: np.random.RandomState,
@@ -335,7 +340,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         }
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return gamma distributions around the ``components``, as narrow as those of other starts.
 
@@ -354,14 +359,12 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[GammaProcessNMF, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         moved = {key: value[order] for key, value in q.items()}
         moved["components_shape"] = np.asfortranarray(moved["components_shape"])
         return self, prior, moved
 
-    def _means_of_rows(
-        self, units: DenseCounts | SparseCounts, random_state: np.random.RandomState
-    ) -> np.ndarray:
+    def _means_of_rows(self, units: Counts, random_state: np.random.RandomState) -> np.ndarray:
         """Return means of a few random rows for each component, relative to the mean of X.
 
         One half is the mean of all rows that were drawn, so that no entry is far from any data.
@@ -409,14 +412,14 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     # Moves
 
-    def other_starts(self) -> tuple[GammaProcessNMF, ...]:
+    def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"
         return (other,)
 
     def swapped(
         self,
-        units: DenseCounts | SparseCounts,
+        units: Counts,
         q: Natural,
         summary: Summary,
         prior: Natural,
@@ -452,7 +455,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     def merged(
         self,
-        units: DenseCounts | SparseCounts,
+        units: Counts,
         q: Natural,
         summary: Summary,
         prior: Natural,
@@ -497,7 +500,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
             q["weights_rate"][k] = prior["weights_rate"][k] + exposure
         return self, prior, q
 
-    def _explained(self, units: DenseCounts | SparseCounts, q: Natural) -> Explained:
+    def _explained(self, units: Counts, q: Natural) -> Explained:
         """Return what the parts explain of a sample of the rows."""
         n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
         most = units.n_units * _ENTRIES_FOR_MOVES // max(int(n_entries), 1)
@@ -521,7 +524,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
     def visit(
         self,
         q: Natural,
-        units: DenseCounts | SparseCounts,
+        units: Counts,
         t: Tempering = Tempering(),  # noqa: B008
         *,
         block: Block | None = None,
@@ -625,11 +628,11 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         self,
         q: Natural,
         prior: Natural,
-        step: Any,
+        step: LocalStep | None,
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[ConjugateModel, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Move the learned priors towards those that maximise the bound given q.
 
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
@@ -641,7 +644,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         would claim a difference that counts cannot show. It ends there, and q moves with it, as
         otherwise the prior would be taken for the counts that q has.
         """
-        if not (late and self.learns):
+        if step is None or not (late and self.learns):
             return self, prior, q
         k = self.n_components
         gaps: dict[str, float] = {}
@@ -675,7 +678,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         return model, prior, q
 
     def kl(
-        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+        self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
         weights, components = self.factors()
@@ -693,7 +696,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         constant = n * self.n_components * (gammaln(a) - a * np.log(a))
         return float(of_weights + per_component.sum() + constant)
 
-    def entropy(self, q: Natural, known: Any = None) -> float:
+    def entropy(self, q: Natural, known: Known | None = None) -> float:
         shape = q["components_shape"]
         q = {**q, "components_rate": np.broadcast_to(q["components_rate"], shape.shape)}
         return super().entropy(q)
@@ -727,15 +730,13 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         weights = q["weights_shape"] / q["weights_rate"]
         return weights[:, None] * (q["components_shape"] / q["components_rate"])
 
-    def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
+    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         profiles = q["components_shape"] / q["components_rate"]
         profiles /= profiles.mean(axis=1, keepdims=True)
         return coinciding(profiles, used)
 
-    def means_of_few(
-        self, units: DenseCounts | SparseCounts, q: Natural, exposure: float = 1.0
-    ) -> np.ndarray:
+    def means_of_few(self, units: Counts, q: Natural, exposure: float = 1.0) -> np.ndarray:
         """Return E h of a few rows as :meth:`infer` does, without compiled kernels.
 
         The table of components has only the columns that sparse rows have.
@@ -763,7 +764,7 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
 
     def infer(
         self,
-        units: DenseCounts | SparseCounts,
+        units: Counts,
         q: Natural,
         workers: Workers,
         exposure: float = 1.0,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import polygamma, psi, softmax
@@ -23,9 +23,9 @@ from ..families import (
 )
 from ..families._empirical_bayes import LARGEST, maximizer
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
+from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, Visit, coinciding, compiled
 from ._chain_moves import ExchangeableStates
-from ._componentwise import aligned
+from ._componentwise import Given, aligned
 from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
 from ._summary import DataSummary, merged, whole
 from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
@@ -87,7 +87,7 @@ class Summary(DataSummary):
     n_sequences: int
     emission: Any
     gaps: Gaps | None = None
-    holes: Any = 0.0
+    holes: np.ndarray | float = 0.0
 
     @property
     def center(self) -> np.ndarray | None:
@@ -163,7 +163,7 @@ def _restrict(density: np.ndarray, units: Sequences) -> None:
         exclude_others(density, units.states)
 
 
-class HiddenMarkov(ExchangeableStates, ConjugateModel):
+class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     """Hidden Markov model with Dirichlet priors of start and transition probabilities.
 
     The model holds hyperparameters only. Its natural parameters are ``startprob`` (K,),
@@ -189,7 +189,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
     for approximate Bayesian inference, chapter 3; Rabiner (1989) for the scaled recursions.
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",
             "initial_temperature": 1.5,
@@ -273,7 +273,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
             0.0 if holes is None else holes,
         )
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> HiddenMarkov:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.emission = self.emission.resolved(summary.emission)
         return model
@@ -305,7 +305,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
 
     def started_at(
         self,
-        given: dict[str, Any],
+        given: Given,
         usual: Callable[[], Natural],
         summary: Summary,
         prior: Natural,
@@ -341,7 +341,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
     def starts_assigned(self) -> bool:
         return self.init_params != "random"
 
-    def other_starts(self) -> tuple[HiddenMarkov, ...]:
+    def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "labels"
         return (other,)
@@ -553,7 +553,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
     # Hyperparameters
 
     def kl(
-        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+        self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         return super().kl(q, prior, known, workers) + self.emission.hyperparameter_kl()
 
@@ -561,11 +561,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
         self,
         q: Natural,
         prior: Natural,
-        step: Any,
+        step: LocalStep | None,
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[ConjugateModel, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Maximise the bound over the learned priors given q, then over q given the statistics.
 
         The second step adds the change of the prior to q, because q is the sum of the prior and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -21,8 +21,8 @@ from ..families import (
     get_structure,
 )
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, LocalStep, compiled
-from ._componentwise import Componentwise
+from ._base import Block, ConjugateModel, LocalStep, Recommended, compiled
+from ._componentwise import Componentwise, Given
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, absorbed
 from ._unit_block import RowsOfSteps, UnitBlock
@@ -70,7 +70,7 @@ def _factors(values: np.ndarray | None, dtype: Any = np.float64) -> np.ndarray:
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
 
 
-class MatrixFactorization(Componentwise, ConjugateModel):
+class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summary]):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
     The object holds hyperparameters only. Every user has one Gaussian over (u, b), or over u
@@ -98,7 +98,7 @@ class MatrixFactorization(Componentwise, ConjugateModel):
     (2008), Probabilistic matrix factorization; Paisley et al., SVI+, section IV-A.
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",
             "initial_temperature": 10.0,
@@ -220,7 +220,7 @@ class MatrixFactorization(Componentwise, ConjugateModel):
             float(values.max()),
         )
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> MatrixFactorization:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.holds_users = hold_units
         model.intercept = summary.mean if self.fit_intercept else 0.0
@@ -316,7 +316,7 @@ class MatrixFactorization(Componentwise, ConjugateModel):
         return result
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return items with the ``components`` as the means of their factors.
 
@@ -331,7 +331,7 @@ class MatrixFactorization(Componentwise, ConjugateModel):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[MatrixFactorization, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         moved: Natural = {}
         for side in self._held():
             moved |= side.factor.rename(self.reordered_rows(side.factor.pick(q), order))
@@ -702,13 +702,13 @@ class MatrixFactorization(Componentwise, ConjugateModel):
         self,
         q: Natural,
         prior: Natural,
-        step: Any,
+        step: LocalStep | None,
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[ConjugateModel, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Move the learned variances towards those that maximise the bound given q."""
-        if not (late and self.learns):
+        if step is None or not (late and self.learns):
             return self, prior, q
         of_users, of_biases, n_users, count, error = scale * step.statistics[EVIDENCE]
         items = self.expectations(q).squares.sum(axis=0)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import logsumexp, softmax
 
+from ..data.parted_units import PartedUnits
 from ..data.tables import missing_cells
 from ..data.units import Rows
-from ..families import Factors, Natural, Tempering, UnitTemperatures
+from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, Visit, coinciding
-from ._componentwise import Componentwise, aligned
+from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, Visit, coinciding
+from ._componentwise import Componentwise, Given, aligned
 from ._exchangeable import Assigned, Exchangeable
 from ._left_out import LeftOut, left_out
 from ._summary import DataSummary, merged, whole
@@ -101,14 +102,13 @@ class MixtureVisit(Visit):
     ----------
     model : Components
     expected : Joint
-    draws : list of tuple or None
-        The factors of q(β), each with the draw from it; None if expectations are taken.
+    draws : sequence of tuple
+        The factors of q(β), each with the draw from it; empty if expectations are taken.
     known : dict or None
         What the components have computed of q(β), and the divergence needs as well.
     """
 
-    draws: Any = None
-    known: Any = None  # type: ignore[misc]
+    draws: Sequence[tuple[Factor, dict[str, np.ndarray]]] = ()
 
     def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
         result: Natural = {}
@@ -119,7 +119,7 @@ class MixtureVisit(Visit):
         return result
 
 
-class Mixture(Exchangeable, Componentwise, ConjugateModel):
+class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateModel[Rows, Summary]):
     """The model p(x, z = k | π, β) = π_k p(x | β_k) of weights π times components β.
 
     q(π) is a Dirichlet distribution or that of a truncated Dirichlet process. The model holds
@@ -145,7 +145,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
     for the stick-breaking weights; Hoffman and Blei (2015) for mixtures of Bernoullis.
     """
 
-    components: Any
+    components: Components
 
     def __init__(
         self,
@@ -160,9 +160,9 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         self.init_params = init_params
 
     @property
-    def recommended(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
+    def recommended(self) -> Recommended:
         """The settings of annealing methods, which depend on the components."""
-        return self.components.recommended  # type: ignore[no-any-return]
+        return self.components.recommended
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments", "assignment_entropy"))
@@ -185,7 +185,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         total = units.total_weight
         return Summary(total, total, missing, self.components.summary(units))
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> Mixture:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.components = self.components.resolved(summary.components)
         return model
@@ -199,11 +199,11 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
     # The local step: q(z_n = k) ∝ exp E log p(x_n, z_n = k | π, β)
 
     def expectations(
-        self, q: Natural, rng: np.random.Generator | None = None, known: Any = None
+        self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
     ) -> Joint:
         """Return E log p(x, z = k) = E log π_k + E log p(x | β_k), or that of one draw."""
         log_weights = self.weights.log_weights(q, rng)
-        return self.components.joint_expectations(q, log_weights, rng, known)  # type: ignore[no-any-return]
+        return self.components.joint_expectations(q, log_weights, rng, known)
 
     def for_rows(self, expected: Joint, rows: Rows) -> Joint:
         """Return expectations in the form that suits the way in which rows are stored."""
@@ -211,12 +211,12 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
 
     def log_joint(self, units: Rows, expected: Joint) -> np.ndarray:
         """Return E log p(x_n, z_n = k) of the observed cells in nats, (n_rows, n_components)."""
-        return self.components.log_joint(units, expected)  # type: ignore[no-any-return]
+        return self.components.log_joint(units, expected)
 
     def visit(
         self,
         q: Natural,
-        units: Any,
+        units: Rows | PartedUnits[Rows],
         t: Tempering = Tempering(),  # noqa: B008
         *,
         rng: np.random.Generator | None = None,
@@ -224,7 +224,8 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         separate_noise: bool = False,
         **how: Any,
     ) -> MixtureVisit:
-        components, draws, known = self.components, None, None
+        components, known = self.components, None
+        draws: Sequence[tuple[Factor, dict[str, np.ndarray]]] = ()
         if rng is None or components.why_no_exact_gradient is not None:
             if rng is None:
                 known = components.known(q, how.get("known"))
@@ -256,7 +257,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         return stats
 
     def kl(
-        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+        self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         own = None if known is None else self.components.kl_given(q, prior, known)
         if own is None:
@@ -276,11 +277,11 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         self,
         q: Natural,
         prior: Natural,
-        step: Any,
+        step: LocalStep | None,
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[ConjugateModel, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Maximise the bound over the priors that are learned, for fixed q, and then over q.
 
         As q is the prior plus statistics, it is best for the new prior after the same change as
@@ -304,7 +305,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
     def starts_assigned(self) -> bool:
         return self.init_params == "kmeans"
 
-    def other_starts(self) -> tuple[Mixture, ...]:
+    def other_starts(self) -> tuple[Self, ...]:
         others = []
         for kind in _KINDS_OF_STARTS:
             if kind != self.init_params:
@@ -395,7 +396,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
             own = c.posterior_of_single_rows(raw, prior, summary.components, summary.weight)
         else:
             own = c.posterior_given(raw, prior)
-        return q | own  # type: ignore[no-any-return]
+        return q | own
 
     def random_natural(
         self,
@@ -413,7 +414,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         )
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Summary, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return the posterior given as many rows as there are, with these moments.
 
@@ -435,7 +436,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the components at random, and leave the weights as they are."""
-        return self.components.jitter(q, size, rng, prior)  # type: ignore[no-any-return]
+        return self.components.jitter(q, size, rng, prior)
 
     # Exchanges of components
 
@@ -445,7 +446,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[Mixture, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         added = self.statistics_of(q, prior, order)
         model = copy(self)
         model.components, own = self.components.carried(prior, order)
@@ -453,7 +454,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         return model, prior, {key: prior[key] + value for key, value in added.items()}
 
     def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
-        return self.components.exchangeable(prior, order)  # type: ignore[no-any-return]
+        return self.components.exchangeable(prior, order)
 
     def gain_of_order(self, q: Natural, reordered: Natural) -> float:
         return self.weights.gain_of_order(q, reordered)
@@ -470,14 +471,14 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
 
     def log_densities(self, units: Rows, q: Natural) -> np.ndarray:
         expected = self.components.for_rows(self.components.expectations(q), units.example)
-        return self.components.log_density(units, expected)  # type: ignore[no-any-return]
+        return self.components.log_density(units, expected)
 
     def points(self, units: Rows) -> Any:
         return self.components.embedding(units)
 
     @property
     def distributions(self) -> Components:
-        return self.components  # type: ignore[no-any-return]
+        return self.components
 
     def n_rows(self, summary: Summary) -> float:
         return float(summary.weight)
@@ -524,7 +525,7 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         log_weights = np.log(self.weights.mean(q))
         return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
 
-    def left_out(self, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut:
+    def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut:
         return left_out(self, self.sampled(units), q, summary, prior)
 
     @property

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit
@@ -25,8 +25,8 @@ from scipy.special import expit
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, Constraint, GradientModel, LocalStep, Visit, compiled
-from ._componentwise import Componentwise
+from ._base import Block, Constraint, GradientModel, Known, LocalStep, Visit, compiled
+from ._componentwise import Componentwise, Given
 from ._summary import DataSummary
 
 kernels = partial(compiled, "sigmoid_belief_net")
@@ -47,7 +47,7 @@ class BinaryRows(Rows):
         weights = None if self.weights is None else self.weights[index]
         return BinaryRows(self.X[index], weights)
 
-    def centered(self, summary: Any) -> BinaryRows:
+    def centered(self, summary: object) -> BinaryRows:
         return self
 
     def chunks(self) -> list[slice]:
@@ -80,7 +80,7 @@ class Summary(DataSummary):
         return other
 
 
-class SigmoidBeliefNet(Componentwise, GradientModel):
+class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary]):
     """A sigmoid belief net with a recognition network.
 
     The parameters of layer l = 1, …, L are ``W{l}`` (n_l, n_{l−1}) and ``b{l−1}`` (n_{l−1},) of the
@@ -166,12 +166,12 @@ class SigmoidBeliefNet(Componentwise, GradientModel):
         ones = X.sum(axis=0, dtype=np.float64) if weights is None else weights @ X
         return Summary(units.total_weight, np.asarray(ones, dtype=np.float64), units.total_weight)
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: Summary) -> Natural:
         """Nothing, because the parameters have no prior."""
         return {}
 
     def init(
-        self, units: Any, summary: Any, prior: Natural, random_state: np.random.RandomState
+        self, units: Any, summary: Summary, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
         draws = {key: self._random(key, random_state) for key in self.keys}
         draws["b0"] = self._log_odds(summary)
@@ -184,14 +184,14 @@ class SigmoidBeliefNet(Componentwise, GradientModel):
         return {key: value.astype(self.dtype) for key, value in draws.items()}
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return the usual start, in which the given parameters replace those of their names."""
         return usual() | {key: value.astype(self.dtype) for key, value in given.items()}
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[SigmoidBeliefNet, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Return the model, its prior and q, or moments of its gradients, in another order.
 
         The order is that of the first hidden layer.
@@ -213,7 +213,7 @@ class SigmoidBeliefNet(Componentwise, GradientModel):
         bound = np.sqrt(6.0 / sum(shape))
         return random_state.uniform(-bound, bound, shape)
 
-    def _log_odds(self, summary: Any) -> np.ndarray:
+    def _log_odds(self, summary: Summary) -> np.ndarray:
         """Return the log odds of the columns, which the visible biases start from."""
         ones, rows = summary.ones, summary.rows
         if self.binarize not in (None, "sample"):
@@ -221,7 +221,7 @@ class SigmoidBeliefNet(Componentwise, GradientModel):
         return np.log(ones + _PSEUDO_ROWS) - np.log(rows - ones + _PSEUDO_ROWS)
 
     def random_natural(
-        self, summary: Any, prior: Natural, rng: np.random.Generator, block: Block | None = None
+        self, summary: Summary, prior: Natural, rng: np.random.Generator, block: Block | None = None
     ) -> Natural:
         seed = int(rng.integers(2**31))
         return self.init(None, summary, prior, np.random.RandomState(seed))
@@ -239,7 +239,7 @@ class SigmoidBeliefNet(Componentwise, GradientModel):
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: Any = None,
+        known: Known | None = None,
         workers: Workers = SEQUENTIAL,
         constraint: str | None = None,
     ) -> NetVisit:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import logit
 
 from ..data.units import Rows
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
-from ._base import Block, ConjugateModel, coinciding, compiled
+from ._base import Block, LocalStep, Recommended, coinciding, compiled
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -23,7 +23,7 @@ from ._binary_codes import (
     check_variances,
     weighted_product,
 )
-from ._componentwise import Componentwise
+from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._factor_moves import (
     CANDIDATES,
@@ -312,7 +312,9 @@ class Likelihood:
         }
 
 
-class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
+class SpikeSlabFactorAnalysis(
+    Searchable[Rows, Summary], Componentwise[Summary], BinaryCodes[Summary]
+):
     """The model x = Σ_k z_k s_k w_k + ε, z_k ~ Bernoulli(π_k), s_k ~ N(0, 1), ε_d ~ N(0, ψ_d).
 
     The object holds hyperparameters only. Loadings have the prior w_kd ~ N(0, ψ_d v_k), so that
@@ -341,7 +343,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
     Lázaro-Gredilla (2011), Spike and slab variational inference, for q(z_k, s_k).
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",
             "initial_temperature": 10.0,
@@ -431,7 +433,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         weight = units.total_weight
         return Summary(weight, weight, cells, mean, mean, scatter)
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> SpikeSlabFactorAnalysis:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         variances = summary.variances
         check_variances(variances)
@@ -461,7 +463,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         model.least_noise = _LEAST_NOISE * variances
         return model
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: Summary | None) -> Natural:
         shape = (self.n_components, self.n_features)
         return {
             "precision": np.diag(1.0 / self.loading_variance),
@@ -490,7 +492,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         return self._around(np.sqrt(self.loading_variance)[:, None] * normal, summary)
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return a Gaussian around the given ``components``, which are in units of the data."""
         return self._around(given["components"] / np.sqrt(self.noise_variance), summary)
@@ -505,7 +507,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[SpikeSlabFactorAnalysis, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         model = self.with_order(order)
         # There is one distribution for each column if cells are missing.
         means = q["natural_mean"][:, order] if self.missing else q["natural_mean"][order]
@@ -515,7 +517,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         }
         return model, model.prior(None), moved
 
-    def with_order(self, order: np.ndarray) -> SpikeSlabFactorAnalysis:
+    def with_order(self, order: np.ndarray) -> Self:
         """Return the model after a change of the order of the factors."""
         model = copy(self)
         model.activation_prior = self.activation_prior[order]
@@ -537,7 +539,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
 
     # Moves
 
-    def other_starts(self) -> tuple[SpikeSlabFactorAnalysis, ...]:
+    def other_starts(self) -> tuple[Self, ...]:
         """Return the model itself: other draws of its only kind of start are worth trying."""
         return (self,)
 
@@ -672,7 +674,7 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         of_each = np.take(squares.reshape(d, k * k), lower_triangle(k), axis=1)
         return Moments(means, of_each, squares.sum(axis=0))
 
-    def for_missing_cells(self, q: Natural) -> tuple[SpikeSlabFactorAnalysis, Natural, Natural]:
+    def for_missing_cells(self, q: Natural) -> tuple[Self, Natural, Natural]:
         """Return the model for data with missing cells, its prior, and q as its parameters."""
         model = copy(self)
         model.missing = True
@@ -697,18 +699,18 @@ class SpikeSlabFactorAnalysis(Searchable, Componentwise, BinaryCodes):
         self,
         q: Natural,
         prior: Natural,
-        step: Any,
+        step: LocalStep | None,
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[ConjugateModel, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
 
         The optimum of each is in closed form. v_k is the mean square of the loadings of a factor,
         π_k the mean of its activations, and ψ_d a mean of the squared errors of the column and of
         its squared loadings over v_k, since both are measured in units of ψ_d.
         """
-        if not (late and self.learns):
+        if step is None or not (late and self.learns):
             return self, prior, q
         model = copy(self)
         q, stats = self._rescaled(q, prior, step.statistics, scale, rho)

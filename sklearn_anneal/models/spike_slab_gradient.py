@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import expit, logit
 
-from ..data.units import Rows
+from ..data.units import Centered, Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, Constraint, GradientModel, LocalStep, Visit
+from ._base import Block, Constraint, GradientModel, Known, LocalStep, Recommended, Visit
 from ._binary_codes import MANY_SWEEPS, centered_blocks
-from ._componentwise import Componentwise
+from ._componentwise import Componentwise, Given
 from .spike_slab_factor_analysis import (
     LOG_2PI,
     SpikeSlabFactorAnalysis,
@@ -50,7 +50,7 @@ class WholeRows(Rows):
         patterns = None if self.patterns is None else self.patterns[index]
         return WholeRows(self.X[index], weights, self.center, patterns)
 
-    def centered(self, summary: Any) -> WholeRows:
+    def centered(self, summary: Centered) -> WholeRows:
         return WholeRows(self.X, self.weights, summary.center, self.patterns)
 
     def chunks(self) -> list[slice]:
@@ -65,7 +65,7 @@ class Hyper(NamedTuple):
     logits: np.ndarray
 
 
-class SpikeSlabByGradients(Componentwise, GradientModel):
+class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary]):
     """Spike-and-slab factor analysis whose parameters follow gradients of the bound.
 
     In batch mode the logits of q(z), and the means and log standard deviations of q(s | z = 1), of
@@ -85,7 +85,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
         Whether q has the parameters of rows.
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {"initial_temperature": 10.0, "schedule": "geometric", "n_passes": 100},
         "proximity": {"strength": 1e2, "lag": 5, "n_passes": 100, "schedule": "accelerating"},
         "svi_plus": {"n_passes": 50},
@@ -122,7 +122,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
     def summary(self, units: Rows) -> Summary:
         return self.base.summary(units)
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> SpikeSlabByGradients:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.base, model.holds_rows = self.base.resolved(summary), hold_units
         return model
@@ -133,7 +133,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
         model.holds_rows = False
         return model
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: Summary) -> Natural:
         return {}
 
     def init(
@@ -157,7 +157,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
         return q
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return the usual start with the given ``components``, in units of the data."""
         return usual() | {MEANS: given["components"] / np.sqrt(self.base.noise_variance)}
@@ -167,7 +167,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[SpikeSlabByGradients, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Return the model, its prior and q, or moments of its gradients, in another order."""
         model = copy(self)
         model.base = self.base.with_order(order)
@@ -182,7 +182,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
         return {LOGITS: logits, SLAB_MEANS: np.zeros(shape), SLAB_LOG_SDS: np.zeros(shape)}
 
     def random_natural(
-        self, summary: Any, prior: Natural, rng: np.random.Generator, block: Block | None = None
+        self, summary: Summary, prior: Natural, rng: np.random.Generator, block: Block | None = None
     ) -> Natural:
         seed = int(rng.integers(2**31))
         return self.without_rows().init(None, summary, prior, np.random.RandomState(seed))
@@ -201,7 +201,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
         return Hyper(noise, loading, q.get("prior_logits", logits))
 
     def kl(
-        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+        self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         """Return KL(q(W) ‖ p(W)) in nats."""
         loading = self.hyper(q).loading[:, None]
@@ -237,7 +237,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: Any = None,
+        known: Known | None = None,
         workers: Workers = SEQUENTIAL,
         constraint: str | None = None,
     ) -> GradientVisit:
@@ -263,7 +263,7 @@ class SpikeSlabByGradients(Componentwise, GradientModel):
         }
         return model, model.prior(None), natural
 
-    def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
+    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         model, prior, natural = self.coordinate(q)
         return model.coinciding(natural, summary, prior)
 

@@ -14,7 +14,7 @@ from ..families import Natural
 from ..inference import loop
 from ..inference.progress import Progress, Settings
 from ..models._base import Model
-from ..models._componentwise import Componentwise
+from ..models._componentwise import Componentwise, Given
 from ..models._searchable import Searchable
 from ..parallel.thread_limits import one_openmp_thread
 from ..parallel.workers import generator, legacy_generator, seed_sequence
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
     sample: Units
     settings: Settings
     seed: np.random.SeedSequence
-    given: dict[str, Any] | None = None
+    given: Given | None = None
 
     @property
     def in_minibatches(self) -> bool:
@@ -85,7 +85,7 @@ class Problem(NamedTuple):
         ctx: Context,
         model: Model,
         random_state: np.random.RandomState,
-        given: dict[str, Any] | None = None,
+        given: Given | None = None,
     ) -> None:
         """Set the parameters of a context to a start of the model, or to a given one."""
         # OpenMP's number of threads is a setting of each thread, which workers do not take over
@@ -94,7 +94,7 @@ class Problem(NamedTuple):
             ctx.q = _started(model, self.sample, self.summary, self.prior, random_state, given)
         self._learn_from_start(ctx, model, given)
 
-    def _learn_from_start(self, ctx: Context, model: Model, given: dict[str, Any] | None) -> None:
+    def _learn_from_start(self, ctx: Context, model: Model, given: Given | None) -> None:
         """Learn the priors that need not wait from a start that assigns all data points.
 
         One that is given counts the data points of each component too.
@@ -126,7 +126,7 @@ def prepare(
     settings: Settings,
     random_state: np.random.RandomState,
     stream_weight: float | None = None,
-    given: dict[str, Any] | None = None,
+    given: Given | None = None,
 ) -> tuple[Problem, Natural | None]:
     """Prepare a fit, or a stream given its first batch, up to the loop of inference.
 
@@ -183,7 +183,7 @@ def _started(
     summary: Any,
     prior: Natural,
     random_state: np.random.RandomState,
-    given: dict[str, Any] | None,
+    given: Given | None,
 ) -> Natural:
     """Return the model's own start, or the one that is given as a whole or in part."""
     usual = partial(model.init, sample, summary, prior, random_state)

@@ -6,7 +6,7 @@ users with their ratings.
 
 from __future__ import annotations
 
-from ._base import Ragged, Units
+from ._base import Centered, Ragged, U, Units
 from ._counts import DenseCounts, SparseCounts
 from ._documents import Documents
 from ._ratings import Ratings
@@ -14,6 +14,7 @@ from ._rows import Rows, cell_patterns
 from ._sequences import Sequences
 
 __all__ = [
+    "Centered",
     "DenseCounts",
     "Documents",
     "Ragged",
@@ -21,6 +22,7 @@ __all__ = [
     "Rows",
     "Sequences",
     "SparseCounts",
+    "U",
     "Units",
     "cell_patterns",
 ]

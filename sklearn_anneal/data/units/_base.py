@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from sklearn.utils.random import sample_without_replacement
@@ -19,6 +19,14 @@ _BLOCK = 256
 _SHUFFLE_BLOCK = 65_536
 # From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
 _HALVED_FROM = 16
+
+
+class Centered(Protocol):
+    """What has a center: summaries of data, and views of data in parts."""
+
+    @property
+    def center(self) -> Any:
+        """A value for each column; a dictionary of such arrays for blocks of columns."""
 
 
 class Units(ABC):
@@ -193,7 +201,7 @@ class Units(ABC):
         yield lambda request, workers: request.at(self, workers)
 
     @property
-    def example(self) -> Units:
+    def example(self) -> Self:
         """Data points in memory that show how all are stored: all, or some of data in parts."""
         return self
 
@@ -243,7 +251,7 @@ class Units(ABC):
         """
         return np.arange(n_columns, dtype=np.int32)
 
-    def marked(self) -> Units:
+    def marked(self) -> Self:
         """Return the same data points, which say of every cell whether it is missing.
 
         Data points without missing cells need not say it. But if they are a part of data with
@@ -252,7 +260,7 @@ class Units(ABC):
         return self
 
     @abstractmethod
-    def centered(self, summary: Any) -> Units:
+    def centered(self, summary: Centered) -> Units:
         """Return the same data points, relative to the center that this summary has, if any."""
 
     def spread(self, size: int) -> Units:
@@ -279,6 +287,10 @@ class Units(ABC):
             return self.take(choose(self.n_units))
         positive = np.flatnonzero(self.weights)
         return self.take(positive if len(positive) <= size else positive[choose(len(positive))])
+
+
+U = TypeVar("U", bound=Units)
+"""The kind of units that an estimator or a model has."""
 
 
 def _most_chunks(parts: dict[int, int], n_entries: int) -> int:

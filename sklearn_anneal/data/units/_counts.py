@@ -173,7 +173,7 @@ class DenseCounts(Rows):
         """Return the rows as a dense float64 array."""
         return np.ascontiguousarray(self.X, dtype=np.float64)
 
-    def centered(self, summary: Any) -> DenseCounts:
+    def centered(self, summary: object) -> DenseCounts:
         return self
 
     def chunks(self) -> list[slice]:

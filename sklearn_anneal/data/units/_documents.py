@@ -189,7 +189,7 @@ class Documents(Ragged):
         counts, words = (_taken(array, starts, indptr) for array in (self.counts, self.words))
         return Documents(counts, words, indptr, weights)
 
-    def centered(self, summary: Any) -> Documents:
+    def centered(self, summary: object) -> Documents:
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -110,7 +109,7 @@ class Ratings(Ragged):
             index,
         )
 
-    def centered(self, summary: Any) -> Ratings:
+    def centered(self, summary: object) -> Ratings:
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Ratings:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from functools import cached_property
-from typing import Any
+from typing import Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from ._base import MOST_CHUNKS, Units
+from ._base import MOST_CHUNKS, Centered, Units
 
 # Number of entries of an array that are read at a time.
 CELLS_AT_A_TIME = 1 << 20
@@ -102,10 +103,10 @@ class Rows(Units):
         patterns = None if self.patterns is None else self.patterns[index]
         return Rows(self.X[index], weights, self.center, patterns, plain=self.plain)
 
-    def centered(self, summary: Any) -> Rows:
+    def centered(self, summary: Centered) -> Rows:
         return Rows(self.X, self.weights, summary.center, self.patterns, plain=self.plain)
 
-    def marked(self) -> Rows:
+    def marked(self) -> Self:
         if self.patterns is not None:
             return self
         marked = copy.copy(self)
@@ -132,7 +133,7 @@ class Rows(Units):
         order = np.argsort(self.patterns[some], kind="stable")
         return np.flatnonzero(self.patterns == 0), some[order], affected[blank]
 
-    def completed(self, dtype: Any = None) -> np.ndarray:
+    def completed(self, dtype: DTypeLike | None = None) -> np.ndarray:
         """Return the rows with the column's mean in the place of missing cells.
 
         The mean of a column is the weighted one of its observed cells. The result is ``X`` itself

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Self
 
 import numpy as np
 
-from ._base import Ragged
+from ._base import Centered, Ragged
 from ._rows import Rows
 
 # Number of chunks → smallest number of frames of sequences that are divided into as many.
@@ -110,7 +110,7 @@ class Sequences(Ragged):
         return self._chosen_frames(part, indptr, weights)
 
     def _chosen_frames(
-        self, part: Any, indptr: np.ndarray, weights: np.ndarray | None
+        self, part: np.ndarray | slice, indptr: np.ndarray, weights: np.ndarray | None
     ) -> Sequences:
         """Return sequences of some frames."""
         missing = None if self.missing is None else self.missing[part]
@@ -118,11 +118,11 @@ class Sequences(Ragged):
         states = None if self.states is None else self.states[part]
         return Sequences(self.frames[part], indptr, weights, missing, self.center, patterns, states)
 
-    def centered(self, summary: Any) -> Sequences:
+    def centered(self, summary: Centered) -> Sequences:
         center, also = summary.center, (self.patterns, self.states)
         return Sequences(self.frames, self.indptr, self.weights, self.missing, center, *also)
 
-    def marked(self) -> Sequences:
+    def marked(self) -> Self:
         if self.patterns is not None:
             return self
         marked = copy.copy(self)

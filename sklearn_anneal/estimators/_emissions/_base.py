@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -11,7 +10,8 @@ from scipy.sparse import issparse
 
 from ...families import Natural
 from ...models._chain_moves import goes_one_way
-from ...models.components._base import Components
+from ...models.components._base import Components, Profile
+from .._attributes import Attributes
 
 C = TypeVar("C", bound=Components)
 
@@ -166,11 +166,11 @@ class Emission(ABC, Generic[C]):
 
     @classmethod
     @abstractmethod
-    def attributes(cls, components: C, q: Natural, prior: Natural, summary: Any) -> dict[str, Any]:
+    def attributes(cls, components: C, q: Natural, prior: Natural, summary: Any) -> Attributes:
         """Return the fitted attributes of the estimator, by name."""
 
     @classmethod
-    def described(cls, components: C, fitted: Any) -> dict[str, Any]:
+    def described(cls, components: C, fitted: Any) -> Profile:
         """Return what describes fitted components, by the ``profile_names`` of the components.
 
         ``fitted`` has the fitted attributes.
@@ -180,7 +180,7 @@ class Emission(ABC, Generic[C]):
     @classmethod
     @abstractmethod
     def draw(
-        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+        cls, own: Profile, labels: np.ndarray, random_state: np.random.RandomState
     ) -> np.ndarray:
         """Draw one row for each label, of shape (n_rows, n_columns).
 
@@ -197,7 +197,7 @@ class Emission(ABC, Generic[C]):
         n_categories: int,
         separation: float,
         random_state: np.random.RandomState,
-    ) -> dict[str, Any]:
+    ) -> Profile:
         """Draw components for data of known truth, in the form of :meth:`described`.
 
         The larger ``separation`` is, the more the components differ. ``n_categories`` is for an
@@ -206,9 +206,7 @@ class Emission(ABC, Generic[C]):
 
     @classmethod
     @abstractmethod
-    def profile(
-        cls, own: Mapping[str, Any], weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return what displays show of components, of shape (n_levels, n_components).
 
         These are probabilities, with the second result None, or means, with their deviations from

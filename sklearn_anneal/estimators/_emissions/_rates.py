@@ -8,6 +8,7 @@ import numpy as np
 
 from ...families import Natural
 from ...models.components._gamma_rates import GammaRates
+from .._attributes import Attributes
 from .._given_starts import given_in_range
 from .._priors import auto_as_none, checked_prior, is_auto
 from ._base import Emission
@@ -51,7 +52,7 @@ class EmissionOfRates(Emission[GammaRates]):
     @classmethod
     def attributes(
         cls, components: GammaRates, q: Natural, prior: Natural, summary: Any
-    ) -> dict[str, Any]:
+    ) -> Attributes:
         return {
             "lambdas_": q["shape"] / q["rate"],
             "lambdas_posterior_": q["shape"],

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
 from ...families import Natural
+from ...models.components._base import Profile
 from ...models.components.bernoulli import BernoulliComponents
+from .._attributes import Attributes
 from .._given_starts import given_in_range
 from .._priors import checked_prior, is_auto
 from ._base import Emission, as_floats, filled, refuse_cells
@@ -57,7 +58,7 @@ class BernoulliEmission(Emission[BernoulliComponents]):
     @classmethod
     def attributes(
         cls, components: BernoulliComponents, q: Natural, prior: Natural, summary: Any
-    ) -> dict[str, Any]:
+    ) -> Attributes:
         return {
             "emissionprob_": q["a"] / (q["a"] + q["b"]),
             "emissionprob_posterior_": np.stack([q["a"], q["b"]], axis=-1),
@@ -66,7 +67,7 @@ class BernoulliEmission(Emission[BernoulliComponents]):
 
     @classmethod
     def draw(
-        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+        cls, own: Profile, labels: np.ndarray, random_state: np.random.RandomState
     ) -> np.ndarray:
         p = own["emissionprob"][labels]
         return (random_state.random_sample(p.shape) < p).astype(np.int64)
@@ -79,12 +80,10 @@ class BernoulliEmission(Emission[BernoulliComponents]):
         n_categories: int,
         separation: float,
         random_state: np.random.RandomState,
-    ) -> dict[str, Any]:
+    ) -> Profile:
         size, concentration = (n_components, n_columns), 1.0 / separation
         return {"emissionprob": random_state.beta(concentration, concentration, size)}
 
     @classmethod
-    def profile(
-        cls, own: Mapping[str, Any], weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return np.asarray(own["emissionprob"]).T, None

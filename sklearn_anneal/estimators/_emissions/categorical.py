@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
@@ -11,9 +10,10 @@ from scipy.sparse import issparse
 
 from ...data.tables import Coded
 from ...families import Natural
-from ...models.components._base import log_means
+from ...models.components._base import Profile, log_means
 from ...models.components.categorical import CategoricalComponents
 from ...models.components.categorical_columns import CategoricalColumns
+from .._attributes import Attributes
 from .._given_starts import given_probabilities
 from .._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_nonpositive
 from .._validation import check_largest_id, hint_of_one
@@ -87,7 +87,7 @@ class CategoricalEmission(Emission[CategoricalColumns]):
     @classmethod
     def attributes(
         cls, components: CategoricalColumns, q: Natural, prior: Natural, summary: Any
-    ) -> dict[str, Any]:
+    ) -> Attributes:
         return {
             "emissionprob_": components.probabilities(q),
             "emissionprob_posterior_": components.columns(q),
@@ -112,7 +112,7 @@ class CategoricalEmission(Emission[CategoricalColumns]):
 
     @classmethod
     def draw(
-        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+        cls, own: Profile, labels: np.ndarray, random_state: np.random.RandomState
     ) -> np.ndarray:
         columns = [drawn_levels(p, labels, random_state) for p in own["emissionprob"]]
         return np.column_stack(columns)
@@ -125,15 +125,13 @@ class CategoricalEmission(Emission[CategoricalColumns]):
         n_categories: int,
         separation: float,
         random_state: np.random.RandomState,
-    ) -> dict[str, Any]:
+    ) -> Profile:
         concentration = np.full(n_categories, 1.0 / separation)
         drawn = [random_state.dirichlet(concentration, n_components) for _ in range(n_columns)]
         return {"emissionprob": drawn, "n_categories": np.full(n_columns, n_categories)}
 
     @classmethod
-    def profile(
-        cls, own: Mapping[str, Any], weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return np.hstack(own["emissionprob"]).T, None
 
 
@@ -219,7 +217,7 @@ class SymbolEmission(Emission[CategoricalComponents]):
     @classmethod
     def attributes(
         cls, components: CategoricalComponents, q: Natural, prior: Natural, summary: Any
-    ) -> dict[str, Any]:
+    ) -> Attributes:
         return {
             "emissionprob_": np.exp(log_means(q["emissionprob"])),
             "emissionprob_posterior_": q["emissionprob"],
@@ -235,7 +233,7 @@ class SymbolEmission(Emission[CategoricalComponents]):
 
     @classmethod
     def draw(
-        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+        cls, own: Profile, labels: np.ndarray, random_state: np.random.RandomState
     ) -> np.ndarray:
         return drawn_levels(own["emissionprob"], labels, random_state)[:, None]
 
@@ -247,12 +245,10 @@ class SymbolEmission(Emission[CategoricalComponents]):
         n_categories: int,
         separation: float,
         random_state: np.random.RandomState,
-    ) -> dict[str, Any]:
+    ) -> Profile:
         concentration = np.full(n_categories, 1.0 / separation)
         return {"emissionprob": random_state.dirichlet(concentration, n_components)}
 
     @classmethod
-    def profile(
-        cls, own: Mapping[str, Any], weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return np.asarray(own["emissionprob"]).T, None

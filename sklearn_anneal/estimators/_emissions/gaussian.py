@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
 from ...families import Natural
+from ...models.components._base import Profile
 from ...models.components.gaussian import GaussianComponents
 from ...models.components.gaussian_columns import GaussianColumns
+from .._attributes import Attributes
 from .._given_starts import given_array, given_matrices
 from .._priors import (
     auto_as_none,
@@ -67,9 +68,7 @@ class GaussianEmission(Emission[Any]):
         return variances
 
     @classmethod
-    def attributes(
-        cls, components: Any, q: Natural, prior: Natural, summary: Any
-    ) -> dict[str, Any]:
+    def attributes(cls, components: Any, q: Natural, prior: Natural, summary: Any) -> Attributes:
         now, before = components.standard(q), components.standard(prior)
         if isinstance(components, GaussianColumns):
             covariances = components.covariances(q)
@@ -92,7 +91,7 @@ class GaussianEmission(Emission[Any]):
         }
 
     @classmethod
-    def described(cls, components: Any, fitted: Any) -> dict[str, Any]:
+    def described(cls, components: Any, fitted: Any) -> Profile:
         """Return means, and variances or the covariance matrices of all components."""
         own = super().described(components, fitted)
         if isinstance(components, GaussianComponents):
@@ -105,7 +104,7 @@ class GaussianEmission(Emission[Any]):
 
     @classmethod
     def draw(
-        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+        cls, own: Profile, labels: np.ndarray, random_state: np.random.RandomState
     ) -> np.ndarray:
         means, covars = own["means"], own["covars"]
         noise = random_state.standard_normal((len(labels), means.shape[1]))
@@ -122,15 +121,13 @@ class GaussianEmission(Emission[Any]):
         n_categories: int,
         separation: float,
         random_state: np.random.RandomState,
-    ) -> dict[str, Any]:
+    ) -> Profile:
         size = n_components, n_columns
         means = 2.0 * separation * random_state.standard_normal(size)
         return {"means": means, "covars": np.ones(size)}
 
     @classmethod
-    def profile(
-        cls, own: Mapping[str, Any], weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         covars = own["covars"]
         variances = covars if covars.ndim == 2 else np.diagonal(covars, axis1=1, axis2=2)
         return profile_of_means(own["means"], variances, weights)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
+from ...models.components._base import Profile
 from ...models.components.poisson import PoissonComponents
 from .._counts import drawn_counts
 from ._base import profile_of_means, refuse_cells
@@ -36,7 +34,7 @@ class PoissonEmission(EmissionOfRates):
 
     @classmethod
     def draw(
-        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+        cls, own: Profile, labels: np.ndarray, random_state: np.random.RandomState
     ) -> np.ndarray:
         return drawn_counts(random_state, own["lambdas"][labels])
 
@@ -48,12 +46,10 @@ class PoissonEmission(EmissionOfRates):
         n_categories: int,
         separation: float,
         random_state: np.random.RandomState,
-    ) -> dict[str, Any]:
+    ) -> Profile:
         size = n_components, n_columns
         return {"lambdas": random_state.gamma(1.0 / separation, _MEAN_COUNT * separation, size)}
 
     @classmethod
-    def profile(
-        cls, own: Mapping[str, Any], weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return profile_of_means(own["lambdas"], own["lambdas"], weights)

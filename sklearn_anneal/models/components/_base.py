@@ -6,15 +6,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 from ...data.units import Rows
 from ...families import Factor, Natural, Tempering, UnitTemperatures
 from ...kernels import LOADING
-from .._base import LocalStep
+from .._base import Expected, Known, LocalStep, Recommended
 from .._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 
 # Starts by k-means look at no more than this many rows.
@@ -24,6 +25,13 @@ ROWS_FOR_KMEANS = 20_000
 # predicted too rarely, and the fit would no longer move them between components. If all components
 # are the same, the bound is highest at infinity.
 BOUNDS = (0.1, 1e4)
+
+
+Profile = dict[str, Any]
+"""What describes components, by the names of fitted attributes without their underscores."""
+
+Draws = list[dict[str, np.ndarray]]
+"""One draw of all parameters, with an entry for each factor."""
 
 
 def clusterings() -> ModuleType:
@@ -47,11 +55,11 @@ class RawStatistics:
     # An array scalar that is multiplied by statistics leaves it to them.
     __array_ufunc__ = None
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Self) -> Self:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return type(self)(*[a + b for a, b in pairs])
 
-    def __rmul__(self, factor: float) -> Any:
+    def __rmul__(self, factor: float) -> Self:
         return type(self)(*[factor * a for a in vars(self).values()])
 
 
@@ -66,7 +74,7 @@ class Joint(NamedTuple):
         E log π; None if it is a part of ``own``.
     """
 
-    own: Any
+    own: Expected
     log_weights: np.ndarray | None = None
 
 
@@ -75,7 +83,14 @@ def column_sums(shares: np.ndarray) -> np.ndarray:
     return np.ones(len(shares)) @ shares
 
 
-class Components(ABC):
+P = TypeVar("P")
+"""What components need to know of the data; None if they need nothing."""
+
+R = TypeVar("R", bound=RawStatistics)
+"""The raw statistics of components."""
+
+
+class Components(ABC, Generic[P, R]):
     """The distributions of a row given each of K states; an object holds hyperparameters only.
 
     :meth:`statistics` converts raw statistics into the shapes of the natural parameters. A mixture
@@ -101,16 +116,10 @@ class Components(ABC):
         probabilities does, because small concentrations freeze what has not moved yet. The prior
         of a location and a scale does not, because components that are wide at first would have
         swallowed their neighbours before it is learned.
-    why_no_log_volume : str or None
-        The reason why the class does not define :meth:`log_volume`, for error messages; None if
-        it does.
-    why_no_exact_gradient : str or None
-        The reason why the families of the class do not define ``exact_gradient_statistics``, for
-        error messages; None if all of them do.
     """
 
     n_components: int
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "local",
             "initial_temperature": 3.0,
@@ -134,16 +143,24 @@ class Components(ABC):
     profile_names: ClassVar[tuple[str, ...]] = ()
     learns: bool = False
     waits: ClassVar[bool] = True
-    why_no_log_volume: ClassVar[str | None] = None
-    why_no_exact_gradient: ClassVar[str | None] = None
+
+    @property
+    def why_no_log_volume(self) -> str | None:
+        """The reason why the class does not define :meth:`log_volume`; None if it does."""
+        return None
+
+    @property
+    def why_no_exact_gradient(self) -> str | None:
+        """The reason why its families have no exact gradient; None if all of them have one."""
+        return None
 
     # Data and parameters
 
-    def summary(self, rows: Rows) -> Any:
+    def summary(self, rows: Rows) -> P | None:
         """Return the moments of the rows that priors and starts need; None if they need none."""
         return None
 
-    def resolved(self, summary: Any) -> Components:
+    def resolved(self, summary: P) -> Components:
         """Return components in which the priors that depend on data have their values."""
         return self
 
@@ -168,7 +185,7 @@ class Components(ABC):
         return ()
 
     @abstractmethod
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: P) -> Natural:
         """Return λ₀ of all components."""
 
     def reordered(self, q: Natural, order: np.ndarray) -> Natural:
@@ -285,12 +302,12 @@ class Components(ABC):
         self.add(sample, responsibilities, raw, expected)
         return self.posterior_given(raw, prior)
 
-    def posterior_given(self, raw: Any, prior: Natural) -> Natural:
+    def posterior_given(self, raw: R, prior: Natural) -> Natural:
         """Return λ₀ + S, the posterior given rows with these raw statistics."""
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
 
     def posterior_of_single_rows(
-        self, raw: Any, prior: Natural, summary: Any, n_rows: float
+        self, raw: R, prior: Natural, summary: P, n_rows: float
     ) -> Natural:
         """Return the same for a start in which each component has one of ``n_rows`` rows.
 
@@ -308,23 +325,25 @@ class Components(ABC):
         means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         return means.fit(points, sample_weight=sample.weights).labels_, sample
 
-    def expectations_of_start(self, rows: Rows, prior: Natural, summary: Any = None) -> Any:
+    def expectations_of_start(
+        self, rows: Rows, prior: Natural, summary: P | None = None
+    ) -> Expected:
         """Return the expectations with which the cells that rows lack are completed in a start.
 
         ``summary`` is that of all rows, of which these may be a sample.
         """
         return self.expectations(prior)
 
-    def is_whole(self, profile: dict[str, Any]) -> bool:
+    def is_whole(self, profile: Profile) -> bool:
         """Return whether a profile describes the components without any gap."""
         return bool(self.profile_names) and all(name in profile for name in self.profile_names)
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
-        summary: Any,
+        summary: P,
         prior: Natural,
     ) -> Natural:
         """Return the posterior given rows whose moments are exactly those of a profile.
@@ -345,7 +364,7 @@ class Components(ABC):
 
     @abstractmethod
     def random_natural(
-        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+        self, counts: np.ndarray, summary: P, prior: Natural, rng: np.random.Generator
     ) -> Natural:
         """Return the posterior of random components, given the number of rows of each.
 
@@ -353,17 +372,17 @@ class Components(ABC):
         """
 
     @abstractmethod
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
         """Return E log p(x | z = k) in the form that :meth:`log_density` reads.
 
         With ``rng``, return log p(x | z = k) at one draw of the parameters instead.
         """
 
-    def draw(self, q: Natural, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+    def draw(self, q: Natural, rng: np.random.Generator) -> Draws:
         """Return one draw of the parameters, with an entry for each factor."""
         return [factor.family.sample(factor.pick(q), rng) for factor in self.factors]
 
-    def coefficients(self, draws: Any) -> Any:
+    def coefficients(self, draws: Draws) -> Expected:
         """Return log p(x | z = k) at one draw, in the form of :meth:`expectations`.
 
         ``draws`` is the result of :meth:`draw`.
@@ -371,7 +390,7 @@ class Components(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def plug_in(self, q: Natural) -> Any:
+    def plug_in(self, q: Natural) -> Expected:
         """Return log p(x | z = k) at the posterior means, in the form of :meth:`expectations`."""
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
@@ -391,7 +410,7 @@ class Components(ABC):
         return {}
 
     @abstractmethod
-    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+    def coordinates(self, q: Natural, summary: P) -> np.ndarray:
         """Return coordinates of the components, (n_components, …).
 
         Components coincide if their coordinates are equal up to a tolerance.
@@ -408,7 +427,7 @@ class Components(ABC):
         n_cells = X.nnz if issparse(X) else X.shape[0] * X.shape[1]
         return float(2 * n_cells * self.n_components)
 
-    def for_rows(self, expected: Any, rows: Rows) -> Any:
+    def for_rows(self, expected: Expected, rows: Rows) -> Expected:
         """Return ``expected`` in the form that suits the way in which these rows are stored.
 
         :meth:`log_density` and :meth:`add` read this form. It is the same for all parts of a data
@@ -417,7 +436,7 @@ class Components(ABC):
         return expected
 
     @abstractmethod
-    def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
+    def log_density(self, rows: Rows, expected: Expected) -> np.ndarray:
         """Return E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components).
 
         The density is that of the observed cells of a row.
@@ -432,11 +451,11 @@ class Components(ABC):
         return self.log_density(rows, self.for_rows(self.plug_in(q), rows))
 
     @abstractmethod
-    def zeros(self, expected: Any) -> Any:
+    def zeros(self, expected: Expected) -> R:
         """Return raw statistics of zero rows, to which :meth:`add` adds."""
 
     @abstractmethod
-    def add(self, rows: Rows, shares: np.ndarray, raw: Any, expected: Any) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: R, expected: Expected) -> None:
         """Add the statistics of rows to ``raw``, in place.
 
         ``shares`` (n_rows, n_components) has the weight with which a row counts for a component.
@@ -446,7 +465,7 @@ class Components(ABC):
 
     @abstractmethod
     def statistics(
-        self, raw: Any, keys: tuple[str, ...] | None = None, q: Natural | None = None
+        self, raw: R, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
         """Return raw statistics in the shapes of the natural parameters.
 
@@ -486,7 +505,7 @@ class Components(ABC):
         """Return how many floating-point operations the local step of some rows takes."""
         return 4.0 * self.n_components * (rows.X.shape[1] + 10.0) * rows.n_units
 
-    def known(self, q: Natural, before: dict[str, Any] | None) -> dict[str, Any] | None:
+    def known(self, q: Natural, before: Known | None) -> Known | None:
         """Return what :meth:`joint_expectations` and :meth:`kl_given` share; None if nothing.
 
         ``before`` is the result of the visit before, at another q.
@@ -498,7 +517,7 @@ class Components(ABC):
         q: Natural,
         log_weights: np.ndarray,
         rng: np.random.Generator | None = None,
-        known: dict[str, Any] | None = None,
+        known: Known | None = None,
     ) -> Joint:
         """Return E log p(x, z = k), given E log π as ``log_weights``, or that of one draw of β.
 
@@ -506,7 +525,7 @@ class Components(ABC):
         """
         return Joint(self.expectations(q, rng), log_weights)
 
-    def kl_given(self, q: Natural, prior: Natural, known: dict[str, Any]) -> float | None:
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         """Return KL(q(β) ‖ p(β)) in nats by what is ``known``; None if that is no help."""
         return None
 
@@ -575,24 +594,24 @@ class Components(ABC):
         """Return the numbers of the rows that :meth:`counted` leaves out; None if it has none."""
         return None
 
-    def counted(self, raw: Any) -> Any:
+    def counted(self, raw: R) -> np.ndarray | float:
         """Return the weight of each component's rows, if raw statistics have it; 0 otherwise."""
         return 0.0
 
     # Operations that only some annealing methods need
 
-    def partition(self, x: np.ndarray, summary: Any) -> Any:
+    def partition(self, x: np.ndarray, summary: P) -> Any:
         """Return log c(x) of rows at the moments of the data; None if it depends on q(β)."""
         return None
 
-    def log_volumes(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
+    def log_volumes(self, x: np.ndarray, summary: P, expected: Expected) -> np.ndarray:
         """Return the terms of :meth:`log_volume` that each column contributes.
 
         The shape is (len(x), n_components, n_features).
         """
         raise NotImplementedError
 
-    def log_volume(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
+    def log_volume(self, x: np.ndarray, summary: P, expected: Expected) -> np.ndarray:
         """Return the log of the sum (or integral) of p(x_n | z_n = k)^x over all values of x_n.
 
         The result is in nats and has shape (len(x), n_components), ``x`` being inverse
@@ -600,7 +619,7 @@ class Components(ABC):
         """
         raise NotImplementedError
 
-    def row_volume(self, summary: Any) -> Any:
+    def row_volume(self, summary: P) -> Any:
         """Return how :meth:`log_volume` changes if some cells of rows are missing.
 
         None stands for components that know no missing cells.
@@ -608,7 +627,7 @@ class Components(ABC):
         return None
 
 
-def moved(old: np.ndarray, new: Any, rho: float) -> np.ndarray:
+def moved(old: np.ndarray, new: ArrayLike, rho: float) -> np.ndarray:
     """Return positive numbers that have moved by the share ρ, on the scale of their logarithms."""
     result = np.broadcast_to(np.asarray(new, dtype=np.float64), old.shape)
     return result.copy() if rho == 1.0 else old * (result / old) ** rho

@@ -45,7 +45,7 @@ class Moments(NamedTuple):
         return Moments(self.seen + other.seen, mean, observed)
 
 
-class GammaRates(LinearComponents):
+class GammaRates(LinearComponents[Moments]):
     """Distributions of rows whose columns have one rate each, with gamma priors of the rates.
 
     The natural parameters are ``shape`` and ``rate`` of the gamma distributions, of shape
@@ -130,7 +130,7 @@ class GammaRates(LinearComponents):
     def factors(self) -> tuple[Factor, ...]:
         return (Factor(Gamma(), {"shape": "shape", "rate": "rate"}),)
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: Moments | None) -> Natural:
         return {"shape": self.shape, "rate": self.rate}
 
     def _learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GammaRates, Natural]:

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array, issparse
 from ...data.tables import Coded, Packing
 from ...data.units import Rows, cell_patterns
 from ...families import Natural, Tempering
-from .._base import LocalStep, compiled
+from .._base import Expected, LocalStep, compiled
 from .._mixture_steps import vector
-from ._base import Components, Joint, RawStatistics, column_sums
+from ._base import Components, Joint, P, R, RawStatistics, column_sums
 from ._predictive_moments import CellMoments, deviations
 
 kernels = partial(compiled, "discrete")
@@ -181,11 +181,11 @@ def scaled(points: Any) -> Any:
     return points / np.where(spread > 0, spread, 1.0)
 
 
-class PackedComponents(Components):
+class PackedComponents(Components[P, R]):
     """Components with independent columns, which tables can pack into codes."""
 
     @abstractmethod
-    def add_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: Any) -> None:
+    def add_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: R) -> None:
         """Add the sums of shares of all levels of packed columns to ``raw``, in place.
 
         ``levels`` (n_levels, n_components) is the result of :func:`shares_of_levels`, and
@@ -251,7 +251,7 @@ class LinearSums(RawStatistics):
         return self.count[:, None] - self.missing
 
 
-class LinearComponents(PackedComponents):
+class LinearComponents(PackedComponents[P, LinearSums]):
     """Components with independent columns, whose log density is a linear function of f(x).
 
     Here f(x) has one or more values for each column of a row x, which depend on that column alone.
@@ -266,7 +266,7 @@ class LinearComponents(PackedComponents):
     # What a subclass adds
 
     @abstractmethod
-    def expected_coefficients(self, q: Natural) -> Any:
+    def expected_coefficients(self, q: Natural) -> Expected:
         """Return the coefficients of E log p(x | z = k)."""
 
     def _values(self, X: np.ndarray) -> np.ndarray:
@@ -279,12 +279,12 @@ class LinearComponents(PackedComponents):
 
     # Log densities
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
         if rng is None:
             return self.expected_coefficients(q)
         return self.coefficients(self.draw(q, rng))
 
-    def for_rows(self, expected: Any, rows: Rows) -> Any:
+    def for_rows(self, expected: Expected, rows: Rows) -> Expected:
         if isinstance(rows.X, Coded) and not rows.plain:
             ones = expected.slopes + expected.cells
             levels = np.stack([expected.cells.T, ones.T], axis=1)
@@ -294,7 +294,7 @@ class LinearComponents(PackedComponents):
             return Columns(slopes, cells, expected.cells.sum(axis=1))
         return expected
 
-    def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
+    def log_density(self, rows: Rows, expected: Expected) -> np.ndarray:
         if rows.plain and isinstance(rows.X, Coded):
             rows = unpacked(rows)
         X: Any = rows.X
@@ -324,11 +324,13 @@ class LinearComponents(PackedComponents):
 
     # Statistics
 
-    def zeros(self, expected: Any) -> LinearSums:
+    def zeros(self, expected: Expected) -> LinearSums:
         k, n_values = self.n_components, self._values(np.zeros((1, self.n_features))).shape[1]
         return LinearSums(np.zeros(k), np.zeros((k, n_values)), np.zeros((k, self.n_features)))
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: LinearSums, expected: Any = None) -> None:
+    def add(
+        self, rows: Rows, shares: np.ndarray, raw: LinearSums, expected: Expected = None
+    ) -> None:
         X: Any = rows.X
         count = column_sums(shares)
         if isinstance(X, Coded):
@@ -357,7 +359,7 @@ class LinearComponents(PackedComponents):
 
     # Operations that only some annealing methods need
 
-    def log_volume(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
+    def log_volume(self, x: np.ndarray, summary: P, expected: Coefficients) -> np.ndarray:
         return self.log_volumes(x, summary, expected).sum(axis=-1)
 
     # Missing cells

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, polygamma, psi
@@ -11,7 +10,7 @@ from scipy.special import gammaln, polygamma, psi
 from ...data.units import Rows
 from ...families import Beta, Factor, Natural
 from ...families._empirical_bayes import beta_pair
-from ._base import BOUNDS, least_mean, moved, multiplied
+from ._base import BOUNDS, Draws, Profile, least_mean, moved, multiplied
 from ._linear import Coefficients, LinearComponents, LinearSums, points_of
 
 # Newton's method for all columns stops at this relative precision, or after so many steps.
@@ -20,7 +19,7 @@ _PRECISION, _STEPS, _SEARCHES = 1e-10, 20, 60
 _FLAT = 1e-7
 
 
-class BernoulliComponents(LinearComponents):
+class BernoulliComponents(LinearComponents[None]):
     """Distributions of binary vectors, with beta priors of the probabilities of ones.
 
     The entries of a vector are independent given its component. The natural parameters are ``a``
@@ -55,7 +54,7 @@ class BernoulliComponents(LinearComponents):
     def factors(self) -> tuple[Factor, ...]:
         return (Factor(Beta(), {"a": "a", "b": "b"}),)
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: None) -> Natural:
         return {"a": self.a, "b": self.b}
 
     def _learned(
@@ -73,17 +72,17 @@ class BernoulliComponents(LinearComponents):
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
-        summary: Any,
+        summary: None,
         prior: Natural,
     ) -> Natural:
         ones, n = profile["emissionprob"], counts[:, None]
         return {"a": prior["a"] + n * ones, "b": prior["b"] + n * (1.0 - ones)}
 
     def random_natural(
-        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+        self, counts: np.ndarray, summary: None, prior: Natural, rng: np.random.Generator
     ) -> Natural:
         p = rng.random((self.n_components, self.n_features))
         counts = counts[:, None]
@@ -97,7 +96,7 @@ class BernoulliComponents(LinearComponents):
         expected = factor.family.expectations(factor.pick(q))
         return self._coefficients(expected["a"], expected["b"])
 
-    def coefficients(self, draws: Any) -> Coefficients:
+    def coefficients(self, draws: Draws) -> Coefficients:
         (draw,) = draws
         return self._coefficients(draw["log_value"], draw["log_complement"])
 
@@ -121,7 +120,7 @@ class BernoulliComponents(LinearComponents):
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         return {key: multiplied(q[key], size, rng) for key in ("a", "b")}
 
-    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+    def coordinates(self, q: Natural, summary: None) -> np.ndarray:
         return q["a"] / (q["a"] + q["b"])
 
     def statistics(
@@ -129,7 +128,7 @@ class BernoulliComponents(LinearComponents):
     ) -> Natural:
         return {"a": raw.sum, "b": raw.observed - raw.sum}
 
-    def log_volumes(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
+    def log_volumes(self, x: np.ndarray, summary: None, expected: Coefficients) -> np.ndarray:
         powers = np.asarray(x)[:, None, None]
         return np.logaddexp(0.0, powers * expected.slopes) + powers * expected.cells
 

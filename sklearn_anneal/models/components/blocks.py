@@ -12,7 +12,7 @@ import numpy as np
 from ...data.units import Rows, cell_patterns
 from ...families import Factor, Natural
 from .._summary import DataSummary, merged, whole
-from ._base import Components, RawStatistics
+from ._base import Components, Draws, Profile, RawStatistics
 from ._linear import scaled
 
 
@@ -52,7 +52,7 @@ class BlockSums(RawStatistics):
         return BlockSums({name: factor * part for name, part in self.parts.items()})
 
 
-class BlockComponents(Components):
+class BlockComponents(Components[Summaries, BlockSums]):
     """Distributions of rows whose blocks of columns are independent given the component.
 
     The natural parameters of a block have its name and a dot before their own names.
@@ -101,12 +101,12 @@ class BlockComponents(Components):
     # Data and parameters
 
     @property
-    def why_no_log_volume(self) -> str | None:  # type: ignore[override]
+    def why_no_log_volume(self) -> str | None:
         reasons = (part.why_no_log_volume for part in self.parts.values())
         return next((reason for reason in reasons if reason), None)
 
     @property
-    def why_no_exact_gradient(self) -> str | None:  # type: ignore[override]
+    def why_no_exact_gradient(self) -> str | None:
         reasons = (part.why_no_exact_gradient for part in self.parts.values())
         return next((reason for reason in reasons if reason), None)
 
@@ -153,12 +153,12 @@ class BlockComponents(Components):
             new |= self._prefixed(name, found[1])
         return model, new
 
-    def is_whole(self, profile: dict[str, Any]) -> bool:
+    def is_whole(self, profile: Profile) -> bool:
         return all(part.is_whole(profile.get(name, {})) for name, part in self.parts.items())
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
         summary: Summaries,
@@ -188,7 +188,7 @@ class BlockComponents(Components):
     def draw(self, q: Natural, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
         return [d for n, part in self.parts.items() for d in part.draw(self.own(n, q), rng)]
 
-    def coefficients(self, draws: Any) -> dict[str, Any]:
+    def coefficients(self, draws: Draws) -> dict[str, Any]:
         draws, found = list(draws), {}
         for name, part in self.parts.items():
             n = len(part.factors)

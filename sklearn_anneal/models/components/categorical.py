@@ -13,7 +13,7 @@ from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
 from .._base import compiled
-from ._base import BOUNDS, Components, RawStatistics, log_means, moved, multiplied
+from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, moved, multiplied
 
 kernels = partial(compiled, "hidden_markov")
 
@@ -25,7 +25,7 @@ class SymbolSums(RawStatistics):
     symbols: np.ndarray
 
 
-class CategoricalComponents(Components):
+class CategoricalComponents(Components[None, SymbolSums]):
     """Distributions of one symbol out of V per row, with Dirichlet priors of the probabilities.
 
     The natural parameters are ``emissionprob``, of shape (n_components, V).
@@ -56,7 +56,7 @@ class CategoricalComponents(Components):
     def factors(self) -> tuple[Factor, ...]:
         return (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: None) -> Natural:
         return {"emissionprob": self.concentration}
 
     def _learned(
@@ -80,16 +80,16 @@ class CategoricalComponents(Components):
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
-        summary: Any,
+        summary: None,
         prior: Natural,
     ) -> Natural:
         return {"emissionprob": prior["emissionprob"] + counts[:, None] * profile["emissionprob"]}
 
     def random_natural(
-        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+        self, counts: np.ndarray, summary: None, prior: Natural, rng: np.random.Generator
     ) -> Natural:
         shares = rng.dirichlet(np.ones(self.n_symbols), size=self.n_components)
         return {"emissionprob": prior["emissionprob"] + counts[:, None] * shares}
@@ -108,7 +108,7 @@ class CategoricalComponents(Components):
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         return {"emissionprob": multiplied(q["emissionprob"], size, rng)}
 
-    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+    def coordinates(self, q: Natural, summary: None) -> np.ndarray:
         return np.exp(log_means(q["emissionprob"]))
 
     @property
@@ -131,7 +131,7 @@ class CategoricalComponents(Components):
     ) -> Natural:
         return {"emissionprob": raw.symbols.T}
 
-    def log_volume(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
+    def log_volume(self, x: np.ndarray, summary: None, expected: np.ndarray) -> np.ndarray:
         """Return log Σ_v p(v | z_n = k)^x in nats, of shape (len(x), n_components)."""
         exponents = np.asarray(x)[:, None, None] * expected
         top = exponents.max(axis=1)

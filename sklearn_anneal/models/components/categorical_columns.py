@@ -12,7 +12,8 @@ from ...data.tables import Coded, Packing
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
-from ._base import BOUNDS, RawStatistics, log_means, moved, multiplied
+from .._base import Expected
+from ._base import BOUNDS, Draws, Profile, RawStatistics, log_means, moved, multiplied
 from ._linear import (
     Levels,
     PackedComponents,
@@ -30,7 +31,7 @@ class LevelSums(RawStatistics):
     levels: np.ndarray
 
 
-class CategoricalColumns(PackedComponents):
+class CategoricalColumns(PackedComponents[None, LevelSums]):
     """Distributions of rows of categories, with Dirichlet priors of the probabilities.
 
     The columns are independent given the component, and each has its own number of levels. The
@@ -91,7 +92,7 @@ class CategoricalColumns(PackedComponents):
             found |= {column: natural[key][:, i] for i, column in enumerate(members)}
         return [found[column] for column in range(self.n_features)]
 
-    def prior(self, summary: Any) -> Natural:
+    def prior(self, summary: None) -> Natural:
         return self.gathered(self.concentration)
 
     def _learned(
@@ -107,17 +108,17 @@ class CategoricalColumns(PackedComponents):
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
-        summary: Any,
+        summary: None,
         prior: Natural,
     ) -> Natural:
         found = self.gathered(profile["emissionprob"])
         return {key: prior[key] + counts[:, None, None] * found[key] for key in found}
 
     def random_natural(
-        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+        self, counts: np.ndarray, summary: None, prior: Natural, rng: np.random.Generator
     ) -> Natural:
         result = {}
         for factor in self.factors:
@@ -143,7 +144,7 @@ class CategoricalColumns(PackedComponents):
             return self._by_level(self._expected_logs(q))
         return self.coefficients(self.draw(q, rng))
 
-    def coefficients(self, draws: Any) -> np.ndarray:
+    def coefficients(self, draws: Draws) -> np.ndarray:
         """Return the logarithms of probabilities at one draw (:meth:`Components.draw`)."""
         logs = [draw["log_probabilities"] for draw in draws]
         return self._by_level(dict(zip(self._groups(), logs, strict=True)))
@@ -157,10 +158,12 @@ class CategoricalColumns(PackedComponents):
     def log_density(self, rows: Rows, expected: Table | Levels) -> np.ndarray:
         return density_of_codes(rows.X, expected)  # type: ignore[arg-type]
 
-    def zeros(self, expected: Any) -> LevelSums:
+    def zeros(self, expected: Expected) -> LevelSums:
         return LevelSums(np.zeros((sum(self.n_levels), self.n_components)))
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: LevelSums, expected: Any = None) -> None:
+    def add(
+        self, rows: Rows, shares: np.ndarray, raw: LevelSums, expected: Expected = None
+    ) -> None:
         raw.levels[:] += shares_of_levels(rows.X, shares)  # type: ignore[arg-type]
 
     def add_levels(
@@ -202,14 +205,14 @@ class CategoricalColumns(PackedComponents):
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         return {key: multiplied(q[key], size, rng) for key in self.keys}
 
-    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+    def coordinates(self, q: Natural, summary: None) -> np.ndarray:
         return np.hstack(self.probabilities(q))
 
-    def log_volumes(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
+    def log_volumes(self, x: np.ndarray, summary: None, expected: np.ndarray) -> np.ndarray:
         """Return log Σ_v p(v | z_n = k)^x of each column, (len(x), n_components, n_features)."""
         exponents = np.asarray(x)[:, None, None] * expected
         parts = np.split(exponents, np.cumsum(self.n_levels)[:-1], axis=1)
         return np.stack([np.logaddexp.reduce(part, axis=1) for part in parts], axis=-1)
 
-    def log_volume(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
+    def log_volume(self, x: np.ndarray, summary: None, expected: np.ndarray) -> np.ndarray:
         return self.log_volumes(x, summary, expected).sum(axis=-1)

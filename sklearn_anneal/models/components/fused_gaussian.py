@@ -12,19 +12,22 @@ those of many columns, where products of matrices are faster (``_wide_gaussians.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ...data.units import Rows
 from ...families import Natural, Tempering, UnitTemperatures
-from .._base import LocalStep
+from .._base import Known, LocalStep, Recommended
 from .._mixture_steps import partition_polynomials, vector
 from ._base import Joint
 from ._features import ROWS_PER_BLOCK, Features, FeatureSums, feature_kind, kernels
 from ._missing_cells import RowVolume, tempered_volume
 from ._moments import Summary
 from .gaussian import GaussianComponents
+
+if TYPE_CHECKING:
+    from ..mixture import Summary as MixtureSummary
 
 _NO_MATRIX = np.empty((0, 0))
 # Largest number of entries of an array of rows and components (or features) in memory at a time.
@@ -56,7 +59,7 @@ class RowPartition(NamedTuple):
         n_cells, log_det = self.volume.of_rows(rows)
         return tempered_volume(self.x, n_cells[:, None], log_det[:, None]) + self.mixing
 
-    def mean(self, summary: Any) -> np.ndarray:
+    def mean(self, summary: MixtureSummary) -> np.ndarray:
         """Return the mean of log c(x) over the rows of a summary of a mixture, (M,)."""
         if summary.components.cells is None:
             return self.whole
@@ -70,7 +73,7 @@ class FusedGaussian(GaussianComponents):
     :class:`GaussianComponents`.
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",
             "initial_temperature": "auto",
@@ -131,12 +134,12 @@ class FusedGaussian(GaussianComponents):
         q: Natural,
         log_weights: np.ndarray,
         rng: np.random.Generator | None = None,
-        known: dict[str, Any] | None = None,
+        known: Known | None = None,
     ) -> Joint:
         moments = None if known is None else known["moments"]
         return Joint(self.expectations(q, rng, log_weights, moments))
 
-    def known(self, q: Natural, before: dict[str, Any] | None) -> dict[str, Any] | None:
+    def known(self, q: Natural, before: Known | None) -> Known | None:
         """Return the moments of many columns, whose matrices are factorised once for each visit.
 
         What the divergence from the same prior needs is kept from visit to visit.
@@ -145,7 +148,7 @@ class FusedGaussian(GaussianComponents):
             return None
         return {**(before or {}), "moments": self.moments(q)}
 
-    def kl_given(self, q: Natural, prior: Natural, known: dict[str, Any]) -> float | None:
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         family, q, prior = self._normal_wishart, self._pick(q, 0), self._pick(prior, 0)
         same = known.get("prior") is not None
         if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):

@@ -20,10 +20,11 @@ from ...families import (
     Wishart,
     get_structure,
 )
+from .._base import Expected
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
 from . import _wide_gaussians as wide
-from ._base import Components
+from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._features import ROWS_PER_BLOCK, Features, FeatureSums, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
@@ -40,7 +41,7 @@ _COST_OF_MISSING = 8
 _LARGEST_LOSS = 1e-5
 
 
-class GaussianComponents(Components):
+class GaussianComponents(Components[Summary, FeatureSums]):
     """K Gaussians with unknown means and precisions; an object holds hyperparameters only.
 
     The natural parameters, with K = ``n_components`` and D = ``n_features``, refer to coordinates
@@ -386,7 +387,7 @@ class GaussianComponents(Components):
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
         summary: Summary,
@@ -785,12 +786,12 @@ class GaussianComponents(Components):
             values = covariance
         return -np.log(np.maximum(values, 0.0) + floor).sum() - 2.0 * np.log(units).sum()
 
-    def log_volume(self, x: np.ndarray, summary: Summary, expected: Any) -> np.ndarray:
+    def log_volume(self, x: np.ndarray, summary: Summary, expected: Expected) -> np.ndarray:
         """Return log ∫ p(x_n | z_n = k)^x dx_n in nats, of shape (len(x), n_components)."""
         volume = self.tempered_log_volume(x, summary)
         return np.repeat(volume[:, None], self.n_components, axis=1)
 
-    def log_volumes(self, x: np.ndarray, summary: Summary, expected: Any) -> np.ndarray:
+    def log_volumes(self, x: np.ndarray, summary: Summary, expected: Expected) -> np.ndarray:
         """Return equal shares of :meth:`log_volume` for all columns."""
         each = self.tempered_log_volume(x, summary) / self.n_features
         return np.broadcast_to(each[:, None, None], (len(x), self.n_components, self.n_features))

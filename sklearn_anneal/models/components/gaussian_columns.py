@@ -11,8 +11,9 @@ from scipy.special import polygamma, psi
 
 from ...data.units import Rows
 from ...families import Factor, Natural, NormalWishart, log_rising
+from .._base import Expected
 from .._summary import DataSummary, first_center, with_center
-from ._base import moved
+from ._base import Draws, Profile, moved
 from ._linear import Coefficients, LinearComponents, LinearSums, filled
 from ._predictive_moments import CellMoments, student_t_spreads
 from .gaussian import LOG_2PI
@@ -71,7 +72,7 @@ class ColumnMoments(DataSummary):
         return with_center(self)
 
 
-class GaussianColumns(LinearComponents):
+class GaussianColumns(LinearComponents[ColumnMoments]):
     """Gaussians with independent columns, and Normal–Gamma priors of means and precisions.
 
     With one column, a Normal–Wishart distribution is a Normal–Gamma distribution, with the shape
@@ -275,7 +276,7 @@ class GaussianColumns(LinearComponents):
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
         summary: ColumnMoments,
@@ -323,7 +324,7 @@ class GaussianColumns(LinearComponents):
             now["mean"], precision, log_precision, 1.0 / now["mean_precision"]
         )
 
-    def coefficients(self, draws: Any) -> Coefficients:
+    def coefficients(self, draws: Draws) -> Coefficients:
         (draw,) = draws
         shape = self.n_components, self.n_features
         precision = draw["precision"].reshape(shape)
@@ -406,7 +407,7 @@ class GaussianColumns(LinearComponents):
         standard["mean"] = standard["mean"] + size * (np.sqrt(variance) * noise).reshape(-1, 1)
         return q | factor.rename(factor.family.from_standard(**standard))
 
-    def log_volumes(self, x: np.ndarray, summary: ColumnMoments, expected: Any) -> np.ndarray:
+    def log_volumes(self, x: np.ndarray, summary: ColumnMoments, expected: Expected) -> np.ndarray:
         """Return log ∫ N(y | μ, σ²)^x dy, at the variances of the columns."""
         tiny = max(self.reg_covar, np.finfo(float).tiny)
         log_variance = np.log(summary.variance + tiny)

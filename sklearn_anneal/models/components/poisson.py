@@ -10,6 +10,7 @@ from scipy.special import gammaln
 
 from ...data.units import Rows
 from ...families import Natural, digamma_excess, log_negative_binomial, log_poisson
+from ._base import Draws, Profile
 from ._gamma_rates import GammaRates, Moments
 from ._linear import Coefficients, LinearSums, kernels, points_of, unpacked
 from ._predictive_moments import CellMoments
@@ -89,10 +90,10 @@ class PoissonComponents(GammaRates):
 
     def posterior_like(
         self,
-        profile: dict[str, Any],
+        profile: Profile,
         counts: np.ndarray,
         q: Natural,
-        summary: Any,
+        summary: Moments,
         prior: Natural,
     ) -> Natural:
         n = counts[:, None]
@@ -110,7 +111,7 @@ class PoissonComponents(GammaRates):
         expected = factor.family.expectations(factor.pick(q))
         return Rates.of(-expected["rate"], expected["shape"], q["shape"])
 
-    def coefficients(self, draws: Any) -> Rates:
+    def coefficients(self, draws: Draws) -> Rates:
         (draw,) = draws
         return Rates.of(draw["value"], draw["log_value"])
 

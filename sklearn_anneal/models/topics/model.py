@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -73,7 +73,7 @@ def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray
     return n_entries * entries - totals
 
 
-class LatentDirichlet(Componentwise, ConjugateModel):
+class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]):
     """Latent Dirichlet allocation with mean-field steps.
 
     θ_d ~ Dir(α), β_k ~ Dir(η), z ~ θ_d, w ~ β_z; q(β) = Π_k Dir(λ_k) with the natural
@@ -202,7 +202,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
             weighted_whole,
         )
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.mean_length = summary.mean_length
         model.mass_of_token = summary.tokens / max(summary.whole_tokens, 1.0)
@@ -255,7 +255,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
 
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
-    ) -> tuple[LatentDirichlet, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         model = copy(self)
         model.doc_topic_prior = self.doc_topic_prior[order]
         return model, prior, {TOPICS: np.asfortranarray(np.asarray(q[TOPICS])[order])}
@@ -346,7 +346,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         rho: float,
         scale: float,
         late: bool = True,
-    ) -> tuple[ConjugateModel, Natural, Natural]:
+    ) -> tuple[Self, Natural, Natural]:
         """Make one step of Minka's fixed-point iteration for each prior that is learned.
 
         With γ = α + n and λ = η + S, the counts n and S are treated as Pólya samples, and the
