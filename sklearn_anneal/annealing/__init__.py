@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ._base import CAPABILITIES, OF_UPDATE_RULES, UPDATES, Annealing
 from ._base import Context as Context
@@ -14,6 +14,9 @@ from .stochastic import StochasticAnnealing
 from .structured import StructuredVI
 from .svi_plus import SVIPlus
 from .tempering import LocalVariationalTempering, VariationalTempering
+
+if TYPE_CHECKING:
+    from ..models._base import Model
 
 __all__ = [
     "Annealing",
@@ -42,7 +45,7 @@ ANNEALING: dict[str, type[Annealing]] = {
 """The class of each name that the parameter ``annealing`` of the estimators accepts."""
 
 
-def lacking(method: Annealing, model: Any) -> dict[str, str]:
+def lacking(method: Annealing, model: Model) -> dict[str, str]:
     """The capabilities that a method needs and a model lacks, with the reason for each."""
     can = OF_UPDATE_RULES[model.update_rule] | model.capabilities()
     needs = method.needs if method.follows_gradients else (*method.needs, "conjugate_update")
@@ -50,7 +53,7 @@ def lacking(method: Annealing, model: Any) -> dict[str, str]:
     return {need: reason for need, reason in reasons.items() if reason is not None}
 
 
-def check_capabilities(method: Annealing, model: Any, given: object, name: str) -> None:
+def check_capabilities(method: Annealing, model: Model, given: object, name: str) -> None:
     """Refuse a method that needs a capability that the model lacks.
 
     Parameters

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -14,6 +14,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..families import Natural, Tempering, mix
 from ._documentation import LinkedDocumentation
 from .schedules import finished
+
+if TYPE_CHECKING:
+    from ..data.units import Units
+    from ..models._base import Block, Known, LocalStep, Visit
 
 State = dict[str, Any]
 
@@ -80,7 +84,7 @@ class Context:
         nearly converged.
     report : LocalStep or None
         The latest local step.
-    known : object
+    known : dict or None
         Quantities of q that the latest visit computed (:attr:`Visit.known`), kept to save work.
     deviation : dict of ndarray or None
         The difference that random weights make to the current target λ̂, for methods in which
@@ -97,7 +101,7 @@ class Context:
     scale: float = 1.0
     exploring: bool = True
     report: Any = None
-    known: Any = None
+    known: Known | None = None
     deviation: Natural | None = None
 
 
@@ -173,19 +177,23 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     """
 
     _parameter_constraints: dict = {}
-    _defaults: dict[str, Any] = {}
+    _defaults: dict[str, object] = {}
 
     finish = True
     exact_bound = True
     evaluate_every = 1
-    learn_priors_after: Any = 0.5
-    returns_mean = False
+    learn_priors_after: float = 0.5
     reads_entropy = False
     reads_energy = False
     has_unit_temperatures = False
     holds_units = True
     draws_weights = False
     follows_gradients = False
+
+    @property
+    def returns_mean(self) -> bool:
+        """Whether a fit returns a mean of the parameters after its first ten passes."""
+        return False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -197,7 +205,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         """Whether random weights are deviations from 1, with statistics of their own."""
         return False
 
-    def resolve(self, recommended: dict[str, Any]) -> Annealing:
+    def resolve(self, recommended: Mapping[str, object]) -> Annealing:
         """A new instance with every ``"auto"`` replaced by the model's recommended value.
 
         Parameters
@@ -222,7 +230,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         """Whether :meth:`calibrate` has any parameter to determine."""
         return False
 
-    def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
+    def calibrate(self, ctx: Context, units: Units, rehearse: Rehearsal) -> Annealing:
         """A copy of the method with the parameters that depend on the data and the start.
 
         ``rehearse(method, n)`` returns the natural parameters after ``n`` batch updates of the
@@ -260,16 +268,16 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         """The values that the method adds to the clocks in ``ctx.state``."""
         return {}
 
-    def temper(self, ctx: Context, units: Any) -> Tempering:
+    def temper(self, ctx: Context, units: Units) -> Tempering:
         """The factors of the local step, the statistics and the prior in this update."""
         return Tempering()
 
-    def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
+    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
         """Prepare a visit to data; ``how`` has further arguments of the model's ``visit``."""
         t = self.temper(ctx, units)
         return ctx.model.visit(ctx.q, units, t, separate_noise=self.separate_noise, **how)
 
-    def draw(self, ctx: Context, block: Any) -> Any:
+    def draw(self, ctx: Context, block: Block) -> Any:
         """Random numbers that are drawn once for the visit before the update of a block."""
         return None
 
@@ -318,7 +326,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         return mix(q, target, rho, overwrite=True)
 
     def ascent(
-        self, ctx: Context, gradient: Natural, step: Any, look: Callable[[Natural], Any]
+        self, ctx: Context, gradient: Natural, step: LocalStep, look: Callable[[Natural], LocalStep]
     ) -> Natural:
         """The gradient that the optimizer follows, in models that are trained by gradients.
 
@@ -328,7 +336,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         """
         return gradient
 
-    def advance(self, ctx: Context, report: Any) -> State:
+    def advance(self, ctx: Context, report: LocalStep) -> State:
         """The new ``ctx.state`` after an update whose local step was ``report``."""
         return ctx.state
 
@@ -336,7 +344,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
 class DampedMixin:
     """Mixin of methods that damp their batch updates, by the parameter ``learning_rate``."""
 
-    learning_rate: Any
+    learning_rate: float | str
 
     def batch_step(self, decaying: float) -> float:
         """``learning_rate``, or the step size of minibatches if it is ``"decay"``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -12,6 +12,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..families import Natural, Tempering, mix
 from ._base import AUTO, N_PASSES, Annealing, Context, Rehearsal
 from .schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from ..data.units import Units
 
 # The powers of x = 1/T that multiply the local step, the statistics and the prior.
 FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
@@ -116,7 +119,7 @@ class DeterministicAnnealing(Annealing):
     def calibrates(self) -> bool:
         return self.initial_temperature == "auto"
 
-    def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
+    def calibrate(self, ctx: Context, units: Units, rehearse: Rehearsal) -> Annealing:
         if not self.calibrates:
             return self
         temperature = _HOTTEST if _uncertainty(ctx, units, ctx.q) < _CERTAIN else 1.0
@@ -142,7 +145,7 @@ class DeterministicAnnealing(Annealing):
         start = float(self.initial_temperature)
         return SCHEDULES[self.schedule](start, 1.0, self.progress(ctx.state))
 
-    def temper(self, ctx: Context, units: Any) -> Tempering:
+    def temper(self, ctx: Context, units: Units) -> Tempering:
         x = 1.0 / self.temperature(ctx)
         return Tempering(*(x**power for power in FORMS[self.form]))
 
@@ -154,7 +157,7 @@ class DeterministicAnnealing(Annealing):
         return mix(q, target, rho)
 
 
-def _uncertainty(ctx: Context, units: Any, q: Natural) -> float:
+def _uncertainty(ctx: Context, units: Units, q: Natural) -> float:
     """The mean entropy of the assignments as a share of log K.
 
     It is 1 for a single component, so that the rule does not anneal where nothing can be gained.

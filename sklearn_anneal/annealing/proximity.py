@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -13,6 +13,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..families import Natural, mix, settled
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, State
 from .schedules import finished, geometric, linear
+
+if TYPE_CHECKING:
+    from ..data.units import Units
+    from ..models._base import LocalStep, Visit
 
 _LARGEST_PULL = 0.9
 # The exponential schedule ends at this share of its start, and then drops to 0.
@@ -165,13 +169,13 @@ class ProximityVI(DampedMixin, Annealing):
 
     # Models that are trained by gradients
 
-    def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
+    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
         if ctx.model.update_rule == "gradient":
             how["constraint"] = self.constraint
         return super().visit(ctx, units, **how)
 
     def ascent(
-        self, ctx: Context, gradient: Natural, step: Any, look: Callable[[Natural], Any]
+        self, ctx: Context, gradient: Natural, step: LocalStep, look: Callable[[Natural], LocalStep]
     ) -> Natural:
         now, lagged = step.constraints, self._lagged(ctx, step, look)
         k, slope = self.magnitude(ctx), DISTANCES[self.distance]
@@ -185,7 +189,7 @@ class ProximityVI(DampedMixin, Annealing):
         return pulled
 
     def _lagged(
-        self, ctx: Context, step: Any, look: Callable[[Natural], Any]
+        self, ctx: Context, step: LocalStep, look: Callable[[Natural], LocalStep]
     ) -> tuple[Natural, ...]:
         """The values with which those of the coming update are compared."""
         if self.average is not None:
@@ -193,7 +197,7 @@ class ProximityVI(DampedMixin, Annealing):
         kept = ctx.state["lagged"]
         return kept[0] if kept else _values(step)
 
-    def _advance_gradient(self, ctx: Context, report: Any) -> State:
+    def _advance_gradient(self, ctx: Context, report: LocalStep) -> State:
         if self.average is None:
             return {**ctx.state, "lagged": (*ctx.state["lagged"], _values(report))[-self.lag :]}
         before, memory = ctx.state.get("average", ctx.q_start), float(self.average)
@@ -235,13 +239,13 @@ class ProximityVI(DampedMixin, Annealing):
         pulled = {key: new[key] + rho * pull * (q[key] - base[key]) for key in new}
         return factors.replace_invalid(pulled, new)
 
-    def advance(self, ctx: Context, report: Any) -> State:
+    def advance(self, ctx: Context, report: LocalStep) -> State:
         if ctx.model.update_rule == "gradient":
             return self._advance_gradient(ctx, report)
         kept = (*ctx.state["entropies"], self.entropy(ctx))[-self.lag :]
         return {**ctx.state, "entropies": kept}
 
 
-def _values(step: Any) -> tuple[Natural, ...]:
+def _values(step: LocalStep) -> tuple[Natural, ...]:
     """The values of the statistics in a local step."""
     return tuple(part.value for part in step.constraints)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural, mix
 from ._base import AUTO, N_PASSES, Annealing, Context
 from .schedules import finished, geometric, linear
+
+if TYPE_CHECKING:
+    from ..models._base import Block
 
 
 class StochasticAnnealing(Annealing):
@@ -78,7 +81,7 @@ class StochasticAnnealing(Annealing):
     def initial_natural(self, ctx: Context) -> Natural:
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
 
-    def draw(self, ctx: Context, block: Any) -> Natural | None:
+    def draw(self, ctx: Context, block: Block) -> Natural | None:
         """Draw η for all blocks that one look at the data serves; None once r is 0."""
         if self.noise_share(ctx) == 0:
             return None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, State
+
+if TYPE_CHECKING:
+    from ..data.units import Units
+    from ..models._base import Visit
 
 
 class StructuredVI(DampedMixin, Annealing):
@@ -118,7 +122,7 @@ class StructuredVI(DampedMixin, Annealing):
         return max(decaying, share * new / (share * new + kept))
 
     @property
-    def returns_mean(self) -> bool:  # type: ignore[override]
+    def returns_mean(self) -> bool:
         return bool(self.average)
 
     @property
@@ -129,7 +133,7 @@ class StructuredVI(DampedMixin, Annealing):
     def is_annealing(self, state: State) -> bool:
         return True
 
-    def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
+    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
         return super().visit(ctx, units, rng=ctx.rng, **how)
 
     def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import softmax
@@ -12,6 +12,10 @@ from sklearn.utils._param_validation import Interval
 
 from ..families import Tempering, UnitTemperatures
 from ._base import AUTO, N_PASSES, Annealing, Context, State
+
+if TYPE_CHECKING:
+    from ..data.units import Units
+    from ..models._base import LocalStep, Visit
 
 _TEMPERATURES = [Interval(Integral, 2, None, closed="left"), AUTO]
 
@@ -79,7 +83,7 @@ class VariationalTempering(Annealing):
     def initial_state(self, ctx: Context) -> State:
         return {"temperature_probabilities": np.full(self.n_temperatures, 1 / self.n_temperatures)}
 
-    def temper(self, ctx: Context, units: Any) -> Tempering:
+    def temper(self, ctx: Context, units: Units) -> Tempering:
         x = float(ctx.state["temperature_probabilities"] @ self.grid())
         return Tempering(local=x, statistics=x)
 
@@ -88,7 +92,7 @@ class VariationalTempering(Annealing):
         x = self.grid()
         return softmax(x * energy - ctx.model.log_partition(x, ctx.summary, ctx.q))
 
-    def advance(self, ctx: Context, report: Any) -> State:
+    def advance(self, ctx: Context, report: LocalStep) -> State:
         tempered = report.energy if report.likelihood is None else report.likelihood
         target = self.posterior_probabilities(ctx, ctx.scale * tempered)
         old = ctx.state["temperature_probabilities"]
@@ -149,14 +153,15 @@ class LocalVariationalTempering(Annealing):
     def needs(self) -> tuple[str, ...]:
         return ("unit_log_partition", "locally_tempered_step")
 
-    def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
+    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
         x = np.arange(1, self.n_temperatures + 1) / self.n_temperatures
         partition = ctx.model.unit_log_partition(x, ctx.summary, ctx.q)
         temperatures = UnitTemperatures(x, partition, self.n_rounds)
         return super().visit(ctx, units, unit_temperatures=temperatures, **how)
 
-    def inverse_temperatures(self, ctx: Context, units: Any) -> np.ndarray:
+    def inverse_temperatures(self, ctx: Context, units: Units) -> np.ndarray:
         """E_r[1/T] of every data point at the current q, shape (n_units,)."""
         visit = self.visit(replace(ctx, exploring=False), units)
         start = visit.start(units, None, False, 0.0, ctx.rng)
-        return visit.step(units, None, start).inverse_temperatures
+        step: Any = visit.step(units, None, start)
+        return step.inverse_temperatures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import _num_samples
@@ -15,6 +15,10 @@ from ..data.units import Units
 from .loop import Monitor
 from .messages import Messages, described
 from .progress import Progress, Trace
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from sklearn.base import BaseEstimator
 
 Attributes = Callable[[], dict[str, Any]]
 """A function that returns the fitted attributes as they would be if the fit ended now."""
@@ -39,12 +43,12 @@ class FitCallbacks:
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: BaseEstimator,
         n_restarts: int,
         moves: bool,
-        X: Any,
-        y: Any,
-        metadata: dict[str, Any],
+        X: ArrayLike,
+        y: ArrayLike | None,
+        metadata: dict[str, object],
     ):
         self.estimator = estimator
         self.stopped = False
@@ -111,7 +115,7 @@ class FitMonitor:
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: BaseEstimator,
         callbacks: FitCallbacks | None,
         units: Units,
         n_restarts: int,
@@ -125,12 +129,12 @@ class FitMonitor:
     @classmethod
     def of(
         cls,
-        estimator: Any,
+        estimator: BaseEstimator,
         n_restarts: int,
         moves: bool,
-        X: Any,
-        y: Any,
-        metadata: dict[str, Any],
+        X: ArrayLike,
+        y: ArrayLike | None,
+        metadata: dict[str, object],
         units: Units,
     ) -> FitMonitor | None:
         """Return the monitor of a fit; None without callbacks and without ``verbose``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -132,7 +132,7 @@ class Progress:
     trace: Trace = field(default_factory=Trace)
     passes: int = 0
     temperature: float = 1.0
-    local: list[Any] | None = None
+    local: list | None = None
     finished: bool = False
     known: Known | None = None
     best: Natural | None = None
@@ -172,5 +172,5 @@ class Progress:
                     self.prior_of_mean = mix(self.ctx.prior, self.prior_of_mean, kept)
         self.passes += 1
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "known": None}

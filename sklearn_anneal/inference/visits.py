@@ -84,7 +84,7 @@ class Prepared:
         drawn, own = self.weights.draw(units.n_weight_units, rng)
         return self.weights.scaled(drawn, own, own if totals is None else totals)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # What the visit knows of q serves the next visit, and no local step.
         visit = self.visit
         if visit.known is not None:

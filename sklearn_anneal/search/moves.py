@@ -23,6 +23,8 @@ import numpy as np
 
 from ..annealing import Annealing, StochasticAnnealing
 from ..annealing._base import Context
+from ..data.units import Units
+from ..families import Natural
 from ..inference.loop import PLAIN
 from ..inference.progress import Progress
 from ..inference.stopping import OutOfReach, Rule
@@ -42,11 +44,15 @@ _PASSES_OF_START = 10
 class Move(ABC):
     """A way of proposing parameters."""
 
-    name: str
     # Whether the passes of the best fit belong to the history of what the move leads to.
     continues = True
     # Whether its passes are a part of the budget of the search.
     counts = True
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What messages and results call the move."""
 
     @abstractmethod
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
@@ -108,7 +114,7 @@ class Rearrangement(Move):
 
     @abstractmethod
     def rearranged(
-        self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
+        self, model: Searchable, sample: Units, ctx: Context, rng: np.random.Generator
     ) -> Rearranged | None:
         """Return the model, its prior and q of other components; None if nothing is to change."""
 
@@ -141,11 +147,11 @@ class Swap(Rearrangement):
     guided: bool
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         return "guided swap" if self.guided else "random swap"
 
     def rearranged(
-        self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
+        self, model: Searchable, sample: Units, ctx: Context, rng: np.random.Generator
     ) -> Rearranged | None:
         return model.swapped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
 
@@ -161,7 +167,7 @@ class Merge(Rearrangement):
     rounds = 8
 
     def rearranged(
-        self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
+        self, model: Searchable, sample: Units, ctx: Context, rng: np.random.Generator
     ) -> Rearranged | None:
         return model.merged(sample, ctx.q, ctx.summary, ctx.prior, rng)
 
@@ -211,7 +217,7 @@ class Reorder(Move):
 class Plain(Move):
     """Plain inference from the start of the best restart, beside which annealing has to stand."""
 
-    start: Any = None
+    start: Natural | None = None
 
     name = "plain"
     continues = False
