@@ -58,7 +58,7 @@ class OnDask(Place):
         self._client = client
         self._prefix = f"sklearn_anneal-{uuid4().hex[:12]}"
         self._inputs: dict[int, tuple[Any, ...]] = {}
-        self._parts: list[Any] = []
+        self._parts: list = []
         # Token → copies of what groups of parts keep, with the numbers of these parts.
         self._copies: dict[str, list[tuple[set[int], Future]]] = {}
         self._where: list[str] = []
@@ -88,7 +88,7 @@ class OnDask(Place):
 
     def _begun(self, load: Any, where: dict[str, Any]) -> tuple[Any, ...]:
         """Return futures of what a part is read from, or values that any worker can read from."""
-        found: list[Any] = []
+        found: list = []
         for value, lazy in zip(load.inputs, load.lazy, strict=True):
             if isinstance(value, Future):
                 found.append(value)
@@ -162,7 +162,7 @@ class OnDask(Place):
             for token in request.repeated
         }
 
-    def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
+    def get(self, handles: list) -> list[list[tuple[Node, Any]]]:
         futures = [future for future, _ in handles]
         try:
             return [pickle.loads(found) for found in self._client.gather(futures)]

@@ -72,7 +72,10 @@ class NoUnits(Units):
     """The data points of an empty part."""
 
     weights = None
-    n_units = 0  # type: ignore[assignment]
+
+    @property
+    def n_units(self) -> int:
+        return 0
 
     def take(self, index: np.ndarray | slice) -> NoUnits:
         return self

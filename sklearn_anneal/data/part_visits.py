@@ -25,7 +25,7 @@ _STAYS_IN_MEMORY = 1 << 20
 class Aside:
     """A value that waits, as a pickle, until it is asked for; a large one waits on disk."""
 
-    def __init__(self, value: Any):
+    def __init__(self, value: object):
         self._set(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
 
     def _set(self, pickled: bytes) -> None:
@@ -37,7 +37,7 @@ class Aside:
             self._pickled, self._path = None, file.name
             weakref.finalize(self, _remove, file.name)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple:
         return _put_aside, (self._bytes(),)
 
     def _bytes(self) -> bytes:
@@ -105,7 +105,7 @@ class Chain:
             log = [*([] if logged.prepared.forgets else self.log), Aside(logged)]
         return Chain(place, self.token, self.number + 1, log)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {**vars(self), "place": None}
         if self.place is not None and self.place.remembers and self.number:
             values = self.place.sum(_Fetch(self.token.name))
@@ -128,7 +128,7 @@ class Logged(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Fetch(Request):
+class _Fetch(Request[dict[int, Any]]):
     token: str
     reads = False
 
@@ -178,17 +178,17 @@ class StepOfParts(NamedTuple):
 
     step: Any
     keeps: bool
-    rng: Any
+    rng: np.random.Generator | None
     lost: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class VisitAll(Request):
+class VisitAll(Request[list[StepOfParts]]):
     """Visits of one or several restarts, for which the data are read once."""
 
     view: View
     jobs: list[Job]
-    ended: tuple[str, ...] = ()  # type: ignore[assignment]
+    ended: tuple[str, ...] = ()
 
     @property
     def repeated(self) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ class VisitAll(Request):
 
 
 @dataclass(frozen=True)
-class Totals(Request):
+class Totals(Request[Any]):
     """The first round of random weights: the totals to which all parts scale theirs."""
 
     logged: Logged

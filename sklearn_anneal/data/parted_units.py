@@ -38,7 +38,7 @@ class _Described(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Describe(Request):
+class _Describe(Request[_Described]):
     view: View
     n_columns: int
 
@@ -58,7 +58,7 @@ class _Describe(Request):
 
 
 @dataclass(frozen=True)
-class _Summarize(Request):
+class _Summarize(Request[Any]):
     view: View
     model: Any
 
@@ -71,7 +71,7 @@ class _Summarize(Request):
 
 
 @dataclass(frozen=True)
-class _Total(Request):
+class _Total(Request[float]):
     view: View
     function: Callable[[Units], float]
 
@@ -81,7 +81,7 @@ class _Total(Request):
 
 
 @dataclass(frozen=True)
-class _Identify(Request):
+class _Identify(Request[list[str]]):
     view: View
 
     def at(self, part: Part, workers: Workers) -> list[str]:
@@ -89,14 +89,17 @@ class _Identify(Request):
 
 
 @dataclass(frozen=True)
-class _ToOnePart(Request):
+class _ToOnePart(Request[list]):
     """A request of the loop that goes to one part alone."""
 
     view: View
     request: Any
 
-    def at(self, part: Part, workers: Workers) -> list[Any]:
+    def at(self, part: Part, workers: Workers) -> list:
         return [self.request.at(self.view.of(part), workers)]
+
+
+_Asked = tuple[Job, list[Aside], Workers]
 
 
 class PartedUnits(Units, Generic[U]):
@@ -120,7 +123,7 @@ class PartedUnits(Units, Generic[U]):
         self.gathered: U = gathered
         self.n_columns = n_columns
         self._view = View()
-        self._lockstep: Lockstep | None = None
+        self._lockstep: Lockstep[_Asked, StepOfParts] | None = None
         self._described(SEQUENTIAL)
 
     def _described(self, workers: Workers) -> None:
@@ -182,7 +185,7 @@ class PartedUnits(Units, Generic[U]):
         return self.gathered.center  # type: ignore[attr-defined]
 
     def rows(self) -> Units:
-        return self.gathered.rows()  # type: ignore[attr-defined, no-any-return]
+        return self.gathered.rows()  # type: ignore[attr-defined]
 
     # What is taken from the data without a visit
 
@@ -225,10 +228,10 @@ class PartedUnits(Units, Generic[U]):
     def total(self, function: Callable[[Units], float]) -> float:
         return float(self.place.sum(_Total(self._view, function)))
 
-    def identity(self) -> Any:
+    def identity(self) -> tuple:
         return "parts", self.place.sum(_Identify(self._view))
 
-    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable[[Any, Any], Any]]:
+    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable]:
         filled = [i for i, about in enumerate(self._about) if about.weight > 0]
         order = filled if len(filled) == 1 else rng.permutation(filled).tolist()
         for index in order:
@@ -275,7 +278,7 @@ class PartedUnits(Units, Generic[U]):
             return self._visit_all([(job, log, workers)])[0]
         return self._lockstep.pass_with((job, log, workers))
 
-    def _visit_all(self, asked: list[tuple[Job, list[Aside], Workers]]) -> list[StepOfParts]:
+    def _visit_all(self, asked: list[_Asked]) -> list[StepOfParts]:
         """Make the visits of several restarts, each given with its log and its workers."""
         ended = tuple(self.place.ended)
         del self.place.ended[: len(ended)]
@@ -285,7 +288,8 @@ class PartedUnits(Units, Generic[U]):
             self.place.warm = True
         # The log goes only to parts that have lost their local variables. They make them anew.
         again = replace(request, jobs=[job._replace(replay=log) for job, log, _ in asked])
-        return list(self.place.sum(request, asked[0][2], again))
+        found: list[StepOfParts] = self.place.sum(request, asked[0][2], again)
+        return list(found)
 
     # Restarts
 

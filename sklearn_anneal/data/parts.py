@@ -11,6 +11,7 @@ that visits them one after another in the process of the fit; :mod:`.cluster` ha
 
 from __future__ import annotations
 
+import operator
 import pickle
 import tempfile
 from abc import ABC, abstractmethod
@@ -19,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from sklearn import config_context, get_config
@@ -32,7 +33,11 @@ Node = tuple[int, int]
 (l, 2 i) and (l, 2 i + 1)."""
 
 
-class Sums:
+T = TypeVar("T")
+"""The result of a request."""
+
+
+class Sums(Generic[T]):
     """Sums along the tree over parts, to which results are added in the order of the parts.
 
     Parameters
@@ -42,12 +47,12 @@ class Sums:
         The sum of two results. None stands for nothing.
     """
 
-    def __init__(self, n_parts: int, merge: Callable[[Any, Any], Any]):
+    def __init__(self, n_parts: int, merge: Callable[[T, T], T]):
         self._n_parts = n_parts
         self._merge = merge
-        self.found: list[tuple[Node, Any]] = []
+        self.found: list[tuple[Node, T]] = []
 
-    def add(self, node: Node, value: Any) -> None:
+    def add(self, node: Node, value: T) -> None:
         """Add the sum of the next node, and make all sums that it completes."""
         while node != (self._height, 0):
             level, index = node
@@ -110,7 +115,7 @@ class Part:
         return 1000 + _size(self._units) + _size(self.kept)
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     """Return the number of bytes of all arrays in a value."""
     if isinstance(value, np.ndarray):
         return value.nbytes
@@ -121,28 +126,26 @@ def _size(value: Any) -> int:
     return _size(vars(value)) if hasattr(value, "__dict__") else 0
 
 
-class Request(ABC):
+class Request(ABC, Generic[T]):
     """Something to be done at every part. It can be pickled."""
 
     reads: ClassVar[bool] = True
     """Whether it needs the data points."""
+    ended: tuple[str, ...] = ()
+    """The tokens of chains of visits that have ended, so that nobody needs copies of them."""
 
     @abstractmethod
-    def at(self, part: Part, workers: Workers) -> Any:
+    def at(self, part: Part, workers: Workers) -> T:
         """Return the result of one part."""
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: T, b: T) -> T:
         """Return the result of the parts of both; ``a`` comes before ``b``."""
-        return a + b
+        total: T = operator.add(a, b)
+        return total
 
-    def failed(self, result: Any) -> bool:
+    def failed(self, result: T) -> bool:
         """Return whether some parts lack what the request needs from an earlier one."""
         return False
-
-    @property
-    def ended(self) -> tuple[str, ...]:
-        """The tokens of chains of visits that have ended, so that nobody needs copies of them."""
-        return ()
 
     @property
     def repeated(self) -> tuple[str, ...]:
@@ -151,8 +154,8 @@ class Request(ABC):
 
 
 def run(
-    request: Request, parts: Iterable[Part], n_parts: int, workers: Workers
-) -> list[tuple[Node, Any]]:
+    request: Request[T], parts: Iterable[Part], n_parts: int, workers: Workers
+) -> list[tuple[Node, T]]:
     """Run a request at some parts; return the sums of the largest nodes that they fill."""
     sums = Sums(n_parts, request.merge)
     for part in parts:
@@ -181,12 +184,12 @@ class Place(ABC):
         """Begin a request at some parts, and return a handle to its results."""
 
     @abstractmethod
-    def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
+    def get(self, handles: list) -> list[list[tuple[Node, Any]]]:
         """Wait for the results of requests, and return what :func:`run` has returned for each."""
 
     def sum(
-        self, request: Request, workers: Workers = SEQUENTIAL, again: Request | None = None
-    ) -> Any:
+        self, request: Request[T], workers: Workers = SEQUENTIAL, again: Request[T] | None = None
+    ) -> T:
         """Run a request at all parts, and return the sum of its results.
 
         In groups of parts where it has failed, the request ``again`` takes its place.
@@ -205,7 +208,7 @@ class Place(ABC):
         ((_, value),) = sums.found
         return value
 
-    def at(self, index: int, request: Request, workers: Workers = SEQUENTIAL) -> Any:
+    def at(self, index: int, request: Request[list[T]], workers: Workers = SEQUENTIAL) -> T:
         """Run a request that returns a list at one part, and return its only entry."""
         handle = self.call(request, [index], workers)
         ((_, (value,)),) = self.get([handle])[0]
@@ -252,9 +255,9 @@ class Here(Place):
             self._folder.cleanup()
         if not all(self._stay):
             self._folder = tempfile.TemporaryDirectory(prefix="sklearn_anneal-")
+        folder = "" if self._folder is None else self._folder.name
         self._kept = [
-            {} if stays else _OnDisk(Path(self._folder.name) / str(i))  # type: ignore[union-attr]
-            for i, stays in enumerate(self._stay)
+            {} if stays else _OnDisk(Path(folder) / str(i)) for i, stays in enumerate(self._stay)
         ]
         self._parts = {
             i: Part(i, loads[i], self._kept[i]) for i, stays in enumerate(self._stay) if stays
@@ -263,7 +266,7 @@ class Here(Place):
     def call(self, request: Request, indices: list[int], workers: Workers) -> Any:
         return partial(self._run, request, indices, workers)
 
-    def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
+    def get(self, handles: list) -> list[list[tuple[Node, Any]]]:
         return [handle() for handle in handles]
 
     def _run(

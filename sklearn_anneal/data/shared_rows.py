@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class SharedRows:
@@ -22,11 +25,11 @@ class SharedRows:
     dtype : dtype
     """
 
-    def __init__(self, n_rows: int, columns: dict[str, int], dtype: Any):
+    def __init__(self, n_rows: int, columns: dict[str, int], dtype: DTypeLike):
         self._asked = n_rows, columns, dtype
         self._made: dict[str, dict[str, np.ndarray]] = {}
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple:
         return SharedRows, self._asked
 
     def _whole(self) -> dict[str, np.ndarray]:

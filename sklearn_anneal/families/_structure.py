@@ -56,7 +56,7 @@ class Structure(ABC):
     event_ndim: int
     shared: bool = False
 
-    def multiplicity(self, n_features: int) -> int:
+    def multiplicity(self, n_features: int) -> int | np.ndarray:
         """Return c with tr(A B) = c * sum(A_stored * B_stored), for A or B of this structure."""
         return 1
 
@@ -195,7 +195,7 @@ class _Packed(Structure):
     def __init__(self) -> None:
         self._full = _Full()
 
-    def multiplicity(self, n_features: int) -> np.ndarray:  # type: ignore[override]
+    def multiplicity(self, n_features: int) -> np.ndarray:
         # An entry off the diagonal is stored once but occurs twice in the matrix.
         rows, columns = np.tril_indices(n_features)
         return np.where(rows == columns, 1, 2)

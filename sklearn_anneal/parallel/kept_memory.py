@@ -14,9 +14,12 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 # Allocators keep smaller blocks themselves; those who need larger ones have the time to wait for
 # them, bytes.
@@ -56,7 +59,7 @@ def memory_kept() -> Iterator[None]:
         _KEPT.blocks = before
 
 
-def empty(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+def empty(shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> np.ndarray:
     """Return a new array without initialising it, as :func:`numpy.empty` does.
 
     Its memory is free for another array of the same thread when no array refers to it any more,
@@ -66,7 +69,7 @@ def empty(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     return np.empty(shape, dtype) if array is None else array
 
 
-def zeros(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+def zeros(shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> np.ndarray:
     """Return a new array of zeros, whose memory is that of :func:`empty`."""
     array = _from_blocks(shape, np.dtype(dtype))
     if array is None:

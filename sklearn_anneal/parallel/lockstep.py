@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import Generic, TypeVar
 
 from sklearn import get_config
 
@@ -15,7 +15,12 @@ from .workers import in_thread
 _ENDED = "another restart has failed, or the fit has ended"
 
 
-class Lockstep:
+J = TypeVar("J")
+R = TypeVar("R")
+V = TypeVar("V")
+
+
+class Lockstep(Generic[J, R]):
     """Lets restarts pass over the data together, so that these are read once for all of them.
 
     Every restart runs in a thread of its own. It waits until all that are still running ask for a
@@ -29,16 +34,16 @@ class Lockstep:
         Makes several visits.
     """
 
-    def __init__(self, n: int, visit_all: Callable[[list[Any]], list[Any]]):
+    def __init__(self, n: int, visit_all: Callable[[list[J]], list[R]]):
         self._n = n
         self._visit_all = visit_all
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Any, Future[Any]]] = []
+        self._waiting: list[tuple[J, Future[R]]] = []
         self._over = threading.Event()
 
-    def pass_with(self, job: Any) -> Any:
+    def pass_with(self, job: J) -> R:
         """Wait for the other restarts, and return the result of a visit."""
-        result: Future[Any] = Future()
+        result: Future[R] = Future()
         with self._lock:
             if self._over.is_set():
                 raise CancelledError(_ENDED)
@@ -56,14 +61,14 @@ class Lockstep:
             batch = self._batch()
         self._run(batch)
 
-    def _batch(self) -> list[tuple[Any, Future[Any]]]:
+    def _batch(self) -> list[tuple[J, Future[R]]]:
         """Take all visits that wait, if no other is to come before them."""
         if self._over.is_set() or len(self._waiting) < self._n:
             return []
         batch, self._waiting = self._waiting, []
         return batch
 
-    def _run(self, batch: list[tuple[Any, Future[Any]]]) -> None:
+    def _run(self, batch: list[tuple[J, Future[R]]]) -> None:
         if not batch:
             return
         jobs, results = zip(*batch, strict=True)
@@ -76,7 +81,7 @@ class Lockstep:
         for result, value in found:
             result.set_result(value)
 
-    def map(self, function: Callable, tasks: list[tuple], common: tuple = ()) -> list:
+    def map(self, function: Callable[..., V], tasks: list[tuple], common: tuple = ()) -> list[V]:
         """``[function(*common, *task) for task in tasks]``, each in a thread of its own.
 
         Raises
@@ -86,7 +91,7 @@ class Lockstep:
         """
         config = get_config()
 
-        def one(task: tuple) -> Any:
+        def one(task: tuple) -> V:
             failed = True
             try:
                 with judged_by_results():
@@ -123,7 +128,7 @@ class Lockstep:
                     result.set_exception(CancelledError(_ENDED))
 
 
-def _begun(pool: ThreadPoolExecutor, n: int, function: Callable, task: tuple) -> Future[Any]:
+def _begun(pool: ThreadPoolExecutor, n: int, function: Callable[..., V], task: tuple) -> Future[V]:
     """Begin one of n restarts."""
     try:
         return pool.submit(function, task)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from functools import cache, partial
 from queue import Empty, SimpleQueue
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,12 @@ _NO_BOARD = np.empty(0, np.int64)
 
 @cache
 def _wait() -> Callable:
-    return load("waiting").wait  # type: ignore[no-any-return]
+    wait: Callable = load("waiting").wait
+    return wait
 
 
 @cache
-def _team() -> Any:
+def _team() -> ModuleType:
     return load("_team")
 
 

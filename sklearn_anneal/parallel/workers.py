@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, nullcontext
 from functools import cached_property
 from itertools import chain, islice, pairwise, starmap
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from joblib.parallel import LokyBackend, MultiprocessingBackend, get_active_backend
@@ -28,6 +28,9 @@ from .kept_memory import keep_memory, memory_kept
 from .overflow import judged_by_results
 from .thread_limits import one_thread
 from .threads import Call, Threads
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 # So many parts of work that is shared are made for each worker, so that a slow one takes fewer. A
 # kernel takes less time to hand out a part, and has twice as many.
@@ -183,7 +186,7 @@ class Workers:
             self._parallel.__enter__()
         self._running = True
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._memory.close()
         if not self._running:
             return
@@ -194,7 +197,7 @@ class Workers:
         else:
             pool.close()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple:
         # A pool stays where it is: in another process its tasks run one after another.
         return Workers, (1,)
 
@@ -212,7 +215,7 @@ class Workers:
         n = len(tasks) if self._sends_once else min(self.n_workers, len(tasks))
         packed = _Common(common)
         shares = (delayed(_in_worker)(function, tasks[i::n], packed) for i in range(n))
-        results: list[Any] = [None] * len(tasks)
+        results: list = [None] * len(tasks)
         for i, found in enumerate(self._parallel(shares)):
             results[i::n] = map(pickle.loads, found)
         return results
@@ -277,7 +280,7 @@ class Workers:
             least = _TIMES_AS_MUCH * at_least
             self.share(lambda part: kernel.part(arguments, part.start, part.stop), n, least)
 
-    def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    def ahead(self, function: Callable[[T], V], items: Iterable[T]) -> Iterator[V]:
         """``function(item)`` for each item; a thread makes the next one while one is in use.
 
         It does so when it has done its share of the next tasks (:meth:`imap`), and then often has
@@ -294,7 +297,7 @@ class Workers:
             self._ahead = None
             results.close()
 
-    def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
+    def imap(self, function: Callable[..., V], tasks: Iterable[tuple]) -> Iterator[V]:
         """``function(*task)`` for each task, as soon as it and all before it are there."""
         if not self._running:
             return starmap(function, _while_wanted(tasks))
@@ -310,7 +313,7 @@ class Workers:
         return (pickle.loads(packed) for (packed,) in found)
 
 
-class _Ahead(Iterator[Any]):
+class _Ahead(Iterator[V], Generic[T, V]):
     """Results of a function for each item, of which a thread can make the next one.
 
     Parameters
@@ -324,8 +327,8 @@ class _Ahead(Iterator[Any]):
     def __init__(
         self,
         pool: Threads | None,
-        function: Callable[[Any], Any],
-        items: Iterable[Any],
+        function: Callable[[T], V],
+        items: Iterable[T],
     ):
         self._pool, self._function, self._items = pool, function, iter(items)
         self._next = list(islice(self._items, 1))
@@ -336,7 +339,7 @@ class _Ahead(Iterator[Any]):
         if self._pool is not None and self._next and self._call is None:
             self._call = self._pool.submit(self._function, *self._next)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> V:
         if not self._next:
             raise StopIteration
         # A thread that has not begun by now is busy with other work.
@@ -354,7 +357,7 @@ class _Ahead(Iterator[Any]):
             self._call.cancel()
 
 
-def _say_that_work_stays(backend: Any, reason: str) -> None:
+def _say_that_work_stays(backend: object, reason: str) -> None:
     warnings.warn(
         f"joblib's {type(backend).__name__} is not used for these data: {reason}. "
         'parallel_config(backend="threading") does without this warning.',
@@ -435,7 +438,9 @@ def _in_order(
             call.cancel()
 
 
-def in_thread(over: threading.Event, config: dict[str, Any], function: Callable, *task: Any) -> Any:
+def in_thread(
+    over: threading.Event, config: dict[str, Any], function: Callable[..., V], *task: Any
+) -> V:
     """Run a task with the caller's configuration of scikit-learn, which belongs to a thread."""
     before, _TASK.over = getattr(_TASK, "over", None), over
     try:
@@ -489,14 +494,14 @@ class _Pickler(CloudPickler):
         return super().reducer_override(obj)
 
 
-def pickled(result: Any) -> bytes:
+def pickled(result: object) -> bytes:
     """Return a pickle in one string of bytes, whose arrays can be written when it is read back."""
     file = io.BytesIO()
     _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(result)
     return file.getvalue()
 
 
-def owned(value: Any) -> Any:
+def owned(value: V) -> V:
     """Return a value whose arrays are not views of a message; these may be out of line."""
     return value if callable(value) else pickle.loads(pickled(value))
 

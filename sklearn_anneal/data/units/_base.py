@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 from sklearn.utils.random import sample_without_replacement
 
+from ...parallel.workers import Workers
+
 # Data points are divided into at most this many chunks. They have at least the given size, and
 # consist of whole blocks of the kernels.
 MOST_CHUNKS = 16
@@ -143,7 +145,7 @@ class Units(ABC):
         prepared: Any,
         rng: np.random.Generator,
         local: Any,
-        workers: Any,
+        workers: Workers,
         totals: Any = None,
     ) -> tuple[Any, Any]:
         """Make the local steps of all chunks, and add them up in their order.
@@ -192,7 +194,7 @@ class Units(ABC):
             total = step if total is None else visit.merge(total, step)
         return total, found or None
 
-    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable[[Any, Any], Any]]:
+    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable]:
         """Yield a function for each part of the data that minibatches are drawn from, in turn.
 
         The function takes a request and workers, and returns ``request.at(part, workers)``. Data in
@@ -234,7 +236,7 @@ class Units(ABC):
         n = max(1, round(share * self.n_units))
         return self.take(np.sort(order[:n])), self.take(np.sort(order[n:]))
 
-    def identity(self) -> Any:
+    def identity(self) -> tuple:
         """Return values that differ for other data points, to be hashed."""
         given = {
             name: value
@@ -343,7 +345,7 @@ class Ragged(Units):
         edges = sorted({0, *cuts.tolist(), self.n_units})
         return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
-    def _cut(self, index: np.ndarray | slice) -> tuple[np.ndarray, Any]:
+    def _cut(self, index: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray | slice]:
         """Return the ``indptr`` of the data points of an index, and the index of their entries."""
         if isinstance(index, slice):
             first, last, _ = index.indices(self.n_units)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,6 +12,9 @@ from scipy.special import gammaln
 from ._base import Units
 from ._documents import Documents
 from ._rows import CELLS_AT_A_TIME, Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 # Number of chunks → smallest number of entries of sparse counts that are divided into as many.
 # Chunks have at least so many entries per column, of which each needs statistics.
@@ -83,7 +86,9 @@ class SparseCounts(Documents):
         # No model of these rows asks which columns they have.
         return self if isinstance(index, slice) else self.take(index)
 
-    def by_column(self, n_columns: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def by_column(
+        self, n_columns: int, dtype: DTypeLike
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts and their rows, column by column, and where each column begins."""
         key = (self._place, n_columns, np.dtype(dtype))
         if key not in self._sorted:

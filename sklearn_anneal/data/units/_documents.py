@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...kernels import load
 from ...parallel.kept_memory import empty
 from ._base import Ragged, Units
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 # Number of chunks → smallest number of entries of documents that are divided into as many. Every
 # chunk needs an array of statistics as large as the topics of all words that occur, so that there
@@ -197,7 +200,7 @@ class Documents(Ragged):
         # documents, and a few documents, so that nothing has to be copied.
         return self
 
-    def arrays(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def arrays(self, dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts, words and indptr as kernels read them; they are copied if necessary."""
         return (
             np.ascontiguousarray(self.counts, dtype=dtype),
