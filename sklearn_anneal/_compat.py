@@ -6,13 +6,16 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sklearn
 from sklearn.utils.validation import _check_sample_weight
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 try:
-    from cloudpickle import CloudPickler  # type: ignore[import-untyped]
+    from cloudpickle import CloudPickler
 except ImportError:
     # joblib before 1.6 brings a copy of its own.
     from joblib.externals.cloudpickle import CloudPickler
@@ -31,7 +34,7 @@ except ImportError:
                 f"{sklearn.__version__}. Update it, or use verbose to follow a fit."
             )
 
-    def with_callbacks(fit_method: Callable[..., Any]) -> Callable[..., Any]:
+    def with_callbacks(fit_method: Callable) -> Callable:
         """Return a method that does the same, because there are no callbacks to tear down.
 
         It has one frame on the stack, as that of scikit-learn 1.9, from which warnings count.
@@ -72,7 +75,7 @@ def is_tried_numba(numba: Any) -> bool:
     return bool(numba.version_info.short <= _LATEST_NUMBA)
 
 
-def check_sample_weight(sample_weight: Any, X: Any, **how: Any) -> Any:
+def check_sample_weight(sample_weight: ArrayLike | None, X: ArrayLike, **how: Any) -> Any:
     """Return validated weights, which may all be zero; the arguments are those of scikit-learn."""
     if _JUDGES_ZEROS:
         how["allow_all_zero_weights"] = True

@@ -9,7 +9,7 @@ import warnings
 from hashlib import blake2b
 from itertools import pairwise
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csc_matrix, csr_array, csr_matrix, issparse, sparray
@@ -18,13 +18,16 @@ from sklearn.utils._param_validation import Interval, validate_params
 
 from ._stack import outer_level
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["document_completion_log_likelihood", "split_documents", "topic_coherence"]
 
 # float64 represents every whole number up to this one exactly.
 LARGEST_COUNT = 2.0**53
 # These are the types that SciPy's sparse matrices store. All others, such as half precision or a
 # foreign byte order, are converted to float64.
-_COUNT_TYPES: list[Any] = [np.float64, np.float32, bool]
+_COUNT_TYPES: list = [np.float64, np.float32, bool]
 _COUNT_TYPES += [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 # An array of shape (words, topics) has at most this many numbers. That is 1 MB, which stays in the
 # cache of a core.
@@ -38,7 +41,7 @@ _SHARE_OF_UNUSED = 1e-3
 
 
 @validate_params({"X": ["array-like", "sparse matrix"]}, prefer_skip_nested_validation=True)
-def split_documents(X: Any) -> tuple[Any, Any]:
+def split_documents(X: ArrayLike) -> tuple[Any, Any]:
     """Split every document in two halves, one to be observed and one to be predicted.
 
     Whole counts are thinned: each token goes to one half or the other with probability 1/2. In a
@@ -218,7 +221,7 @@ def document_completion_log_likelihood(
     },
     prefer_skip_nested_validation=True,
 )
-def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.ndarray:
+def topic_coherence(components: Any, X: ArrayLike, *, n_top_words: int = 10) -> np.ndarray:
     """Coherence of each topic: how often its top words meet in the documents of a corpus.
 
     It is the mean, over all pairs of the topic's top words, of the normalised pointwise mutual
@@ -331,7 +334,7 @@ def top_words(weights: np.ndarray, n: int, floors: Any) -> list[np.ndarray]:
     return [row[mask[row]] for row, mask in zip(order, own, strict=True)]
 
 
-def floors_of_words(topics: np.ndarray, prior: Any) -> np.ndarray:
+def floors_of_words(topics: np.ndarray, prior: object) -> np.ndarray:
     """The weights of words of which topics have no tokens, for :func:`top_words`.
 
     Parameters
@@ -359,7 +362,7 @@ def floors_of_used(counts: np.ndarray, floor: Any) -> np.ndarray:
     return np.where(used[:, None], floor, np.inf)
 
 
-def can_be_split(X: Any) -> np.ndarray:
+def can_be_split(X: ArrayLike) -> np.ndarray:
     """Whether :func:`split_documents` can leave something in both halves of each document.
 
     That takes two tokens, or, with fractional counts, two distinct words.

@@ -20,14 +20,14 @@ class ExplainedAttributes:
         value ``list`` stands for all lists.
     """
 
-    _only_with: ClassVar[dict[str, dict[str, tuple[Any, ...]]]] = {}
+    _only_with: ClassVar[dict[str, dict[str, tuple[object, ...]]]] = {}
     # Methods of all estimators that have them.
-    _only_with_annealing: ClassVar[dict[str, tuple[Any, ...]]] = {
+    _only_with_annealing: ClassVar[dict[str, tuple[object, ...]]] = {
         "inverse_temperatures": ("local_tempering",)
     }
 
     @classmethod
-    def _conditional_attributes(cls) -> dict[str, dict[str, tuple[Any, ...]]]:
+    def _conditional_attributes(cls) -> dict[str, dict[str, tuple[object, ...]]]:
         """The attributes that exist with some values of a parameter alone, as in ``_only_with``."""
         return cls._only_with
 
@@ -80,14 +80,14 @@ class ExplainedAttributes:
                     self.__dict__.pop(name, None)
 
 
-def _is_among(value: Any, values: tuple[Any, ...]) -> bool:
+def _is_among(value: object, values: tuple[object, ...]) -> bool:
     if isinstance(value, list):
         return list in values
     # Values of other types are refused by fits.
     return isinstance(value, str | bool | np.bool_) and value in values
 
 
-def _described(parameter: str, values: tuple[Any, ...]) -> str:
+def _described(parameter: str, values: tuple[object, ...]) -> str:
     """Text such as "emission='gaussian' or 'poisson'"."""
     if any(value is list or isinstance(value, list) for value in values):
         return f"a list for {parameter}"

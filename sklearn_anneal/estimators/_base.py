@@ -79,7 +79,7 @@ class BaseAnnealed(Fits[D, U, M], Streams[D, U, M], Reorders):
                 )
         return super().set_params(**params)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = super().__getstate__()
         if "_inference" in state:
             state = {

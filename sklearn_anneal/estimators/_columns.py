@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -24,6 +24,9 @@ from ._given_starts import given_profile
 from ._priors import warn_of_regularisation
 from ._tables import refuse_foreign_cells
 from ._validation import did_you_mean, warn_of_zero
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 CATEGORIES_OF_TEXT = (
     "categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes such integers of "
@@ -96,7 +99,7 @@ def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | No
     return blocks
 
 
-def _refuse_unknown(what: str, emission: Any, known: Collection[str]) -> None:
+def _refuse_unknown(what: str, emission: object, known: Collection[str]) -> None:
     if not isinstance(emission, str) or emission not in known:
         raise ValueError(
             f"{what} {emission!r}, but emissions are {sorted(known)}."
@@ -104,7 +107,7 @@ def _refuse_unknown(what: str, emission: Any, known: Collection[str]) -> None:
         )
 
 
-def _refuse_absent(X: Any, columns: Any) -> None:
+def _refuse_absent(X: ArrayLike, columns: object) -> None:
     """Refuse names that no column of a data frame has."""
     given = columns if isinstance(columns, list) else [columns]
     known = [*getattr(X, "columns", ())]
@@ -210,16 +213,16 @@ class TablesOfColumns:
     blocks_: dict[str, Any]
 
     @classmethod
-    def _conditional_attributes(cls) -> dict[str, dict[str, tuple[Any, ...]]]:
+    def _conditional_attributes(cls) -> dict[str, dict[str, tuple[object, ...]]]:
         return {"emission": attributes_only_with(cls._of_frames)}
 
     @property
-    def _kind(self) -> type[Emission[Any]] | None:
+    def _kind(self) -> type[Emission] | None:
         """The emission of all columns; None for blocks, and for names that are not known."""
         return emission_named(self.emission, self._of_frames)
 
     @property
-    def _kinds(self) -> dict[str, type[Emission[Any]]]:
+    def _kinds(self) -> dict[str, type[Emission]]:
         """The emission of each block; that of all columns has no name."""
         if self._blocks is None:
             kind = self._kind
@@ -234,7 +237,7 @@ class TablesOfColumns:
             return None
         return [Block(name, emission, columns) for name, emission, columns in self._columns]
 
-    def _find_blocks(self, X: Any) -> None:
+    def _find_blocks(self, X: ArrayLike) -> None:
         """Find the columns of the blocks in training data."""
         blocks = blocks_of(self.emission, X, EMISSIONS)
         # Plain tuples, because files of fitted estimators name all other classes.
@@ -368,7 +371,7 @@ def without_zero(part: Coded) -> np.ndarray:
     return found[1] & ~found[0]
 
 
-def _levels(value: Any, name: str) -> np.ndarray:
+def _levels(value: object, name: str) -> np.ndarray:
     """Check numbers of categories and return them as an array."""
     levels = np.asarray(value)
     if levels.dtype.kind not in "iu" or levels.size == 0 or (levels < 1).any():

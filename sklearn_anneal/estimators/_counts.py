@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_non_negative
 
 from ._validation import check_sparse
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 # The largest expectation from which numpy draws counts. The count itself is rarely more than ten
 # standard deviations above it.
@@ -73,7 +76,7 @@ def drawn_counts(rng: np.random.RandomState, rates: np.ndarray) -> np.ndarray:
     return np.asarray(rng.poisson(rates))
 
 
-def refuse_texts(X: Any, owner: str) -> None:
+def refuse_texts(X: ArrayLike, owner: str) -> None:
     """Raise a ValueError if X contains strings instead of counts of words."""
     first = X.to_numpy() if hasattr(X, "to_numpy") else X
     # A column of texts and a list of tokenised texts have their strings at the second level.

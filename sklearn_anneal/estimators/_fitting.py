@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Generic, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -36,6 +36,9 @@ from ._streaming import WORTH_THREADS, without_schedule
 from ._validation import explained
 from ._warnings import warn_of_light_data
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 _WARM = "warm_start=True goes on from the last fit"
@@ -58,7 +61,7 @@ class Data(NamedTuple, Generic[D, U]):
     X: D
     units: U | PartedUnits[U]
     example: U
-    observed: tuple[Any, ...]
+    observed: tuple
 
 
 class Outcome(NamedTuple):
@@ -118,7 +121,9 @@ class Fits(Interface[D, U, M]):
         with self._all_or_nothing():
             return self._fit(X, y, sample_weight, checkpoint)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, checkpoint: Any = None) -> Self:
+    def _fit(
+        self, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, checkpoint: Any = None
+    ) -> Self:
         warm = self.warm_start and hasattr(self, "_inference")
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if warm:

@@ -75,7 +75,7 @@ def gives_nothing(given: Given) -> bool:
 # Checks
 
 
-def given_array(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+def given_array(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
     """Check finite numbers of a shape.
 
     Raises
@@ -89,7 +89,7 @@ def given_array(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
 
 
 def given_in_range(
-    value: Any, shape: tuple[int, ...], name: str, least: float = 0.0, most: float = np.inf
+    value: object, shape: tuple[int, ...], name: str, least: float = 0.0, most: float = np.inf
 ) -> np.ndarray:
     """Check numbers of a shape that are in a range.
 
@@ -108,7 +108,7 @@ def given_in_range(
     return array
 
 
-def given_probabilities(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+def given_probabilities(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
     """Check probabilities, which sum to 1 along the last axis.
 
     Raises
@@ -127,7 +127,7 @@ def given_probabilities(value: Any, shape: tuple[int, ...], name: str) -> np.nda
 
 
 def given_matrices(
-    value: Any, covariance_type: str, n_components: int, n_features: int, name: str
+    value: object, covariance_type: str, n_components: int, n_features: int, name: str
 ) -> np.ndarray:
     """Check covariances or precisions of all components in the shape of their type.
 
@@ -144,7 +144,7 @@ def given_matrices(
 
 
 def given_precisions(
-    value: Any, covariance_type: str, n_components: int, n_features: int, name: str
+    value: object, covariance_type: str, n_components: int, n_features: int, name: str
 ) -> np.ndarray:
     """Check precisions of all components, and return their covariances."""
     precisions = given_matrices(value, covariance_type, n_components, n_features, name)
@@ -152,7 +152,7 @@ def given_precisions(
 
 
 def given_profile(
-    components: Any, kinds: type[Emission] | dict[str, type[Emission]], value: Any, name: str
+    components: Any, kinds: type[Emission] | dict[str, type[Emission]], value: object, name: str
 ) -> Profile:
     """Check a dictionary of what describes components, by the names of fitted attributes.
 

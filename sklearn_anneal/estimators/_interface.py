@@ -7,7 +7,7 @@ import re
 import warnings
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -36,6 +36,9 @@ from ._shards import in_parts
 from ._state import Inference
 from ._validation import CheckedParameters, check_parameters, checked_weights
 from ._warnings import warn_of_unfinished_stream
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 D = TypeVar("D")
 """The form in which an estimator keeps the X of a user, once it has been validated."""
@@ -147,7 +150,7 @@ class Interface(
             learning_decay=self.learning_decay,
         )
 
-    def _fixed_parameters(self) -> dict[str, Any]:
+    def _fixed_parameters(self) -> dict[str, object]:
         """The parameters that must stay as they are while the fitted parameters are kept."""
         # They are copied, because setting a nested parameter changes the ``annealing`` instance.
         names = ("annealing", *self._model_parameters)
@@ -167,7 +170,7 @@ class Interface(
     # Weights
 
     def _check_weights(
-        self, sample_weight: Any, X: Any, allow_nothing: bool = False
+        self, sample_weight: ArrayLike | None, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
         return checked_weights(sample_weight, X, allow_nothing)
 
@@ -199,7 +202,7 @@ class Interface(
     def _check_training(self, units: U) -> None:
         """Refuse data that the model cannot be fitted to."""
 
-    def _callback_data(self, given: Any, X: Any) -> Any:
+    def _callback_data(self, given: object, X: Any) -> Any:
         """The X that callbacks receive: the one that the user gave, or the validated one."""
         return X
 
@@ -221,11 +224,11 @@ class Interface(
 
     # Data in parts
 
-    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Any:
         """A part of the data, its targets and weights, as :meth:`_validate_data` takes them."""
         return X
 
-    def _weights_of_part(self, weights: Any, X: Any) -> Any:
+    def _weights_of_part(self, weights: ArrayLike | None, X: ArrayLike) -> Any:
         """The sample weights of a part as :meth:`_check_weights` takes them."""
         return weights
 
@@ -234,7 +237,7 @@ class Interface(
         """Whether parts have targets; the y of other estimators is ignored."""
         return False
 
-    def _keys_of_part(self, X: Any) -> np.ndarray | None:
+    def _keys_of_part(self, X: ArrayLike) -> np.ndarray | None:
         """What no two parts may have in common, such as the ids of users; None if there is none."""
         return None
 
@@ -304,17 +307,19 @@ class Interface(
             check_is_fitted(self)
         return self._inference.ctx
 
-    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+    def _score(self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None) -> float:
         """The score of data in memory or in parts."""
         if in_parts(X):
             self._context()
             return score_of(self, X, y, sample_weight)
         return self._scored(X, y, sample_weight)[0]
 
-    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+    def _scored(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[float, float]:
         """The score of data in memory, a mean, and the total weight of what it is the mean of."""
         X, weights = self._counted(X, sample_weight)
-        scores = self.score_samples(X)  # type: ignore[attr-defined]
+        scores = self.score_samples(X)
         total = len(scores) if weights is None else weights.sum()
         return float(np.average(scores, weights=weights)), float(total)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
@@ -16,6 +16,9 @@ from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import D, has_unit_temperatures
 from ._part_predictions import by_parts
 from ._validation import explains, finite
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 OVERFLOW = (
     "X has rows so far from the training data that their squared distances overflow. Check their "
@@ -35,7 +38,7 @@ class MixturePredictions(
     """Methods of all mixtures that assign rows to components."""
 
     @abstractmethod
-    def _again(self, X: Any) -> tuple[Rows, Any]:
+    def _again(self, X: ArrayLike) -> tuple[Rows, Any]:
         """Rows to predict for, as the model reads them, and the dtype of their responsibilities."""
 
     @abstractmethod
@@ -217,7 +220,7 @@ class MixturePredictions(
         return joint
 
     @explains("Prediction")
-    def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
+    def _log_likelihood(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float]:
         """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
         ctx = self._context()
         X, weights = self._counted(X, sample_weight)

@@ -117,7 +117,8 @@ class Origin(NamedTuple):
             rng = generator(problem.seed, 0, 1)
             units = problem.sample.centered(problem.summary)
             given = (model, prior, q), units, problem.summary, problem.prior
-            return target.start_from(*given, rng)  # type: ignore[no-any-return]
+            start: Natural | None = target.start_from(*given, rng)
+            return start
         added = model.statistics_of(q, prior, _used(self.ctx))
         return {key: problem.prior[key] + value for key, value in added.items()}
 
@@ -221,10 +222,10 @@ class ChoosesNumber:
     _number_of_trial: int | None = None
     random_state: Any
     verbose: int
-    _make_model: Callable[..., Any]
-    _strategy: Callable[..., Any]
-    _plan: Callable[..., Any]
-    _start_anew: Callable[..., Any]
+    _make_model: Callable
+    _strategy: Callable
+    _plan: Callable
+    _start_anew: Callable
 
     @property
     def _chooses_number(self) -> bool:
@@ -236,7 +237,8 @@ class ChoosesNumber:
     def _number(self) -> int:
         """The number of components of the model, or that of usual models before it is known."""
         if not self._chooses_number:
-            return self.n_components  # type: ignore[no-any-return]
+            given: int = self.n_components
+            return given
         tried = self._number_of_trial
         found: int = getattr(self, "n_components_", _USUAL) if tried is None else tried
         return found
@@ -246,7 +248,7 @@ class ChoosesNumber:
         """The smallest number of components that the model can have."""
         return 1 if self._chooses_number else self._number
 
-    def _unchanged(self, name: str, old: Any, new: Any) -> bool:
+    def _unchanged(self, name: str, old: object, new: object) -> bool:
         """Whether two values of a parameter mean the same for the model that has been fitted."""
         # A number that has been found and is then given is the same number.
         if name == "n_components" and "auto" in (old, new):

@@ -33,13 +33,16 @@ from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
 from ._validation import WITHOUT_WEIGHT
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..data.units import U
+    from ._base import BaseAnnealed
     from ._given_starts import M
     from ._interface import D, Interface
 
 
 @dataclass(frozen=True)
-class _Missing(Request):
+class _Missing(Request[dict[str, np.ndarray]]):
     """The columns of categories with missing cells, of each part."""
 
     def at(self, part: Part, workers: Workers) -> dict[str, np.ndarray]:
@@ -50,13 +53,13 @@ class _Missing(Request):
 
 
 @dataclass(frozen=True)
-class _Measure(Request):
+class _Measure(Request[list[tuple[tuple[int, ...], int, Any]]]):
     """The size of each part, its number of rows, and its smallest and largest key.
 
     The size is that before any validation. Rows of weight zero are not counted as rows.
     """
 
-    estimator: Any
+    estimator: BaseAnnealed
     reads = False
 
     def at(self, part: Part, workers: Workers) -> list[tuple[tuple[int, ...], int, Any]]:
@@ -70,10 +73,10 @@ class _Measure(Request):
 
 
 @dataclass(frozen=True)
-class _Keys(Request):
+class _Keys(Request[dict[int, np.ndarray]]):
     """The distinct keys of some parts."""
 
-    estimator: Any
+    estimator: BaseAnnealed
     indices: set[int]
     reads = False
 
@@ -81,14 +84,14 @@ class _Keys(Request):
         if part.index not in self.indices:
             return {}
         X, _, _ = present_rows(*part.load.raw())
-        return {part.index: np.unique(self.estimator._keys_of_part(X))}
+        return {part.index: np.unique(np.asarray(self.estimator._keys_of_part(X)))}
 
     def merge(self, a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
         return {**a, **b}
 
 
 @dataclass(frozen=True)
-class _Gather(Request):
+class _Gather(Request[list[tuple[int, Any]]]):
     """Some rows of each part with its index, and with their targets and weights."""
 
     chosen: list[np.ndarray]
@@ -135,7 +138,11 @@ def _current_client() -> Any:
 
 @contextmanager
 def opened(
-    estimator: Interface[D, U, M], X: Any, y: Any, sample_weight: Any, reset: bool
+    estimator: Interface[D, U, M],
+    X: ArrayLike,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    reset: bool,
 ) -> Iterator[tuple[D, PartedUnits[U]]]:
     """Read data in parts for the time of a fit.
 
@@ -171,7 +178,7 @@ def opened(
 
 
 def placed(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, streams: bool = False
+    estimator: BaseAnnealed, X: Any, y: Any, sample_weight: Any, streams: bool = False
 ) -> tuple[Place, list[Source]]:
     """Return the place of parts, which are not put there yet, and where they are read from.
 
@@ -180,7 +187,7 @@ def placed(
     """
     shards = as_shards(X)
     template = type(estimator)(**estimator.get_params(deep=False))
-    targets: list[Any] = [None] * len(shards)
+    targets: list = [None] * len(shards)
     if y is not None and estimator._reads_targets:
         targets = _beside(y, shards, "y")
     weights = sample_weight
@@ -219,7 +226,7 @@ def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]
     return place.sum(_Gather(by_part)), len(chosen) == sizes.sum()
 
 
-def _refuse_keys_of_two_parts(place: Place, sources: list[Source], ends: list[Any]) -> None:
+def _refuse_keys_of_two_parts(place: Place, sources: list[Source], ends: list) -> None:
     """Refuse users whose ratings are in two parts.
 
     Most divisions of ratings give every part a range of users. The users themselves are compared
@@ -286,13 +293,13 @@ def _refuse_alone(pieces: list[tuple[int, Any]], sources: list[Source]) -> None:
 
 
 @dataclass(frozen=True)
-class _Stream(Request):
+class _Stream(Request[list]):
     """A call of ``partial_fit`` with a part."""
 
-    estimator: Any
+    estimator: BaseAnnealed
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[Any]:
+    def at(self, part: Part, workers: Workers) -> list:
         X, y, weights = part.load.raw()
         with naming(part.load.name):
             if _num_samples(X) > 0:
@@ -302,7 +309,9 @@ class _Stream(Request):
         return [self.estimator]
 
 
-def stream(estimator: Any, X: Any, y: Any, sample_weight: Any) -> None:
+def stream(
+    estimator: BaseAnnealed, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+) -> None:
     """Update an estimator with one part after another, each where it is."""
     place, sources = placed(estimator, X, y, sample_weight, streams=True)
     try:
@@ -319,7 +328,7 @@ def _split(chosen: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
     return np.split(chosen, np.searchsorted(chosen, ends[:-1]))
 
 
-def _beside(values: Any, shards: Shards, name: str) -> list[Any]:
+def _beside(values: Any, shards: Shards, name: str) -> list:
     """Targets or weights of the parts: one source for each part."""
     if in_parts(values):
         values = as_shards(values).parts
@@ -334,7 +343,7 @@ def _beside(values: Any, shards: Shards, name: str) -> list[Any]:
     return list(values)
 
 
-def _joined(values: list[Any]) -> Any:
+def _joined(values: list) -> Any:
     """Join rows of several parts."""
     if len(values) == 1 or values[0] is None:
         return values[0]

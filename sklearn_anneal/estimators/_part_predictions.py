@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -18,12 +18,17 @@ from ..parallel.workers import Workers, owned
 from ._part_fits import placed
 from ._shards import FirstReading, Shards, as_shards, described, in_parts, naming, read
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from ._base import BaseAnnealed
+
 
 @dataclass(frozen=True)
 class _Prediction:
     """The prediction of one part: a function that a new collection has in the place of a part."""
 
-    estimator: Any
+    estimator: BaseAnnealed
     method: str
     source: Any
     dtype: Any
@@ -38,7 +43,13 @@ class _Prediction:
             return _prediction(self.estimator, self.method, X, self.how, self.dtype)
 
 
-def _prediction(estimator: Any, method: str, X: Any, how: dict[str, Any], dtype: Any = None) -> Any:
+def _prediction(
+    estimator: BaseAnnealed,
+    method: str,
+    X: Any,
+    how: dict[str, Any],
+    dtype: DTypeLike | None = None,
+) -> Any:
     """Return the prediction of a part, which has no rows if the part has none."""
     if _num_samples(X) > 0:
         return getattr(estimator, method)(X, **how)
@@ -68,7 +79,7 @@ def _without_rows(found: Any) -> Any:
     return found[:0] if np.ndim(found) else 0.0
 
 
-def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
+def predicted(estimator: BaseAnnealed, method: str, X: ArrayLike, how: dict[str, Any]) -> Any:
     """Return the predictions of data in parts, lazily: Shards of Shards, Dask of Dask."""
     if isinstance(X, Shards):
         return Shards(
@@ -95,7 +106,7 @@ def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
     return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
 
 
-def _of_block(estimator: Any, method: str, block: Any, how: dict[str, Any]) -> Any:
+def _of_block(estimator: BaseAnnealed, method: str, block: Any, how: dict[str, Any]) -> Any:
     found = _prediction(estimator, method, owned(block), how)
     if isinstance(found, tuple):
         raise TypeError(
@@ -122,7 +133,9 @@ class NothingToScore(ValueError):
     """The error of data in which there is nothing to predict; other parts may have something."""
 
 
-def score_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+def score_of(
+    estimator: BaseAnnealed, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+) -> float:
     """Return the score of data in parts: the mean of those of the parts, by their weights."""
     place, sources = placed(estimator, X, y, sample_weight)
     try:
@@ -137,7 +150,7 @@ def score_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
 
 @dataclass(frozen=True)
 class _Score(Request):
-    estimator: Any
+    estimator: BaseAnnealed
     reads = False
 
     def at(self, part: Part, workers: Workers) -> np.ndarray:
@@ -153,11 +166,11 @@ class _Score(Request):
         return np.array([mean * weight, weight])
 
 
-def by_parts(method: Callable[..., Any]) -> Callable[..., Any]:
+def by_parts(method: Callable) -> Callable:
     """Decorate a prediction so that it also takes data in parts, and is then lazy."""
 
     @wraps(method)
-    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         if in_parts(X):
             if args:
                 raise TypeError(f"With data in parts, {method.__name__} takes keywords after X.")

@@ -19,6 +19,8 @@ from ..data.units import Units
 from ._shards import FirstReading, described, is_delayed, naming, read
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..data.units import U
     from ._base import BaseAnnealed
     from ._given_starts import M
@@ -71,7 +73,8 @@ class Source:
     @property
     def lazy(self) -> tuple[Any, Any, Any]:
         """What Dask is to compute before the part is read."""
-        return tuple(v if is_delayed(v) else None for v in (self.X, self.y, self.weights))  # type: ignore[return-value]
+        X, y, weights = (v if is_delayed(v) else None for v in (self.X, self.y, self.weights))
+        return X, y, weights
 
     @property
     def inputs(self) -> tuple[Any, Any, Any]:
@@ -106,7 +109,7 @@ class Source:
         with naming(self.name):
             return self._units(X, y, weights)
 
-    def _units(self, X: Any, y: Any, weights: Any) -> Units:
+    def _units(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Units:
         if _num_samples(X) == 0:
             return NoUnits()
         estimator = copy.copy(self.estimator)
@@ -132,7 +135,9 @@ def validated(
     return data, estimator._make_units(data, weights)
 
 
-def present_rows(X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+def present_rows(
+    X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None
+) -> tuple[Any, Any, Any]:
     """Return a part, its targets and its weights without the rows of weight zero.
 
     Weights that are not one number per row are refused later, with the rows.
@@ -147,7 +152,7 @@ def present_rows(X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
     return *kept, given[positive]
 
 
-def columns_of(estimator: Interface, X: Any, units: Units) -> tuple[Any, ...]:
+def columns_of(estimator: Interface, X: ArrayLike, units: Units) -> tuple[Any, ...]:
     """Number and names of the columns of X, and the kind and dtype of its data points."""
     _, values = _table_of(units)
     dtype = getattr(values, "dtype", None)
@@ -158,7 +163,7 @@ def columns_of(estimator: Interface, X: Any, units: Units) -> tuple[Any, ...]:
     return n, names_of(X), stored, None if dtype is None else dtype.name
 
 
-def names_of(X: Any) -> tuple[str, ...] | None:
+def names_of(X: ArrayLike) -> tuple[str, ...] | None:
     first = X[0] if isinstance(X, list | tuple) else X
     names = _get_feature_names(first)
     return None if names is None else tuple(names)

@@ -21,18 +21,18 @@ _WORDS_OF_SCALED = 4_000
 _SHARE_OF_REGULARISATION = 0.01
 
 
-def is_auto(value: Any) -> bool:
+def is_auto(value: object) -> bool:
     """Return whether the user asks for a prior that is learned."""
     return isinstance(value, str) and value == "auto"
 
 
-def auto_as_none(value: Any) -> Any:
+def auto_as_none(value: object) -> Any:
     """Return the value from which a prior starts: None if it is learned, else the user's."""
     return None if is_auto(value) else value
 
 
 def checked_prior(
-    value: Any, default: Any, shape: tuple[int, ...], name: str, zeros: bool = False
+    value: object, default: object, shape: tuple[int, ...], name: str, zeros: bool = False
 ) -> np.ndarray:
     """Check positive concentrations, or their default if they are None, and broadcast them.
 
@@ -76,7 +76,7 @@ def refuse_empty_rows(prior: np.ndarray, name: str, consequence: str) -> None:
         )
 
 
-def numbers_of(value: Any, name: str) -> np.ndarray:
+def numbers_of(value: object, name: str) -> np.ndarray:
     """Check that a parameter consists of finite numbers and return it as an array of any shape."""
     return check_array(
         _as_array(value, name),
@@ -87,7 +87,7 @@ def numbers_of(value: Any, name: str) -> np.ndarray:
     )
 
 
-def _as_array(value: Any, name: str) -> np.ndarray:
+def _as_array(value: object, name: str) -> np.ndarray:
     """Return a parameter as an array of numbers, which may be infinite or NaN."""
     try:
         return np.asarray(value, dtype=np.float64)
@@ -200,7 +200,7 @@ def prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
     return seeds
 
 
-def prior_vector(prior: Any, size: int, default: float, name: str, axis: str) -> np.ndarray:
+def prior_vector(prior: object, size: int, default: float, name: str, axis: str) -> np.ndarray:
     """Read a positive number, or one for each of ``size`` entries along ``axis``."""
     if prior is None or is_auto(prior):
         return np.full(size, default)

@@ -31,6 +31,8 @@ from ._ratings import (
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
 
 
@@ -47,12 +49,12 @@ _OVERFLOW = (
 )
 
 
-def of_matrix(estimator: Any) -> bool:
+def of_matrix(estimator: BaseAnnealed) -> bool:
     """Whether the estimator takes its ratings as a matrix."""
     return bool(estimator.input == "matrix")
 
 
-def of_pairs(estimator: Any) -> bool:
+def of_pairs(estimator: BaseAnnealed) -> bool:
     """Whether the estimator takes its ratings as pairs of ids."""
     return bool(estimator.input == "pairs")
 
@@ -493,7 +495,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             raise AttributeError("The model has no biases: it was fitted with biases=False.")
         return self._covariances(natural)[:, -1, -1]
 
-    def _read(self, X: Any, y: Any = None) -> tuple[Context, RatingData]:
+    def _read(self, X: ArrayLike, y: ArrayLike | None = None) -> tuple[Context, RatingData]:
         ctx = self._context()
         return ctx, self._validate_data(self._data(X, y), reset=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -22,6 +22,11 @@ from ._validation import (
     read_array,
     refuse_masked,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from ._base import BaseAnnealed
 
 _DTYPES = [np.float64, np.float32]
 # From this share of zeros on, those of a dense matrix hardly are ratings.
@@ -74,7 +79,9 @@ class Pairs:
     ``stream`` says whether they are added to earlier ratings of the same users.
     """
 
-    def __init__(self, X: Any, y: Any, weights: Any, stream: bool = False):
+    def __init__(
+        self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None, stream: bool = False
+    ):
         self.X = X
         self.y = y
         self.weights = weights
@@ -86,7 +93,7 @@ class Pairs:
         return np.shape(self.X)
 
 
-def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> RatingData:
+def read_matrix(estimator: BaseAnnealed, X: Any, *, reset: bool, n_items: int | None) -> RatingData:
     """Check a users × items matrix and return its ratings.
 
     The ratings are the stored entries of a sparse matrix, and all entries but NaN of a dense one.
@@ -200,7 +207,7 @@ def _refuse_filled_formats(X: Any, name: str, unknown: str) -> None:
         )
 
 
-def _check_names(estimator: Any, X: Any) -> None:
+def _check_names(estimator: BaseAnnealed, X: ArrayLike) -> None:
     """Refuse a column whose name differs from that of the fitted column in the same position."""
     names, fitted = _get_feature_names(X), getattr(estimator, "feature_names_in_", None)
     if names is None or fitted is None:
@@ -276,7 +283,7 @@ def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarra
     return np.cumsum([0, *map(len, of_users)]), indices
 
 
-def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
+def check_size_of_ratings(values: np.ndarray, dtype: DTypeLike | None) -> None:
     """Refuse ratings whose squares overflow in the precision of the model."""
     most = float(np.sqrt(np.finfo(dtype).max))
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
@@ -299,7 +306,7 @@ def check_range(limits: Any, name: str) -> None:
 
 
 def read_pairs(
-    estimator: Any,
+    estimator: BaseAnnealed,
     pairs: Pairs,
     *,
     reset: bool,
@@ -374,7 +381,7 @@ def read_pairs(
     return RatingData(y[order], items, indptr, n_columns, rows, given[order], shape, pairs.stream)
 
 
-def look_like_pairs(X: Any, y: Any) -> bool:
+def look_like_pairs(X: ArrayLike, y: ArrayLike | None) -> bool:
     """Whether a matrix of ratings could be meant as pairs of ids, with their ratings in y."""
     if y is None or issparse(X):
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -108,7 +107,7 @@ class Reorders:
         counts: np.ndarray = ctx.model.expected_counts(ctx.q, ctx.prior)
         return counts
 
-    def _checked_order(self, order: Any, ctx: Context) -> np.ndarray:
+    def _checked_order(self, order: object, ctx: Context) -> np.ndarray:
         if isinstance(order, str):
             if order != "weight":
                 raise ValueError(

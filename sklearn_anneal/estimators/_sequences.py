@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -18,6 +18,9 @@ from ._validation import (
     read_array,
     refuse_unobserved_columns,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def split_sequences(A, lengths):
     return np.split(A, np.cumsum(_checked_lengths(lengths, len(A)))[:-1])
 
 
-def _as_columns(sequence: Any) -> Any:
+def _as_columns(sequence: object) -> Any:
     sequence = masked_as_nan(sequence)
     if not hasattr(sequence, "shape"):
         try:
@@ -161,7 +164,7 @@ def _as_columns(sequence: Any) -> Any:
     return sequence
 
 
-def listed_sequences(X: Any) -> list[Any] | None:
+def listed_sequences(X: Any) -> list | None:
     """Return the sequences that ``X`` consists of, as a list; None if ``X`` is one table.
 
     Sequences are the elements of a list, of a tuple or of a 1-D array of objects if each of them is
@@ -178,22 +181,22 @@ def listed_sequences(X: Any) -> list[Any] | None:
     return None
 
 
-def _dtype_kind(values: Any) -> str:
+def _dtype_kind(values: object) -> str:
     """The kind of data as numpy's ``dtype.kind`` names it; empty for those of other libraries."""
     return getattr(getattr(values, "dtype", None), "kind", "")
 
 
-def _is_sequence(element: Any) -> bool:
+def _is_sequence(element: object) -> bool:
     if hasattr(element, "shape"):
         return len(element.shape) in (1, 2)
     return isinstance(element, list | tuple) and len(element) > 0 and all(map(_is_row, element))
 
 
-def _is_row(element: Any) -> bool:
+def _is_row(element: object) -> bool:
     return isinstance(element, list | tuple) or len(getattr(element, "shape", ())) == 1
 
 
-def _one_dimensional(values: Any, name: str) -> np.ndarray:
+def _one_dimensional(values: object, name: str) -> np.ndarray:
     values = read_array(values, name)
     if values.ndim != 1:
         raise ValueError(
@@ -202,7 +205,7 @@ def _one_dimensional(values: Any, name: str) -> np.ndarray:
     return values
 
 
-def _checked_lengths(lengths: Any, n_rows: int) -> np.ndarray:
+def _checked_lengths(lengths: object, n_rows: int) -> np.ndarray:
     lengths = _one_dimensional(lengths, "lengths")
     if not np.issubdtype(lengths.dtype, np.integer) or (lengths < 1).any():
         raise ValueError("lengths are the numbers of frames of the sequences, integers above 0.")
@@ -217,7 +220,7 @@ def _checked_lengths(lengths: Any, n_rows: int) -> np.ndarray:
     return lengths.astype(np.int64)
 
 
-def _lengths_of_groups(groups: Any, n_rows: int) -> np.ndarray:
+def _lengths_of_groups(groups: object, n_rows: int) -> np.ndarray:
     groups = _one_dimensional(groups, "groups")
     if len(groups) != n_rows:
         raise ValueError(
@@ -289,7 +292,7 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
     return SequenceData(X, np.array([n_rows], dtype=np.int64))
 
 
-def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarray | None:
+def read_states(states: object, data: SequenceData, n_components: int) -> np.ndarray | None:
     """Check states that are known and bring them into one array; None if none is known.
 
     They are an array with one entry per frame, or a list with one array per sequence, or None for
@@ -338,7 +341,7 @@ def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarra
     return states.astype(np.intp) if (states >= 0).any() else None
 
 
-def _states_of_sequences(states: Any, n_sequences: int) -> list[Any] | None:
+def _states_of_sequences(states: object, n_sequences: int) -> list | None:
     """Return the states of each sequence; None if ``states`` has one entry per frame."""
     if isinstance(states, np.ndarray) and (states.dtype == object or states.ndim == 2):
         # A matrix has the states of sequences of equal lengths, in the form of a 3-D array of X.
@@ -383,7 +386,7 @@ def refuse_all_missing(units: Sequences) -> None:
         )
 
 
-def refuse_part(X: Any) -> None:
+def refuse_part(X: ArrayLike) -> None:
     """Refuse a part of data in parts that is no list of sequences."""
     if not isinstance(X, list | tuple) or listed_sequences(X) is None:
         given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"

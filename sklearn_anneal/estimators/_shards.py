@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import _num_samples
 
 from ..parallel.workers import owned
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
 
 
 class Shards:
@@ -58,7 +61,7 @@ class Shards:
         self,
         parts: Sequence[Any],
         n_features: int | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         client: Any = None,
     ):
         if isinstance(parts, str | PathLike) or len(getattr(parts, "shape", ())) > 1:
@@ -108,7 +111,7 @@ class Shards:
         self._first_reading(index).compare(X, name)
         return X
 
-    def compute(self) -> list[Any]:
+    def compute(self) -> list:
         """Return all parts as a list, in memory.
 
         Returns
@@ -151,7 +154,7 @@ class FirstReading:
                 )
 
 
-def size_of(X: Any) -> tuple[int, ...]:
+def size_of(X: ArrayLike) -> tuple[int, ...]:
     """Return the number of rows of a part, or those of sequences and of all their frames."""
     if not isinstance(X, list | tuple):
         return (_num_samples(X),)
@@ -171,18 +174,18 @@ def described(index: int, source: Any) -> str:
     return f"part {index}"
 
 
-def is_delayed(value: Any) -> bool:
+def is_delayed(value: object) -> bool:
     """Whether a value is a lazy object or a future of Dask, found without importing it."""
     return type(value).__module__.partition(".")[0] in ("dask", "distributed")
 
 
-def is_collection(X: Any) -> bool:
+def is_collection(X: ArrayLike) -> bool:
     """Whether X is an array or a data frame of Dask."""
     name = type(X).__module__
     return name.startswith(("dask.array", "dask.dataframe", "dask_expr"))
 
 
-def in_parts(X: Any) -> bool:
+def in_parts(X: ArrayLike) -> bool:
     """Whether X is data in parts."""
     return isinstance(X, Shards) or is_collection(X)
 
@@ -196,7 +199,7 @@ def as_shards(X: Any) -> Shards:
     return Shards(np.ravel(X.to_delayed()).tolist())
 
 
-def read(source: Any, dtype: Any, name: str) -> Any:
+def read(source: Any, dtype: DTypeLike | None, name: str) -> Any:
     """Read a part from its source; errors name the part."""
     with naming(f"{name} cannot be read"):
         X = _read(source)
@@ -247,7 +250,7 @@ def _read_file(path: str) -> Any:
                 return found[names[0]]
         return sparse.load_npz(path)
     if path.endswith((".parquet", ".pq")):
-        import pandas as pd  # type: ignore[import-untyped]
+        import pandas as pd
 
         return pd.read_parquet(path)
     raise ValueError("a path should end with .npy, .npz or .parquet")

@@ -42,7 +42,7 @@ class Inference:
     ctx: Context
     strategy: Annealing
     seen: float
-    fixed: dict[str, Any]
+    fixed: dict[str, object]
     annealed: int = 0
     checked: float = 0.0
     warned: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ def same(old: Any, new: Any) -> bool:
     return type(old) is type(new) and _hold_the_same(old, new)
 
 
-def _hold_the_same(old: Any, new: Any) -> bool:
+def _hold_the_same(old: object, new: object) -> bool:
     try:
         return fingerprint(old) == fingerprint(new)
     except pickle.PicklingError:
@@ -142,7 +142,7 @@ def _hold_the_same(old: Any, new: Any) -> bool:
         return same(_held(old), _held(new))
 
 
-def _held(value: Any) -> list[Any]:
+def _held(value: Any) -> list:
     """What an object is made from again, for objects that are no functions."""
     if isinstance(value, FunctionType):
         return [id(value)]

@@ -21,6 +21,8 @@ from ._shards import in_parts
 from ._validation import check_n_samples, explains, finite
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
 
 
@@ -212,7 +214,9 @@ class StatePredictions(
         )
         return log_likelihood / n_frames
 
-    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+    def _scored(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[float, float]:
         if sample_weight is not None:
             sample_weight = self._weights_of_part(sample_weight, X)
         log_likelihood, n_frames = self._log_likelihood(
@@ -319,14 +323,14 @@ class StatePredictions(
         return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
 
     def _units(
-        self, X: Any, groups: Any, lengths: Any, y: Any = None
+        self, X: ArrayLike, groups: object, lengths: object, y: ArrayLike | None = None
     ) -> tuple[Context, SequenceData, Sequences]:
         ctx, data = self._sequences(X, groups, lengths, y)
         units: Any = self._make_units(data, None)
         return ctx, data, units.centered(ctx.summary)
 
     def _sequences(
-        self, X: Any, groups: Any, lengths: Any, y: Any = None
+        self, X: ArrayLike, groups: object, lengths: object, y: ArrayLike | None = None
     ) -> tuple[Context, SequenceData]:
         ctx = self._context()
         data = self._data(X, groups, lengths, y)  # without states: predictions are made from X

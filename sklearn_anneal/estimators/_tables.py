@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -14,6 +14,11 @@ from sklearn.utils._set_output import ADAPTERS_MANAGER, _get_output_config
 from sklearn.utils.validation import validate_data
 
 from ._shards import is_collection
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from ._base import BaseAnnealed
 
 # The types of times in arrays of objects; those of pandas are among them.
 _TIMES = (date, timedelta, np.datetime64, np.timedelta64)
@@ -24,8 +29,8 @@ _NUMBERS = (
 
 
 def validated_table(
-    estimator: Any,
-    X: Any,
+    estimator: BaseAnnealed,
+    X: ArrayLike,
     *,
     text: str = _NUMBERS,
     missing: str = "leave these rows or columns out, or fill the cells in with "
@@ -76,14 +81,14 @@ def validated_table(
         raise
 
 
-def _dtypes(X: Any) -> list[tuple[Any, Any]]:
+def _dtypes(X: ArrayLike) -> list[tuple[Any, Any]]:
     """Return the names and dtypes of the columns of a data frame; of an array, its dtype."""
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         return list(zip(X.columns, X.dtypes, strict=True))
     return [(None, getattr(X, "dtype", None))]
 
 
-def _refuse_times(X: Any) -> None:
+def _refuse_times(X: ArrayLike) -> None:
     for name, dtype in _dtypes(X):
         temporal = getattr(dtype, "is_temporal", None)  # of polars
         kind = getattr(dtype, "kind", None)
@@ -96,7 +101,7 @@ def _refuse_times(X: Any) -> None:
             _refuse_time_among(column, name)
 
 
-def _refuse_time_among(column: Any, name: Any) -> None:
+def _refuse_time_among(column: object, name: object) -> None:
     for cell in np.asarray(column, dtype=object):
         if isinstance(cell, _TIMES):
             kind = f"type {type(cell).__name__}"
@@ -148,7 +153,7 @@ def _without_foreign_fill(X: Any, unobserved: bool) -> Any:
     return type(X).sparse.from_spmatrix(stored, index=X.index, columns=X.columns)
 
 
-def refuse_foreign_cells(X: Any, text: str, error: Exception) -> None:
+def refuse_foreign_cells(X: ArrayLike, text: str, error: Exception) -> None:
     """Raise a ValueError about the first cell that is text or a time, if there is one.
 
     ``text`` is the way out in the error about text, and ``error`` is why the table was refused. In
@@ -191,7 +196,7 @@ def _spells_number(cell: str | bytes) -> bool:
 # Filled tables as the frames that a user asked for
 
 
-def in_frames(impute: Callable[..., Any]) -> Callable[..., Any]:
+def in_frames(impute: Callable) -> Callable:
     """Let a method that fills X in return the containers that ``set_output`` asks for.
 
     If X is a frame of the same library, the result has its columns, index and dtypes, and observed
@@ -250,7 +255,10 @@ def _as_cells(filled: np.ndarray, dtype: Any) -> np.ndarray | None:
         except (TypeError, ValueError):
             return None
         places = np.array([np.argmax(codes == code) for code in filled])
-        return dtype.categories[places] if np.isin(filled, codes).all() else None  # type: ignore[no-any-return]
+        if not np.isin(filled, codes).all():
+            return None
+        cells: np.ndarray = dtype.categories[places]
+        return cells
     kind = getattr(dtype, "kind", "O")
     if kind == "f":
         return filled

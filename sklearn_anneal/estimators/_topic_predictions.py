@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
@@ -32,6 +32,8 @@ from ._validation import check_activations, check_n_samples, finite
 from ._words import listed_words, names_of_words
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
 
 _OVERFLOW = (
@@ -251,7 +253,9 @@ class TopicPredictions(
         """
         return self._score(X, y, sample_weight)
 
-    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+    def _scored(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[float, float]:
         ctx, X = self._context(), self._validate_data(X, reset=False)
         X, weights = self._present(X, self._check_weights(sample_weight, X))
         observed, held_out = split_documents(X)
@@ -363,7 +367,7 @@ class TopicPredictions(
         self._load_kernels()
         return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
 
-    def _documents(self, X: Any) -> tuple[Context, Documents]:
+    def _documents(self, X: ArrayLike) -> tuple[Context, Documents]:
         ctx = self._context()
         return ctx, self._make_units(self._validate_data(X, reset=False), None)
 

@@ -93,7 +93,7 @@ class CheckedParameters:
         check_parameters(self)
 
 
-def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) -> None:
+def _check_integer(name: str, value: object, constraints: list, owner: str) -> None:
     types = {getattr(constraint, "type", None) for constraint in constraints}
     if isinstance(value, bool):
         if Integral in types:
@@ -109,7 +109,7 @@ def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) ->
             )
 
 
-def _check_rows(name: str, value: Any, owner: str) -> None:
+def _check_rows(name: str, value: object, owner: str) -> None:
     """Refuse a list of lists that is no array, because these have different lengths."""
     if not isinstance(value, list | tuple):
         return
@@ -122,19 +122,19 @@ def _check_rows(name: str, value: Any, owner: str) -> None:
         ) from None
 
 
-def _names(constraint: Any) -> Iterable[str]:
+def _names(constraint: object) -> Iterable[str]:
     """The strings that a constraint accepts."""
     return constraint.options if isinstance(constraint, Options) and constraint.type is str else ()
 
 
-def _instead_of_class(value: Any) -> str:
+def _instead_of_class(value: object) -> str:
     """A sentence for a class in the place of one of its instances; empty for other values."""
     if not isinstance(value, type):
         return ""
     return f" This is a class; give an instance of it, such as {value.__name__}()."
 
 
-def did_you_mean(name: Any, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A sentence that suggests the known name nearest to ``name``; empty if none is near."""
     if not isinstance(name, str):
         return ""
@@ -144,7 +144,7 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def checks_parameters(partial_fit: Callable[..., Any]) -> Callable[..., Any]:
+def checks_parameters(partial_fit: Callable) -> Callable:
     """A decorator of ``partial_fit``: parameters are validated at every call.
 
     scikit-learn's own decorator validates those of the first call alone, so that a stream would
@@ -152,7 +152,7 @@ def checks_parameters(partial_fit: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(partial_fit)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, *args: object, **kwargs: object) -> object:
         if not get_config()["skip_parameter_validation"]:
             self._validate_params()
         with config_context(skip_parameter_validation=True):
@@ -178,12 +178,12 @@ def explained(advice: str, what: str = "Fitting") -> Iterator[None]:
         raise ValueError(f"{what} failed because {advice}") from error
 
 
-def explains(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def explains(what: str) -> Callable[[Callable], Callable]:
     """Decorate a method so that it runs within :func:`explained`, with its estimator's advice."""
 
-    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(method: Callable) -> Callable:
         @wraps(method)
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(self, *args: object, **kwargs: object) -> object:
             with explained(self._advice, what):
                 return method(self, *args, **kwargs)
 
@@ -205,13 +205,13 @@ def finite(values: np.ndarray, sentence: str) -> np.ndarray:
 # Masked arrays
 
 
-def _is_masked(values: Any) -> bool:
+def _is_masked(values: object) -> bool:
     """Whether an array, or one of the arrays of a list, has masked entries."""
     parts = values if isinstance(values, list | tuple) else (values,)
     return any(np.ma.is_masked(part) for part in parts)
 
 
-def refuse_masked(values: Any, name: str, nan_is_missing: bool = False) -> None:
+def refuse_masked(values: object, name: str, nan_is_missing: bool = False) -> None:
     """Refuse masked entries, because code that ignores the mask would use the values behind it.
 
     With ``nan_is_missing`` the error says how to mark the entries as missing.
@@ -229,7 +229,7 @@ def refuse_masked(values: Any, name: str, nan_is_missing: bool = False) -> None:
     )
 
 
-def read_array(values: Any, name: str) -> np.ndarray:
+def read_array(values: object, name: str) -> np.ndarray:
     """An argument as an array; masked entries and rows of several lengths are refused."""
     refuse_masked(values, name)
     try:

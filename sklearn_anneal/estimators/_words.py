@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from .._stack import outer_level
 from ..metrics import top_words
 from ._validation import read_array
 
+if TYPE_CHECKING:
+    from ._base import BaseAnnealed
 
-def names_of_words(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:
+
+def names_of_words(estimator: BaseAnnealed, feature_names: Any, n_features: int) -> np.ndarray:
     """The names of the columns of X: those given, those of the fitted frame, or numbers.
 
     Raises
@@ -33,7 +36,12 @@ def names_of_words(estimator: Any, feature_names: Any, n_features: int) -> np.nd
 
 
 def listed_words(
-    estimator: Any, weights: np.ndarray, floors: Any, feature_names: Any, n: Any, unused: str
+    estimator: BaseAnnealed,
+    weights: np.ndarray,
+    floors: Any,
+    feature_names: Any,
+    n: Any,
+    unused: str,
 ) -> list[np.ndarray]:
     """The names of at most n words with the largest weights in each row of ``weights``.
 

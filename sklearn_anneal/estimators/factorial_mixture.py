@@ -24,6 +24,8 @@ from ._tables import validated_table
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
 
 _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
@@ -548,13 +550,13 @@ class AnnealedFactorialMixture(
         self._load_kernels()
         return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
 
-    def _rows(self, X: Any) -> tuple[Context, Rows]:
+    def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
         ctx = self._context()
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
         return ctx, Rows(X, None, ctx.summary.center)
 
     @explains("Prediction")
-    def _infer(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _infer(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows, E z of shape (n_samples, n_components), and the bounds of the rows."""
         ctx, units = self._rows(X)
         self._load_kernels()

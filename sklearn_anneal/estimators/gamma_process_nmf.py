@@ -605,7 +605,9 @@ class AnnealedGammaProcessNMF(
         """
         return self._score(X, y, sample_weight)
 
-    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+    def _scored(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[float, float]:
         ctx = self._context()
         X = self._validate_data(X, reset=False)
         X, weights = self._present(X, self._check_weights(sample_weight, X))

@@ -33,6 +33,8 @@ from ._tables import in_frames, validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
@@ -682,7 +684,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             parts.append(part)
         return np.vstack(parts), labels
 
-    def _again(self, X: Any) -> tuple[Rows, Any]:
+    def _again(self, X: ArrayLike) -> tuple[Rows, Any]:
         ctx = self._context()
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
         rows = self._make_units(X, None).centered(ctx.summary)

@@ -44,6 +44,8 @@ from ._tables import validated_table
 from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_zero
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
     from ._state import Inference
 
@@ -513,7 +515,12 @@ class AnnealedHMM(StatePredictions):
     # Methods that the base class calls
 
     def _data(
-        self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
+        self,
+        X: ArrayLike,
+        groups: object,
+        lengths: object,
+        y: ArrayLike | None = None,
+        states: object = None,
     ) -> SequenceData:
         data = read_sequences(X, groups, lengths, self._of_symbols)
         check_targets(y, X, data)
@@ -794,11 +801,11 @@ class AnnealedHMM(StatePredictions):
             self._name_states(data, sample_weight, True)
             return self._partial_fit(data, sample_weight)
 
-    def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
+    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> SequenceData:
         refuse_part(X)
         return self._data(X, None, None)
 
-    def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
+    def _weights_of_part(self, weights: ArrayLike | None, X: ArrayLike) -> np.ndarray:
         return weights_of_frames(weights, X)
 
     def _check_parts(self) -> None:

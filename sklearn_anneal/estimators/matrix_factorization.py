@@ -46,6 +46,8 @@ from ._shards import in_parts
 from ._validation import checks_parameters, explains
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
     from ..inference.progress import Trace
 
@@ -56,7 +58,7 @@ _OFF = 1e-6
 _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None]
 
 
-def _variance(value: Any) -> Any:
+def _variance(value: object) -> Any:
     return float(value) if isinstance(value, Real) else value
 
 
@@ -412,7 +414,13 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     # Methods that the base class calls
 
-    def _data(self, X: Any, y: Any, weights: Any = None, stream: bool = False) -> Any:
+    def _data(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None,
+        weights: ArrayLike | None = None,
+        stream: bool = False,
+    ) -> Any:
         """X as validation takes it; ratings y of pairs, and weights, are packed together with X."""
         if of_pairs(self):
             return Pairs(X, y, weights, stream)
@@ -542,7 +550,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             attributes["bias_variance_"] = float(model.bias_variance)
         return attributes
 
-    def _callback_data(self, given: Any, X: Any) -> Any:
+    def _callback_data(self, given: object, X: Any) -> Any:
         return given.X if isinstance(given, Pairs) else given
 
     def _complete_fit(
@@ -551,14 +559,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         vars(ctx).update(vars(_of_items(ctx)))
         self._set_users(self._solved(ctx, _users_of(units)))
 
-    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Any:
         return Pairs(X, y, weights, stream=True) if of_pairs(self) else X
 
     @property
     def _reads_targets(self) -> bool:
         return of_pairs(self)
 
-    def _keys_of_part(self, X: Any) -> np.ndarray | None:
+    def _keys_of_part(self, X: ArrayLike) -> np.ndarray | None:
         pairs = np.asarray(X) if of_pairs(self) else np.empty(0)
         return read_ids(pairs[:, 0], "The ids of users") if pairs.ndim == 2 else None
 

@@ -44,13 +44,15 @@ from ._validation import (
 from ._words import listed_words
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIOR = [*_POSITIVE, "array-like"]
 
 
-def _counts(estimator: Any) -> bool:
+def _counts(estimator: BaseAnnealed) -> bool:
     return estimator._kind is not None and estimator._kind.counts_words
 
 
@@ -538,7 +540,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     def _check_parts(self) -> None:
         self._check_all_declared()
 
-    def _make_model(self, X: Any, units: Rows) -> Mixture:
+    def _make_model(self, X: ArrayLike, units: Rows) -> Mixture:
         return Mixture(
             self._components(units.X),
             self.weight_concentration_prior_type,
@@ -727,7 +729,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     # Parts of the public methods
 
-    def _again(self, X: Any) -> tuple[Rows, Any]:
+    def _again(self, X: ArrayLike) -> tuple[Rows, Any]:
         ctx = self._context()
         table = self._table(X, False, 1)
         encoded = self._encoded(table, self._known_levels(ctx.model.components))

@@ -27,6 +27,8 @@ from ._tables import validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Context
 
 # Entries that are checked at a time.
@@ -598,7 +600,7 @@ class AnnealedSigmoidBeliefNet(
             layers.insert(0, (rng.uniform(size=p.shape) < p).astype(dtype))
         return layers[0], layers[1:]
 
-    def _rows(self, X: Any) -> tuple[Context, np.ndarray]:
+    def _rows(self, X: ArrayLike) -> tuple[Context, np.ndarray]:
         ctx = self._context()
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
         self._load_kernels()

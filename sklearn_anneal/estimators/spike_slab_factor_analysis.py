@@ -40,6 +40,8 @@ from ._validation import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..annealing import Annealing, Context
     from ..data.units import Units
     from ..inference.callbacks import FitMonitor
@@ -675,13 +677,13 @@ class AnnealedSpikeSlabFactorAnalysis(
         self._load_kernels()
         return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
 
-    def _rows(self, X: Any) -> tuple[Context, Rows]:
+    def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
         ctx = self._context()
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
         return ctx, Rows(X, None, ctx.summary.center, cell_patterns(X))
 
     @explains("Prediction")
-    def _infer(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _infer(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The rows, E z s and E z, of shape (n_samples, n_components), and bounds of the rows."""
         ctx, units = self._rows(X)
         self._load_kernels()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -11,6 +11,9 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..estimators._base import BaseAnnealed
 from ._plotting import COLORS, import_pyplot, tidy
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class ComponentsDisplay:
@@ -181,5 +184,5 @@ class ComponentsDisplay:
         return display.plot(axes)
 
 
-def _bound(model: Any, X: Any, y: Any) -> float:
+def _bound(model: Any, X: ArrayLike, y: ArrayLike | None) -> float:
     return float(clone(model).fit(X, y).lower_bound_)

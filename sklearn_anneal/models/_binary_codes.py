@@ -55,7 +55,7 @@ class LocalStart(NamedTuple):
         Largest number of sweeps over a row.
     """
 
-    local: list[Any] | None
+    local: list | None
     n_sweeps: int
 
 
@@ -162,7 +162,7 @@ class BinaryCodesVisit(Visit):
         sums: list[Natural] = [{} for _ in range(1 + separate)]
         energy, entropy = 0.0, 0.0
         evidence: Natural = {}
-        kept: list[Any] = []
+        kept: list = []
         for i, block in enumerate(centered_blocks(units)):
             rows = block.rows
             weights = np.ones(1) if units.weights is None else units.weights[rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -12,6 +12,9 @@ from scipy.special import softmax
 from ..data.units import Sequences
 from ..families import Natural
 from ._base import compiled
+
+if TYPE_CHECKING:
+    from .hidden_markov import Expected, HiddenMarkov, Summary
 
 # The log probability of what cannot be, such as a forbidden transition. Its exponential is 0 at
 # every inverse temperature, and unlike −∞ it can be multiplied by 0 and subtracted from itself.
@@ -55,7 +58,7 @@ def impossible_sequence(
 
 
 def start_with_known_states(
-    model: Any, q: Natural, units: Sequences, summary: Any, prior: Natural
+    model: HiddenMarkov, q: Natural, units: Sequences, summary: Summary, prior: Natural
 ) -> Natural:
     """Return the start q after an update of its emissions in which known states are fixed.
 
@@ -84,7 +87,7 @@ def start_with_known_states(
 
 
 def _shares(
-    model: Any, units: Sequences, expected: Any, weights: np.ndarray
+    model: HiddenMarkov, units: Sequences, expected: Expected, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the posteriors of states given single frames, times weights.
 

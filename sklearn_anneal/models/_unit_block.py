@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data.shared_rows import SharedRows
 from ..families import Factor, Family, Natural, Tempering, posterior
 from ._visit import LocalStep
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class UnitBlock:
         """Return whether these keys of the model include all keys of the rows."""
         return all(key in keys for key in self.factor.names.values())
 
-    def rows(self, n_rows: int, dtype: Any) -> SharedRows:
+    def rows(self, n_rows: int, dtype: DTypeLike) -> SharedRows:
         """Return arrays for the statistics of all rows; every chunk writes into its own rows."""
         named = {self.key(key): n for key, n in self.columns.items()}
         return SharedRows(n_rows, named, np.dtype(dtype))
@@ -74,7 +77,7 @@ class RowsOfSteps:
     with_noise: SharedRows
 
     @classmethod
-    def of(cls, block: UnitBlock, n_rows: int, dtype: Any) -> RowsOfSteps:
+    def of(cls, block: UnitBlock, n_rows: int, dtype: DTypeLike) -> RowsOfSteps:
         """Return arrays for ``n_rows`` rows: of ``dtype`` with noise, of float64 without."""
         return cls(block.rows(n_rows, np.float64), block.rows(n_rows, dtype))
 

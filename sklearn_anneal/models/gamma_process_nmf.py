@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -55,6 +55,9 @@ from ._light_counts import are_fractions, why_fractions
 from ._searchable import Rearranged, Searchable
 from ._summary import DataSummary
 from ._unit_block import UnitBlock
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 COMPONENTS = ("components_shape", "components_rate")
 WEIGHTS = ("weights_shape", "weights_rate")
@@ -209,7 +212,7 @@ class GammaProcessNMF(
         init_params: str = "random",
         max_sweeps: int | None = None,
         sweep_tol: float = 1e-3,
-        dtype: Any = np.float64,
+        dtype: DTypeLike = np.float64,
     ):
         self.n_components = int(n_components)
         self.n_columns = n_columns

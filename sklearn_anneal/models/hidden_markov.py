@@ -543,7 +543,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
         chain = {key: raw[key] for key in ("startprob", "transmat")}
-        return chain | self.emission.statistics(raw["emission"])  # type: ignore[arg-type]
+        return chain | self.emission.statistics(raw["emission"])
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Multiply every count by exp(size · N(0, 1))."""

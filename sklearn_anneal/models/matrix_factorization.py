@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -26,6 +26,9 @@ from ._componentwise import Componentwise, Given
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, absorbed
 from ._unit_block import RowsOfSteps, UnitBlock
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
@@ -65,7 +68,7 @@ class _Sums(NamedTuple):
     squares: np.ndarray
 
 
-def _factors(values: np.ndarray | None, dtype: Any = np.float64) -> np.ndarray:
+def _factors(values: np.ndarray | None, dtype: DTypeLike = np.float64) -> np.ndarray:
     """Return factors of ratings as kernels read them; an empty array stands for None."""
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
 
@@ -135,7 +138,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         noise_variance: float | str | None,
         factor_variance: float | str | None,
         bias_variance: float | str | None,
-        dtype: Any,
+        dtype: DTypeLike,
     ):
         self.n_components = int(n_components)
         self.n_items = n_items
@@ -510,7 +513,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         width = across.table.shape[1]
         first = kernels().first_linear(self.n_components)
 
-        def empty(n: int, dtype: Any = float) -> tuple[np.ndarray, np.ndarray]:
+        def empty(n: int, dtype: DTypeLike = float) -> tuple[np.ndarray, np.ndarray]:
             return np.empty((n, width), dtype), np.empty((n, width - first), dtype)
 
         sums = _Sums(*empty(units.n_units), np.empty(units.n_units))

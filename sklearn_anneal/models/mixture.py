@@ -340,7 +340,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
             def random(rows: slice) -> np.ndarray:
                 shares = draw(size=(rows.stop - rows.start, k))
-                return shares / shares.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
+                posteriors: np.ndarray = shares / shares.sum(axis=1, keepdims=True)
+                return posteriors
 
             return units, random
         if self.init_params == "random_from_data":
@@ -510,7 +511,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x), the sum of log c(x) over all rows, in nats, of the shape of ``x``."""
         partition = self.unit_log_partition(x, summary, q)
-        return summary.weight * partition.mean(summary)  # type: ignore[no-any-return]
+        of_all: np.ndarray = summary.weight * partition.mean(summary)
+        return of_all
 
     # Predictions
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import expit
@@ -28,6 +28,9 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, Known, LocalStep, Visit, compiled
 from ._componentwise import Componentwise, Given
 from ._summary import DataSummary
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 kernels = partial(compiled, "sigmoid_belief_net")
 
@@ -117,7 +120,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         binarize: Any = None,
         init_params: str = "random",
         init_bias: float = 0.0,
-        dtype: Any = np.float64,
+        dtype: DTypeLike = np.float64,
     ):
         self.sizes = sizes
         self.n_samples = n_samples
@@ -315,7 +318,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
             offset += self.sizes[l]
         return Inferred(values, residuals, logits, log_q, entropy)
 
-    def generated(self, q: Natural, values: list[np.ndarray]) -> tuple[np.ndarray, list[Any]]:
+    def generated(self, q: Natural, values: list[np.ndarray]) -> tuple[np.ndarray, list]:
         """Return log p(x, h), of shape (n_rows,), and the residuals of each layer below the top.
 
         The residuals are value − probability, of layers 0 to L.

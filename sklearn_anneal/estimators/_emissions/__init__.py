@@ -5,7 +5,7 @@ Estimators, data sets and displays find an emission by its name in ``EMISSIONS``
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .._priors import is_auto, numbers_of, refuse_nonpositive
 from ._base import Emission
@@ -14,7 +14,10 @@ from .categorical import CategoricalEmission
 from .gaussian import GaussianEmission
 from .poisson import PoissonEmission
 
-EMISSIONS: dict[str, type[Emission[Any]]] = {
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+EMISSIONS: dict[str, type[Emission]] = {
     "gaussian": GaussianEmission,
     "categorical": CategoricalEmission,
     "poisson": PoissonEmission,
@@ -24,7 +27,7 @@ EMISSIONS: dict[str, type[Emission[Any]]] = {
 at once."""
 
 
-def emission_named(name: Any, of_frames: bool = False) -> type[Emission[Any]] | None:
+def emission_named(name: object, of_frames: bool = False) -> type[Emission] | None:
     """Return the emission with a name; None for lists of blocks and for unknown names.
 
     ``of_frames`` asks for the form of frames that all have this emission (:meth:`of_frames`).
@@ -33,9 +36,9 @@ def emission_named(name: Any, of_frames: bool = False) -> type[Emission[Any]] | 
     return found.of_frames() if found is not None and of_frames else found
 
 
-def attributes_only_with(of_frames: bool) -> dict[str, tuple[Any, ...]]:
+def attributes_only_with(of_frames: bool) -> dict[str, tuple[object, ...]]:
     """Return the emissions with which each fitted attribute exists; ``blocks_`` needs a list."""
-    found: dict[str, tuple[Any, ...]] = {"blocks_": (list,)}
+    found: dict[str, tuple[object, ...]] = {"blocks_": (list,)}
     for name, emission in EMISSIONS.items():
         form = emission.of_frames() if of_frames else emission
         for attribute in form.fitted_attributes:
@@ -43,7 +46,7 @@ def attributes_only_with(of_frames: bool) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def check_priors_of_others(estimator: Any) -> None:
+def check_priors_of_others(estimator: BaseEstimator) -> None:
     """Check the prior parameters that belong to other emissions than the estimator's.
 
     The fit does not use them, but a value that no emission would accept is refused all the same.

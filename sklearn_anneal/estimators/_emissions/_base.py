@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -12,6 +12,9 @@ from ...families import Natural
 from ...models._chain_moves import goes_one_way
 from ...models.components._base import Components, Profile
 from .._attributes import Attributes
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 C = TypeVar("C", bound=Components)
 
@@ -64,7 +67,7 @@ class Emission(ABC, Generic[C]):
     regularised: ClassVar[bool] = False
 
     @classmethod
-    def of_frames(cls) -> type[Emission[Any]]:
+    def of_frames(cls) -> type[Emission]:
         """Return the class for frames of Markov chains whose columns all have this emission."""
         return cls
 
@@ -115,7 +118,7 @@ class Emission(ABC, Generic[C]):
     # Priors and starts
 
     @classmethod
-    def checked_init_params(cls, estimator: Any, transmat_prior: np.ndarray) -> str:
+    def checked_init_params(cls, estimator: BaseEstimator, transmat_prior: np.ndarray) -> str:
         """Check the parameter ``init_params`` and return the start that it stands for.
 
         In ``transmat_prior``, of shape (n_components, n_components), zeros forbid transitions.
@@ -136,12 +139,12 @@ class Emission(ABC, Generic[C]):
         return asked
 
     @classmethod
-    def check_first_batch(cls, estimator: Any, rows: Any) -> None:
+    def check_first_batch(cls, estimator: BaseEstimator, rows: Any) -> None:
         """Refuse a first batch of a stream that does not show what the parameters leave open."""
 
     @classmethod
     @abstractmethod
-    def components(cls, estimator: Any, rows: Any) -> C:
+    def components(cls, estimator: BaseEstimator, rows: Any) -> C:
         """Check the estimator's parameters and make the components from them.
 
         ``rows`` are the training data, as :meth:`cells` returns them, or their observed frames, as
@@ -150,7 +153,7 @@ class Emission(ABC, Generic[C]):
 
     @classmethod
     @abstractmethod
-    def given(cls, components: C, key: str, value: Any, name: str) -> Any:
+    def given(cls, components: C, key: str, value: object, name: str) -> Any:
         """Check what describes the components at the start of a fit, and return it as an array.
 
         ``key`` is one of the ``profile_names`` of the components, and ``name`` what messages call

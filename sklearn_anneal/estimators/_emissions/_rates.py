@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from .._attributes import Attributes
 from .._given_starts import given_in_range
 from .._priors import auto_as_none, checked_prior, is_auto
 from ._base import Emission
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 
 class EmissionOfRates(Emission[GammaRates]):
@@ -35,7 +38,7 @@ class EmissionOfRates(Emission[GammaRates]):
     priors_of_data = True
 
     @classmethod
-    def components(cls, estimator: Any, rows: Any) -> GammaRates:
+    def components(cls, estimator: BaseEstimator, rows: Any) -> GammaRates:
         k, d = estimator._number, rows.shape[1]
         shape = checked_prior(estimator.lambdas_prior, 1.0, (k, d), "lambdas_prior")
         rate = auto_as_none(estimator.lambdas_weight)
@@ -46,7 +49,7 @@ class EmissionOfRates(Emission[GammaRates]):
         return cls.distributions(k, d, shape, rate, learned)
 
     @classmethod
-    def given(cls, components: GammaRates, key: str, value: Any, name: str) -> np.ndarray:
+    def given(cls, components: GammaRates, key: str, value: object, name: str) -> np.ndarray:
         return given_in_range(value, (components.n_components, components.n_features), name)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -15,6 +15,9 @@ from .._given_starts import given_in_range
 from .._priors import checked_prior, is_auto
 from ._base import Emission, as_floats, filled, refuse_cells
 from ._levels import PROBABILITIES, coded, levels_of
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 
 class BernoulliEmission(Emission[BernoulliComponents]):
@@ -44,14 +47,16 @@ class BernoulliEmission(Emission[BernoulliComponents]):
         return frames, missing
 
     @classmethod
-    def components(cls, estimator: Any, rows: Any) -> BernoulliComponents:
+    def components(cls, estimator: BaseEstimator, rows: Any) -> BernoulliComponents:
         k, d = estimator._number, rows.shape[1]
         prior = checked_prior(estimator.emissionprob_prior, 1.0, (k, d), "emissionprob_prior")
         learns = is_auto(estimator.emissionprob_prior)
         return BernoulliComponents(k, d, prior, prior, learns)
 
     @classmethod
-    def given(cls, components: BernoulliComponents, key: str, value: Any, name: str) -> np.ndarray:
+    def given(
+        cls, components: BernoulliComponents, key: str, value: object, name: str
+    ) -> np.ndarray:
         shape = components.n_components, components.n_features
         return given_in_range(value, shape, name, 0.0, 1.0)
 

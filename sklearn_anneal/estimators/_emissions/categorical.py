@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -19,6 +19,9 @@ from .._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_n
 from .._validation import check_largest_id, hint_of_one
 from ._base import Emission, refuse_cells
 from ._levels import PROBABILITIES, coded, drawn_levels, levels_of
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 # The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
 LEAST_CONCENTRATION = 0.1
@@ -73,7 +76,7 @@ class CategoricalEmission(Emission[CategoricalColumns]):
         return coded(chunks, n_levels, n_components, n)
 
     @classmethod
-    def components(cls, estimator: Any, rows: Any) -> CategoricalColumns:
+    def components(cls, estimator: BaseEstimator, rows: Any) -> CategoricalColumns:
         k, n_levels = estimator._number, rows.packing.n_levels
         value = estimator.emissionprob_prior
         if auto_as_none(value) is not None:
@@ -97,7 +100,7 @@ class CategoricalEmission(Emission[CategoricalColumns]):
 
     @classmethod
     def given(
-        cls, components: CategoricalColumns, key: str, value: Any, name: str
+        cls, components: CategoricalColumns, key: str, value: object, name: str
     ) -> list[np.ndarray]:
         k, n_features = components.n_components, components.n_features
         if not isinstance(value, list | tuple) or len(value) != n_features:
@@ -164,7 +167,7 @@ class SymbolEmission(Emission[CategoricalComponents]):
         return symbols, missing if missing.any() else None
 
     @classmethod
-    def check_first_batch(cls, estimator: Any, rows: Any) -> None:
+    def check_first_batch(cls, estimator: BaseEstimator, rows: Any) -> None:
         if estimator.n_symbols is None:
             raise ValueError(
                 "partial_fit needs n_symbols: the first batch does not tell which symbols the "
@@ -172,7 +175,7 @@ class SymbolEmission(Emission[CategoricalComponents]):
             )
 
     @classmethod
-    def check_symbols(cls, column: np.ndarray, declared: Any) -> None:
+    def check_symbols(cls, column: np.ndarray, declared: object) -> None:
         """Check that there are as many symbols as declared, or not too many if none are.
 
         Raises
@@ -203,7 +206,7 @@ class SymbolEmission(Emission[CategoricalComponents]):
             check_largest_id(int(largest), len(symbols), "symbol", "frames", "n_symbols")
 
     @classmethod
-    def components(cls, estimator: Any, rows: Any) -> CategoricalComponents:
+    def components(cls, estimator: BaseEstimator, rows: Any) -> CategoricalComponents:
         n_symbols = estimator.n_symbols
         if n_symbols is None:
             n_symbols = max(int(rows.max(initial=-1)) + 1, 1)
@@ -227,7 +230,7 @@ class SymbolEmission(Emission[CategoricalComponents]):
 
     @classmethod
     def given(
-        cls, components: CategoricalComponents, key: str, value: Any, name: str
+        cls, components: CategoricalComponents, key: str, value: object, name: str
     ) -> np.ndarray:
         return given_probabilities(value, (components.n_components, components.n_symbols), name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_array
@@ -23,6 +23,9 @@ from .._priors import (
     refuse_indefinite,
 )
 from ._base import Emission, profile_of_means
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 
 class GaussianEmission(Emission[Any]):
@@ -46,18 +49,20 @@ class GaussianEmission(Emission[Any]):
     regularised = True
 
     @classmethod
-    def check_first_batch(cls, estimator: Any, rows: Any) -> None:
+    def check_first_batch(cls, estimator: BaseEstimator, rows: Any) -> None:
         if any(auto_as_none(p) is None for p in (estimator.means_prior, estimator.scale_prior)):
             check_first_rows(rows, estimator._number, "means_prior and scale_prior")
 
     @classmethod
-    def components(cls, estimator: Any, rows: Any) -> GaussianComponents | GaussianColumns:
+    def components(
+        cls, estimator: BaseEstimator, rows: Any
+    ) -> GaussianComponents | GaussianColumns:
         if estimator.covariance_type == "independent":
             return _independent(estimator, rows)
         return _dependent(estimator, rows)
 
     @classmethod
-    def given(cls, components: Any, key: str, value: Any, name: str) -> np.ndarray:
+    def given(cls, components: Any, key: str, value: object, name: str) -> np.ndarray:
         k, d = components.n_components, components.n_features
         if key == "means":
             return given_array(value, (k, d), name)
@@ -133,7 +138,7 @@ class GaussianEmission(Emission[Any]):
         return profile_of_means(own["means"], variances, weights)
 
 
-def _dependent(estimator: Any, rows: Any) -> GaussianComponents:
+def _dependent(estimator: BaseEstimator, rows: Any) -> GaussianComponents:
     """Make components with a covariance of the columns, of whatever type."""
     d, k = rows.shape[1], estimator._number
     tied = estimator.covariance_type == "tied"
@@ -170,7 +175,7 @@ def _dependent(estimator: Any, rows: Any) -> GaussianComponents:
     )
 
 
-def _independent(estimator: Any, rows: Any) -> GaussianColumns:
+def _independent(estimator: BaseEstimator, rows: Any) -> GaussianColumns:
     """Make components whose columns have a mean and a precision of their own."""
     k, d = estimator._number, rows.shape[1]
     given = {}

@@ -118,7 +118,7 @@ class Summary(DataSummary):
     mean: np.ndarray
     scatter: np.ndarray
     cells: Cells | None = None
-    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    known: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def covariance(self) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...data.units import Rows, cell_patterns
 from ...families import Factor, Natural
+from .._base import Expected
 from .._summary import DataSummary, merged, whole
 from ._base import Components, Draws, Profile, RawStatistics
 from ._linear import scaled
@@ -26,7 +27,7 @@ class Summaries(DataSummary):
         return self.parts[name]
 
     @property
-    def center(self) -> dict[str, Any]:
+    def center(self) -> dict[str, np.ndarray | None]:
         """The origin of each block's coordinates; None for a block without any."""
         return {name: getattr(part, "center", None) for name, part in self.parts.items()}
 
@@ -43,7 +44,7 @@ class Summaries(DataSummary):
 class BlockSums(RawStatistics):
     """The raw statistics of blocks, by their names."""
 
-    parts: Mapping[str, Any]
+    parts: Mapping[str, RawStatistics]
 
     def __add__(self, other: BlockSums) -> BlockSums:
         return BlockSums({name: part + other.parts[name] for name, part in self.parts.items()})
@@ -182,13 +183,15 @@ class BlockComponents(Components[Summaries, BlockSums]):
             for n, part in self.parts.items()
         )
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> dict[str, Any]:
+    def expectations(
+        self, q: Natural, rng: np.random.Generator | None = None
+    ) -> dict[str, Expected]:
         return {n: part.expectations(self.own(n, q), rng) for n, part in self.parts.items()}
 
     def draw(self, q: Natural, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
         return [d for n, part in self.parts.items() for d in part.draw(self.own(n, q), rng)]
 
-    def coefficients(self, draws: Draws) -> dict[str, Any]:
+    def coefficients(self, draws: Draws) -> dict[str, Expected]:
         draws, found = list(draws), {}
         for name, part in self.parts.items():
             n = len(part.factors)
@@ -205,7 +208,7 @@ class BlockComponents(Components[Summaries, BlockSums]):
         own = [part.merge_gains(self.own(n, q), self.own(n, prior), i, j) for n, part in parts]
         return np.sum(own, axis=0)
 
-    def plug_in(self, q: Natural) -> dict[str, Any]:
+    def plug_in(self, q: Natural) -> dict[str, Expected]:
         return {n: part.plug_in(self.own(n, q)) for n, part in self.parts.items()}
 
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
@@ -226,14 +229,14 @@ class BlockComponents(Components[Summaries, BlockSums]):
 
     # Rows
 
-    def for_rows(self, expected: dict[str, Any], rows: Rows) -> dict[str, Any]:
+    def for_rows(self, expected: dict[str, Expected], rows: Rows) -> dict[str, Expected]:
         parts = self.parts.items()
         return {n: part.for_rows(expected[n], self.rows_of(n, rows)) for n, part in parts}
 
     def n_terms(self, rows: Rows) -> float:
         return sum(part.n_terms(self.rows_of(n, rows)) for n, part in self.parts.items())
 
-    def log_density(self, rows: Rows, expected: dict[str, Any]) -> np.ndarray:
+    def log_density(self, rows: Rows, expected: dict[str, Expected]) -> np.ndarray:
         parts = self.parts.items()
         return sum(part.log_density(self.rows_of(n, rows), expected[n]) for n, part in parts)  # type: ignore[return-value]
 
@@ -241,10 +244,12 @@ class BlockComponents(Components[Summaries, BlockSums]):
         parts = self.parts.items()
         return sum(part.log_predictive(self.rows_of(n, rows), self.own(n, q)) for n, part in parts)  # type: ignore[return-value]
 
-    def zeros(self, expected: dict[str, Any]) -> BlockSums:
+    def zeros(self, expected: dict[str, Expected]) -> BlockSums:
         return BlockSums({n: part.zeros(expected[n]) for n, part in self.parts.items()})
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: BlockSums, expected: dict[str, Any]) -> None:
+    def add(
+        self, rows: Rows, shares: np.ndarray, raw: BlockSums, expected: dict[str, Expected]
+    ) -> None:
         for name, part in self.parts.items():
             part.add(self.rows_of(name, rows), shares, raw.parts[name], expected[name])
 
@@ -275,11 +280,15 @@ class BlockComponents(Components[Summaries, BlockSums]):
 
     # Operations that only some annealing methods need
 
-    def log_volumes(self, x: np.ndarray, summary: Summaries, expected: dict[str, Any]) -> Any:
+    def log_volumes(
+        self, x: np.ndarray, summary: Summaries, expected: dict[str, Expected]
+    ) -> np.ndarray:
         parts = self.parts.items()
         each = [part.log_volumes(x, summary[n], expected[n]) for n, part in parts]
         return np.concatenate(each, axis=-1)
 
-    def log_volume(self, x: np.ndarray, summary: Summaries, expected: dict[str, Any]) -> np.ndarray:
+    def log_volume(
+        self, x: np.ndarray, summary: Summaries, expected: dict[str, Expected]
+    ) -> np.ndarray:
         parts = self.parts.items()
         return sum(part.log_volume(x, summary[n], expected[n]) for n, part in parts)  # type: ignore[return-value]

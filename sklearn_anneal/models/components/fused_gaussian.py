@@ -275,7 +275,7 @@ class FusedGaussian(GaussianComponents):
         """
         complete, some, blank = rows.by_completeness
         step = one(fused, rows.whole(complete), complete)
-        found: list[Any] = [step.inverse_temperatures]
+        found: list = [step.inverse_temperatures]
         order = np.concatenate([some, blank])
         others, rest = rows.take(order), None
         size = max(_ENTRIES // max(self.n_features, self.n_components, 64), 1)

@@ -240,9 +240,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             return 0.0
         return self.sizes.kl(self.degrees_of_freedom_prior, self.n_features)
 
-    def carried(self, prior: Natural, order: np.ndarray) -> tuple[GaussianComponents, Natural]:
+    def carried(self, prior: Natural, order: np.ndarray) -> tuple[Components, Natural]:
         if self.sizes is None:
-            return super().carried(prior, order)  # type: ignore[return-value]
+            return super().carried(prior, order)
         carried = copy(self)
         carried.set_scale(self.common_scale, self.sizes.reordered(order))
         return carried, carried.natural_prior(self.prior_means(prior))
