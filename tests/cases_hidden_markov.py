@@ -92,11 +92,10 @@ def sequence_weights(weights, sequences):
     return None if weights is None else np.repeat(weights, [len(X) for X in sequences])
 
 
-def run_of(est, sequences, weights=None, q=None):
+def run_of(est, sequences, weights=None):
     """The result of ``open_run``, with the plain emission, prior and q at the start."""
-    ctx, method, units = open_run(
-        est, sequences, weights if weights is None else np.array(weights), q=q
-    )
+    given = weights if weights is None else np.array(weights)
+    ctx, method, units = open_run(est, sequences, given)
     return ctx, method, units, *plain_state(est, ctx)
 
 

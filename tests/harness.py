@@ -20,6 +20,7 @@ import pytest
 from models import ENTRIES, Entry
 
 from sklearn_anneal.annealing import ANNEALING, Annealing, Context, NoAnnealing
+from sklearn_anneal.annealing._base import RandomWeights
 from sklearn_anneal.data.units import _documents
 from sklearn_anneal.estimators import _streaming as streams
 from sklearn_anneal.families import Tempering
@@ -423,3 +424,9 @@ def assert_identical(a: Any, b: Any) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(np.asarray(value), np.asarray(other[name]), err_msg=name)
+
+
+def all_at_once(weights: RandomWeights, size: int, rng: np.random.Generator) -> np.ndarray:
+    """The random factors of all weight units, drawn in one part."""
+    drawn, totals = weights.draw(size, rng)
+    return weights.scaled(drawn, totals, totals)

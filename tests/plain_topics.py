@@ -226,7 +226,7 @@ def lower_bound(X, gammas, lam, alpha, eta):
     return float(bound)
 
 
-def cvb0(counts, beta_weights, alpha, n_sweeps, phi0=None):
+def cvb0(counts, beta_weights, alpha, n_sweeps):
     """Zeroth-order collapsed updates of one document, in place, word by word.
 
     All tokens of a word share one phi_w. For one of them, the other tokens have the counts
@@ -241,19 +241,15 @@ def cvb0(counts, beta_weights, alpha, n_sweeps, phi0=None):
         exp(log_beta) of the words of the document.
     alpha : array of shape (K,)
     n_sweeps : int
-    phi0 : array of shape (V_d, K), default=None
-        Start; None is B_w, normalised.
 
     Returns
     -------
     phi : array of shape (V_d, K)
     n : array of shape (K,)
     """
-    if phi0 is None:
-        phi = np.array(beta_weights, dtype=float).T
-        phi /= phi.sum(axis=1, keepdims=True)
-    else:
-        phi = np.array(phi0, dtype=float)
+    # The start is B_w, normalised.
+    phi = np.array(beta_weights, dtype=float).T
+    phi /= phi.sum(axis=1, keepdims=True)
     n = topic_counts(counts, phi)
     for _ in range(n_sweeps):
         for w, c in enumerate(counts):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_annealing import MIXTURE, VARIANTS, bare_context, mixture, run, with_defaults
-from harness import context_of, one_update
+from harness import all_at_once, context_of, one_update
 
 from sklearn_anneal.annealing import SVIPlus
-from sklearn_anneal.annealing._base import all_at_once
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

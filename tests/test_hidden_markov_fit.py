@@ -20,7 +20,7 @@ from cases_hidden_markov import (
     run_of,
     small,
 )
-from harness import open_run
+from harness import all_at_once, open_run
 from numpy.testing import assert_allclose, assert_array_equal
 from packaging.version import Version
 from sklearn import config_context
@@ -38,7 +38,6 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
-from sklearn_anneal.annealing._base import all_at_once
 from sklearn_anneal.models._tempered_chains import Gaps
 
 # Model selection

@@ -518,9 +518,9 @@ def gene_like(n_documents=60, n_words=40, n_tokens=2500, n_topics=3, seed=0):
     return csr_matrix(rng.poisson(n_tokens * proportions @ topics).astype(np.float64))
 
 
-def components_of(X, sample_weight=None, **params):
+def components_of(X, **params):
     how = {"n_components": 3, "annealing": "structured", "random_state": 0} | params
-    fitted = AnnealedLatentDirichletAllocation(**how).fit(X, sample_weight=sample_weight)
+    fitted = AnnealedLatentDirichletAllocation(**how).fit(X)
     return fitted.components_
 
 

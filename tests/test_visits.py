@@ -8,9 +8,8 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from harness import alternating, combinations, covering, open_run, prepared_visit
+from harness import all_at_once, alternating, combinations, covering, open_run, prepared_visit
 
-from sklearn_anneal.annealing._base import all_at_once
 from sklearn_anneal.models.topics.visit import Addends
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -38,9 +38,9 @@ def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list
     return ["| " + " | ".join(header) + " |", "|---" * len(header) + "|", *body]
 
 
-def quartiles(values: np.ndarray, digits: int = 0) -> str:
+def quartiles(values: np.ndarray) -> str:
     low, middle, high = np.percentile(values, [25, 50, 75])
-    return f"{middle:.{digits}f} ({low:.{digits}f} … {high:.{digits}f})"
+    return f"{middle:.0f} ({low:.0f} … {high:.0f})"
 
 
 def write_or_print(

@@ -207,12 +207,16 @@ def images(at_most: int, label: int | None = None) -> Rows:
     return _divided((X if label is None else X[y == label]) / 16.0, at_most)
 
 
-def factor_rows(name: str, at_most: int = 600) -> Rows:
+# Rows for training, and as many for testing, of tables that factor analysis is fitted to.
+_FACTOR_ROWS = 600
+
+
+def factor_rows(name: str) -> Rows:
     """A table of ``benchmarks/spike_slab_factor_analysis/data.py``, drawn or real."""
     if name in DRAWN_FACTORS:
-        X, _ = drawn_factors(name, 2 * at_most, 0)
-        return X[:at_most], X[at_most:]
-    return tuple(part[:at_most] for part in split_factors(name, 0))
+        X, _ = drawn_factors(name, 2 * _FACTOR_ROWS, 0)
+        return X[:_FACTOR_ROWS], X[_FACTOR_ROWS:]
+    return tuple(part[:_FACTOR_ROWS] for part in split_factors(name, 0))
 
 
 def count_rows(name: str, n_rows: int, n_columns: int) -> Rows:

@@ -128,12 +128,6 @@ class RandomWeights(Protocol):
         """
 
 
-def all_at_once(weights: RandomWeights, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the factors of all weight units, drawn in one part."""
-    drawn, totals = weights.draw(size, rng)
-    return weights.scaled(drawn, totals, totals)
-
-
 class Annealing(LinkedDocumentation, BaseEstimator):
     """Base class of the annealing methods. Its own hooks are those of plain inference.
 

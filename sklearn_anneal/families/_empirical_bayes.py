@@ -122,26 +122,24 @@ def dirichlet_concentration(
     return maximizer(slope, *bounds, start)
 
 
-def stick_concentration(
-    log_rest: np.ndarray, bounds: tuple[float, float] = (SMALLEST, LARGEST)
-) -> float:
+def stick_concentration(log_rest: np.ndarray) -> float:
     """Return the concentration of a Dirichlet process, given its sticks v_k ~ Beta(1, α).
 
     Parameters
     ----------
     log_rest : ndarray of shape (K,)
         E log(1 − v_k).
-    bounds : tuple of float
-        The smallest and the largest permitted value.
 
     Returns
     -------
     float
-        α = K / −Σ_k E log(1 − v_k), which maximises K log α + (α − 1) Σ_k E log(1 − v_k).
+        α = K / −Σ_k E log(1 − v_k), which maximises K log α + (α − 1) Σ_k E log(1 − v_k), from
+        ``SMALLEST`` to ``LARGEST``.
     """
     total = -float(np.sum(log_rest))
-    lower, upper = bounds
-    return upper if total * upper <= log_rest.size else max(log_rest.size / total, lower)
+    if total * LARGEST <= log_rest.size:
+        return LARGEST
+    return max(log_rest.size / total, SMALLEST)
 
 
 def gamma_shape(
@@ -164,7 +162,7 @@ def gamma_shape(
     Returns
     -------
     float
-        The shape a with log a − ψ(a) = log E λ − E log λ. The rate is :func:`gamma_rate` of it.
+        The shape a with log a − ψ(a) = log E λ − E log λ. The rate is a / E λ.
     """
     gap = np.log(mean) - mean_log
 
@@ -172,11 +170,6 @@ def gamma_shape(
         return np.log(shape) - psi(shape) - gap, 1.0 / shape - polygamma(1, shape)
 
     return maximizer(slope, *bounds, start)
-
-
-def gamma_rate(mean: float, shape: float) -> float:
-    """Return the rate a / E λ of the gamma prior of numbers λ, given its shape a."""
-    return shape / mean
 
 
 def gamma_shape_given_rate(
