@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
 import sklearn
 from sklearn.utils.validation import _check_sample_weight
@@ -27,7 +28,7 @@ except ImportError:
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """Stands for the mixin of scikit-learn 1.9, the first version that has callbacks."""
 
-        def set_callbacks(self, *callbacks: Any) -> Any:
+        def set_callbacks(self, *callbacks: object) -> Self:
             """Refuse callbacks."""
             raise NotImplementedError(
                 "Callbacks need scikit-learn 1.9 or later, and this is scikit-learn "
@@ -41,7 +42,7 @@ except ImportError:
         """
 
         @wraps(fit_method)
-        def fit(*arguments: Any, **keywords: Any) -> Any:
+        def fit(*arguments: object, **keywords: object) -> object:
             return fit_method(*arguments, **keywords)
 
         return fit
@@ -65,12 +66,12 @@ PROPERTIES_SHARE_LOCKS = sys.version_info < (3, 12)
 _JUDGES_ZEROS = "allow_all_zero_weights" in signature(_check_sample_weight).parameters
 
 
-def has_pass_builders(numba: Any) -> bool:
+def has_pass_builders(numba: ModuleType) -> bool:
     """Return whether this version of numba makes passes for every function, with a builder."""
     return bool(numba.version_info.short >= (0, 62))
 
 
-def is_tried_numba(numba: Any) -> bool:
+def is_tried_numba(numba: ModuleType) -> bool:
     """Return whether our compilers have been tried with this version of numba, a module."""
     return bool(numba.version_info.short <= _LATEST_NUMBA)
 

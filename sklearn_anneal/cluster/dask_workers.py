@@ -28,7 +28,7 @@ from joblib import parallel_config
 
 from .._stack import outer_level
 from .._version import __version__
-from ..data.parts import Node, Part, Place, Request, copied, run
+from ..data.parts import Found, Part, Place, Request, copied, run
 from ..data.units import Units
 from ..parallel.overflow import judged_by_results
 from ..parallel.thread_limits import one_thread
@@ -57,7 +57,7 @@ class OnDask(Place):
         super().__init__()
         self._client = client
         self._prefix = f"sklearn_anneal-{uuid4().hex[:12]}"
-        self._inputs: dict[int, tuple[Any, ...]] = {}
+        self._inputs: dict[int, tuple] = {}
         self._parts: list = []
         # Token → copies of what groups of parts keep, with the numbers of these parts.
         self._copies: dict[str, list[tuple[set[int], Future]]] = {}
@@ -86,7 +86,7 @@ class OnDask(Place):
             )
         self._parts = parts
 
-    def _begun(self, load: Any, where: dict[str, Any]) -> tuple[Any, ...]:
+    def _begun(self, load: Any, where: dict[str, Any]) -> tuple:
         """Return futures of what a part is read from, or values that any worker can read from."""
         found: list = []
         for value, lazy in zip(load.inputs, load.lazy, strict=True):
@@ -162,7 +162,7 @@ class OnDask(Place):
             for token in request.repeated
         }
 
-    def get(self, handles: list) -> list[list[tuple[Node, Any]]]:
+    def get(self, handles: list) -> list[Found]:
         futures = [future for future, _ in handles]
         try:
             return [pickle.loads(found) for found in self._client.gather(futures)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import joblib
 
 from .units import Units
 
 
-def fingerprint(*values: Any) -> str:
+def fingerprint(*values: object) -> str:
     """Return a hash of arrays and other values, which is equal for equal values."""
     return str(joblib.hash(values))
 

@@ -37,6 +37,13 @@ T = TypeVar("T")
 """The result of a request."""
 
 
+Found = list[tuple[Node, Any]]
+"""Results of some parts, by the nodes whose sums they are."""
+
+Kept = MutableMapping[str, Any]
+"""What requests leave beside a part, by their tokens."""
+
+
 class Sums(Generic[T]):
     """Sums along the tree over parts, to which results are added in the order of the parts.
 
@@ -90,7 +97,7 @@ class Part:
         that left.
     """
 
-    def __init__(self, index: int, load: Any, kept: MutableMapping[str, Any]):
+    def __init__(self, index: int, load: Any, kept: Kept):
         self.index = index
         self.kept = kept
         self.load = load
@@ -184,7 +191,7 @@ class Place(ABC):
         """Begin a request at some parts, and return a handle to its results."""
 
     @abstractmethod
-    def get(self, handles: list) -> list[list[tuple[Node, Any]]]:
+    def get(self, handles: list) -> list[Found]:
         """Wait for the results of requests, and return what :func:`run` has returned for each."""
 
     def sum(
@@ -245,7 +252,7 @@ class Here(Place):
         super().__init__()
         self._stay = stay
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._kept: list[MutableMapping[str, Any]] = []
+        self._kept: list[Kept] = []
 
     def put(self, loads: list[Callable[[], Units]]) -> None:
         self.n_parts = len(loads)
@@ -266,12 +273,10 @@ class Here(Place):
     def call(self, request: Request, indices: list[int], workers: Workers) -> Any:
         return partial(self._run, request, indices, workers)
 
-    def get(self, handles: list) -> list[list[tuple[Node, Any]]]:
+    def get(self, handles: list) -> list[Found]:
         return [handle() for handle in handles]
 
-    def _run(
-        self, request: Request, indices: list[int], workers: Workers
-    ) -> list[tuple[Node, Any]]:
+    def _run(self, request: Request, indices: list[int], workers: Workers) -> Found:
         if not request.reads:
             return run(request, map(self._part, indices), self.n_parts, workers)
         with closing(self._loaded(indices)) as parts:
@@ -296,7 +301,7 @@ class Here(Place):
             reader.shutdown(cancel_futures=True)
 
     def _read_ahead(
-        self, reader: ThreadPoolExecutor, index: int, config: dict[str, Any]
+        self, reader: ThreadPoolExecutor, index: int, config: dict[str, object]
     ) -> Callable[[], Part]:
         """Begin to read a part, and return a function that returns it."""
         try:
@@ -312,7 +317,7 @@ class Here(Place):
             return self._parts[index]
         return Part(index, self._loads[index], self._kept[index])
 
-    def _read(self, index: int, config: dict[str, Any]) -> Part:
+    def _read(self, index: int, config: dict[str, object]) -> Part:
         part = self._part(index)
         with config_context(**config):
             _ = part.units

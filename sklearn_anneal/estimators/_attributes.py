@@ -72,7 +72,7 @@ class ExplainedAttributes:
         self.__dict__.update(results)
         self.__dict__["_results"] = self.__dict__.get("_results", frozenset()) | results.keys()
 
-    def _forget_others(self, fitted: dict[str, Any]) -> None:
+    def _forget_others(self, fitted: dict[str, object]) -> None:
         """Delete attributes of an earlier fit that do not exist with these parameters."""
         for parameter, attributes in self._conditional_attributes().items():
             for name, values in attributes.items():

@@ -266,7 +266,7 @@ class TablesOfColumns:
             return None
         return np.concatenate([block.columns for block in self._blocks])
 
-    def _declared(self) -> dict[str, Any]:
+    def _declared(self) -> dict[str, object]:
         """The declared numbers of categories, by the name of the block."""
         name, blocks = self._levels_parameter, self._blocks
         value = getattr(self, name)
@@ -296,7 +296,7 @@ class TablesOfColumns:
             )
 
     @staticmethod
-    def _known_levels(components: Components) -> dict[str, Any]:
+    def _known_levels(components: Components) -> dict[str, object]:
         """The numbers of categories of fitted components, by the name of the block."""
         parts = components.parts if isinstance(components, BlockComponents) else {"": components}
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
@@ -18,7 +18,7 @@ from ._part_predictions import by_parts
 from ._validation import explains, finite
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
 
 OVERFLOW = (
     "X has rows so far from the training data that their squared distances overflow. Check their "
@@ -38,7 +38,7 @@ class MixturePredictions(
     """Methods of all mixtures that assign rows to components."""
 
     @abstractmethod
-    def _again(self, X: ArrayLike) -> tuple[Rows, Any]:
+    def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
         """Rows to predict for, as the model reads them, and the dtype of their responsibilities."""
 
     @abstractmethod

@@ -41,6 +41,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..annealing._base import Context
+from ..data.units import Units
 from ..families import Natural
 from ..models._left_out import LeftOut
 from ..models._searchable import Searchable
@@ -256,7 +257,7 @@ class ChoosesNumber:
             return all(value in ("auto", found) for value in (old, new))
         return same(old, new)
 
-    def _refuse_number_with(self, **given: Any) -> None:
+    def _refuse_number_with(self, **given: object) -> None:
         """Refuse what names components by their numbers, before there are any."""
         names = [name for name, value in given.items() if value is not None]
         if names and self._chooses_number:
@@ -265,7 +266,7 @@ class ChoosesNumber:
                 "how many there are. Give a number of components."
             )
 
-    def _choose_number(self, X: Any, units: Any, random_state: np.random.RandomState) -> Choice:
+    def _choose_number(self, X: Any, units: Units, random_state: np.random.RandomState) -> Choice:
         """Return the number of components with the highest evidence, and where its fit begins.
 
         Fits with several numbers are compared. If some components of a fit explain nothing, it is
@@ -301,7 +302,12 @@ class ChoosesNumber:
         return Choice(best, origin, _results(tried, best), found.unfinished)
 
     def _fitted_with(
-        self, k: int, origin: Origin | None, X: Any, units: Any, random_state: np.random.RandomState
+        self,
+        k: int,
+        origin: Origin | None,
+        X: Any,
+        units: Units,
+        random_state: np.random.RandomState,
     ) -> tuple[Found, Tried]:
         """Fit the model with some number of components; return the fit and what it has reached."""
         self._number_of_trial = k
@@ -356,7 +362,7 @@ def _divided(ctx: Context, k: int) -> Origin | None:
     return Origin(k, ctx) if isinstance(ctx.model, Searchable) else None
 
 
-def _left_out(ctx: Context, units: Any) -> LeftOut | None:
+def _left_out(ctx: Context, units: Units) -> LeftOut | None:
     """Return the densities of data points given others; None if none can be left out."""
     if not isinstance(ctx.model, Searchable):
         return None

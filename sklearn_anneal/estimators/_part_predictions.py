@@ -31,10 +31,10 @@ class _Prediction:
     estimator: BaseAnnealed
     method: str
     source: Any
-    dtype: Any
+    dtype: DTypeLike | None
     name: str
     first: FirstReading
-    how: dict[str, Any]
+    how: dict[str, object]
 
     def __call__(self) -> Any:
         X = read(self.source, self.dtype, self.name)
@@ -47,7 +47,7 @@ def _prediction(
     estimator: BaseAnnealed,
     method: str,
     X: Any,
-    how: dict[str, Any],
+    how: dict[str, object],
     dtype: DTypeLike | None = None,
 ) -> Any:
     """Return the prediction of a part, which has no rows if the part has none."""
@@ -79,7 +79,7 @@ def _without_rows(found: Any) -> Any:
     return found[:0] if np.ndim(found) else 0.0
 
 
-def predicted(estimator: BaseAnnealed, method: str, X: ArrayLike, how: dict[str, Any]) -> Any:
+def predicted(estimator: BaseAnnealed, method: str, X: ArrayLike, how: dict[str, object]) -> Any:
     """Return the predictions of data in parts, lazily: Shards of Shards, Dask of Dask."""
     if isinstance(X, Shards):
         return Shards(
@@ -106,7 +106,7 @@ def predicted(estimator: BaseAnnealed, method: str, X: ArrayLike, how: dict[str,
     return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
 
 
-def _of_block(estimator: BaseAnnealed, method: str, block: Any, how: dict[str, Any]) -> Any:
+def _of_block(estimator: BaseAnnealed, method: str, block: Any, how: dict[str, object]) -> Any:
     found = _prediction(estimator, method, owned(block), how)
     if isinstance(found, tuple):
         raise TypeError(

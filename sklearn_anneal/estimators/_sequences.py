@@ -43,7 +43,7 @@ class SequenceData:
     lengths: np.ndarray
     states: np.ndarray | None = None
     n_symbols: int | None = None
-    levels: dict[str, Any] = field(default_factory=dict)
+    levels: dict[str, object] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -442,7 +442,7 @@ def draw_states(
     return states
 
 
-def refuse_beside_parts(**given: Any) -> None:
+def refuse_beside_parts(**given: object) -> None:
     """Refuse what says where sequences begin, or what their states are, beside data in parts."""
     for name, value in given.items():
         if value is not None:

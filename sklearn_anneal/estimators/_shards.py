@@ -59,7 +59,7 @@ class Shards:
 
     def __init__(
         self,
-        parts: Sequence[Any],
+        parts: Sequence,
         n_features: int | None = None,
         dtype: DTypeLike | None = None,
         client: Any = None,
@@ -83,12 +83,12 @@ class Shards:
     def __len__(self) -> int:
         return len(self.parts)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator:
         """Yield the parts, which are read one after another."""
         for index in range(len(self)):
             yield self.read(index)
 
-    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+    def __array__(self, *args: object, **kwargs: object) -> np.ndarray:
         raise TypeError(
             "Shards are data in parts, which this method does not take. Call it for one part after "
             "another (for X in shards: ...), or for some rows in memory."
@@ -167,7 +167,7 @@ def _in_words(size: tuple[int, ...]) -> str:
     return f"{size[0]} sequences with {size[1]} frames"
 
 
-def described(index: int, source: Any) -> str:
+def described(index: int, source: object) -> str:
     """A part in words, for error messages."""
     if isinstance(source, str | PathLike):
         return f"part {index} ({fspath(source)!r})"

@@ -81,7 +81,7 @@ def validated_table(
         raise
 
 
-def _dtypes(X: ArrayLike) -> list[tuple[Any, Any]]:
+def _dtypes(X: ArrayLike) -> list[tuple]:
     """Return the names and dtypes of the columns of a data frame; of an array, its dtype."""
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         return list(zip(X.columns, X.dtypes, strict=True))

@@ -33,7 +33,7 @@ from ._tables import in_frames, validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
 
     from ..annealing import Context
 
@@ -542,7 +542,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             precisions_cholesky = 1.0 / np.sqrt(covariances)
             precisions = precisions_cholesky**2
         if self.weight_concentration_prior_type == "dirichlet_process":
-            concentration: Any = (q["stick_a"], q["stick_b"])
+            concentration: np.ndarray | tuple[np.ndarray, ...] = (q["stick_a"], q["stick_b"])
         else:
             concentration = q["weight_concentration"]
         return {
@@ -684,7 +684,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             parts.append(part)
         return np.vstack(parts), labels
 
-    def _again(self, X: ArrayLike) -> tuple[Rows, Any]:
+    def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
         ctx = self._context()
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
         rows = self._make_units(X, None).centered(ctx.summary)

@@ -558,7 +558,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model = ctx.model
         alpha, eta = model.doc_topic_prior, model.topic_word_prior
-        doc_prior: Any = alpha.copy()
+        doc_prior: np.ndarray | float = alpha.copy()
         if np.ndim(self.doc_topic_prior) == 0 and not model.learn_doc_topic_prior:
             doc_prior = float(alpha[0])
         return {

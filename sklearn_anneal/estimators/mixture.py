@@ -44,7 +44,7 @@ from ._validation import (
 from ._words import listed_words
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
 
     from ..annealing import Context
 
@@ -502,7 +502,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         _refuse_infinite(X.data if issparse(X) else X)
         return X
 
-    def _encoded(self, X: Any, declared: dict[str, Any]) -> Any:
+    def _encoded(self, X: Any, declared: dict[str, object]) -> Any:
         """A table in the form that the model reads, with declared numbers of categories."""
         return cells_of(X, self.emission, self._blocks, self._number, declared, "n_categories")
 
@@ -560,7 +560,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, q, prior = ctx.model, ctx.q, ctx.prior
         if self.weight_concentration_prior_type == "dirichlet_process":
-            concentration: Any = (q["stick_a"], q["stick_b"])
+            concentration: np.ndarray | tuple[np.ndarray, ...] = (q["stick_a"], q["stick_b"])
         else:
             concentration = q["weight_concentration"]
         attributes = {
@@ -729,7 +729,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     # Parts of the public methods
 
-    def _again(self, X: ArrayLike) -> tuple[Rows, Any]:
+    def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
         ctx = self._context()
         table = self._table(X, False, 1)
         encoded = self._encoded(table, self._known_levels(ctx.model.components))

@@ -6,7 +6,7 @@ The operations are :func:`posterior`, :func:`mix` and :func:`backoff`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +23,7 @@ N_HALVINGS = 12
 _ENTRIES = 32_768
 
 
-def settled(natural: dict[str, Any]) -> Natural:
+def settled(natural: Mapping[str, object]) -> Natural:
     """Return natural parameters as arrays; arrays themselves are returned as they are."""
     return {key: np.asarray(value) for key, value in natural.items()}
 

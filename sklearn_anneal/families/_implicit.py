@@ -6,7 +6,7 @@ Such implicit derivatives give the exact gradient of structured stochastic VI.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -86,13 +86,13 @@ def controlled_statistics(
     return np.clip(controlled, 0.0, _CEILING * (stats + current))
 
 
-def _kernels() -> Any:
+def _kernels() -> ModuleType:
     from ..kernels import gamma
 
     return gamma
 
 
-def _elementwise(kernel: Any, n_results: int, *arguments: np.ndarray) -> list[np.ndarray]:
+def _elementwise(kernel: Callable, n_results: int, *arguments: np.ndarray) -> list[np.ndarray]:
     """Run an elementwise kernel on arrays of one shape, and keep their memory order."""
     shape = np.shape(arguments[0])
     # Kernels read C-contiguous arrays. The transpose of a Fortran-ordered array is one, so that

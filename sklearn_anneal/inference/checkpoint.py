@@ -120,7 +120,7 @@ class Checkpoint:
             )
         return stored["state"]
 
-    def save(self, name: str, state: Any) -> None:
+    def save(self, name: str, state: object) -> None:
         """Store the state of a part of the fit."""
         _write(self._path(name), {**self._of(name), "state": state})
 
@@ -144,7 +144,7 @@ def _read(path: Path) -> Any:
         ) from error
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: object) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:

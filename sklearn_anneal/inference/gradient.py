@@ -22,31 +22,20 @@ in the order of the chunks, so that results do not depend on the number of worke
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural
-from ..models._base import LocalStep, compiled
+from ..models._base import LocalStep, Optimizer, compiled
 from ..parallel.workers import Workers
 from . import visits
 from .conjugate import LearningRates
 from .visits import Visited
-
-
-class Optimizer(Protocol):
-    """What turns gradients into steps: a value without state, such as :class:`Adam`."""
-
-    def start(self, q: Natural) -> dict[str, Natural]:
-        """Return the moments before the first step, by their names, in float64."""
-
-    def step(
-        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
-    ) -> tuple[Natural, dict[str, Natural]]:
-        """Return q and the moments after step number ``n_steps``, which is 1 at the first."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +154,7 @@ class Adam(_Optimizer):
         return _moved(q, change), {"means": means, "squares": squares}
 
 
-OPTIMIZERS: dict[str, type[_Optimizer]] = {"adam": Adam, "rmsprop": RMSProp, "sgd": SGD}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "rmsprop": RMSProp, "sgd": SGD}
 """The class of each name that the parameter ``optimizer`` of the estimators accepts."""
 
 
@@ -225,7 +214,7 @@ def update(
         return _per_unit(seen.step, weight)
 
     gradient = method.ascent(ctx, _of_bound(ctx, visited.step, weight), ctx.report, look)
-    optimizer = ctx.model.optimizer
+    optimizer: Optimizer = ctx.model.optimizer
     before = ctx.state.get("optimizer")
     moments = optimizer.start(ctx.q) if before is None else before["moments"]
     n_steps = 1 if before is None else before["n_steps"] + 1

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar, Generic, NamedTuple, Self
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..data.units import U
 from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._summary import S
-from ._visit import Constraint, Known, LocalStep, Visit
+from ._visit import Constraint, Expected, Known, LocalStep, Visit
 
 __all__ = [
     "Block",
@@ -32,6 +32,7 @@ __all__ = [
     "Known",
     "LocalStep",
     "Model",
+    "Optimizer",
     "Recommended",
     "UnitTemperatures",
     "Visit",
@@ -41,9 +42,6 @@ __all__ = [
 
 Recommended = Mapping[str, Mapping[str, bool | int | float | str]]
 """Name of an annealing method → the values of its ``"auto"`` parameters for a model."""
-
-Expected = Any
-"""The form in which a local step reads the global parameters; every model has its own."""
 
 # Components whose coordinates all differ by less than this count as equal.
 _COINCIDENCE = 1e-6
@@ -182,7 +180,7 @@ class Model(ABC, Generic[U, S]):
         evaluation: bool = False,
         known: Known | None = None,
         workers: Workers = SEQUENTIAL,
-    ) -> Visit:
+    ) -> Visit[U]:
         """Prepare a visit to some data.
 
         Parameters
@@ -277,7 +275,7 @@ class ConjugateModel(Model[U, S]):
         evaluation: bool = False,
         known: Known | None = None,
         workers: Workers = SEQUENTIAL,
-    ) -> Visit:
+    ) -> Visit[U]:
         return Visit(self, self.expectations(q, rng), t, unit_temperatures, separate_noise)
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
@@ -351,6 +349,18 @@ class ConjugateModel(Model[U, S]):
         return self.factors().entropy(q)
 
 
+class Optimizer(Protocol):
+    """What turns gradients into steps: a value without state."""
+
+    def start(self, q: Natural) -> dict[str, Natural]:
+        """Return the moments before the first step, by their names, in float64."""
+
+    def step(
+        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+    ) -> tuple[Natural, dict[str, Natural]]:
+        """Return q and the moments after step number ``n_steps``, which is 1 at the first."""
+
+
 class GradientModel(Model[U, S]):
     """A model that is trained by unbiased gradients of its lower bound.
 
@@ -367,7 +377,7 @@ class GradientModel(Model[U, S]):
     """
 
     update_rule = "gradient"
-    optimizer: Any
+    optimizer: Optimizer
     keys: tuple[str, ...]
 
     @property

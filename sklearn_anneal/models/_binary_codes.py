@@ -133,7 +133,7 @@ def _add(sums: Natural, terms: Natural) -> None:
 
 
 @dataclass(frozen=True)
-class BinaryCodesVisit(Visit):
+class BinaryCodesVisit(Visit[Rows]):
     """A visit to rows.
 
     Its ``expected`` is E log p(x, z | β) as a function of the local variables z. It has a method

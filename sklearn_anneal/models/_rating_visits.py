@@ -54,7 +54,7 @@ Known = dict[str, tuple[np.ndarray, np.ndarray, Moments]]
 
 
 @dataclass(frozen=True)
-class FoldingVisit(Visit):
+class FoldingVisit(Visit[Ratings]):
     """A visit to users who are local variables; ``expected`` has the moments of items.
 
     Parameters
@@ -78,7 +78,7 @@ class FoldingVisit(Visit):
 
 
 @dataclass(frozen=True)
-class RowsVisit(Visit):
+class RowsVisit(Visit[Ratings]):
     """A visit to one side whose rows are in q; ``expected`` has the moments of the other side.
 
     Parameters

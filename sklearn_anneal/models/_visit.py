@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 
+from ..data.units import U
 from ..families import Natural, Tempering, UnitTemperatures
+
+Expected = Any
+"""The form in which a local step reads the global parameters; every model has its own."""
 
 Known = dict[str, Any]
 """Results about q(β), by names, which one visit leaves to the next; every model has its own."""
@@ -135,7 +139,7 @@ def _added(a: Natural, b: Natural) -> Natural:
 
 
 @dataclass(frozen=True)
-class Visit:
+class Visit(Generic[U]):
     """One pass over some data, for the update of one block of q(β).
 
     A visit is prepared once, by :meth:`ConjugateModel.visit`. It does not change while the chunks
@@ -168,7 +172,7 @@ class Visit:
     """
 
     model: Any
-    expected: Any
+    expected: Expected
     t: Tempering
     unit_temperatures: UnitTemperatures | None = None
     separate_noise: bool = False
@@ -195,16 +199,16 @@ class Visit:
         """
         return self
 
-    def view(self, units: Any) -> Any:
+    def view(self, units: U) -> Any:
         """Return the data points in the form in which :meth:`step` takes them."""
         return units
 
-    def chunks(self, units: Any) -> list[slice]:
+    def chunks(self, units: U) -> list[slice]:
         """Return the parts of the data points of which each is a task for a worker."""
         return list(units.chunks())
 
     def start(
-        self, units: Any, local: Any, exploring: bool, noise: float, rng: np.random.Generator
+        self, units: U, local: Any, exploring: bool, noise: float, rng: np.random.Generator
     ) -> Any:
         """Return the initial local variables of a chunk; None for models without any.
 
@@ -227,7 +231,7 @@ class Visit:
         """Return whether :meth:`start` ignores ``local``, given these arguments."""
         return True
 
-    def step(self, units: Any, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+    def step(self, units: U, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
         """Make the local step of one chunk.
 
         Parameters

@@ -95,7 +95,7 @@ class Partition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MixtureVisit(Visit):
+class MixtureVisit(Visit[Rows]):
     """A visit to rows, whose local steps the components make.
 
     Parameters

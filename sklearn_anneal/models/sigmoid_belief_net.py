@@ -25,7 +25,7 @@ from scipy.special import expit
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, Constraint, GradientModel, Known, LocalStep, Visit, compiled
+from ._base import Block, Constraint, GradientModel, Known, LocalStep, Optimizer, Visit, compiled
 from ._componentwise import Componentwise, Given
 from ._summary import DataSummary
 
@@ -116,7 +116,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         self,
         sizes: tuple[int, ...],
         n_samples: int,
-        optimizer: Any,
+        optimizer: Optimizer,
         binarize: Any = None,
         init_params: str = "random",
         init_bias: float = 0.0,
@@ -164,7 +164,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
 
     # Data, prior and starts
 
-    def summary(self, units: Any) -> Summary:
+    def summary(self, units: BinaryRows) -> Summary:
         X, weights = units.X, units.weights
         ones = X.sum(axis=0, dtype=np.float64) if weights is None else weights @ X
         return Summary(units.total_weight, np.asarray(ones, dtype=np.float64), units.total_weight)
@@ -174,7 +174,11 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         return {}
 
     def init(
-        self, units: Any, summary: Summary, prior: Natural, random_state: np.random.RandomState
+        self,
+        units: BinaryRows | None,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
     ) -> Natural:
         draws = {key: self._random(key, random_state) for key in self.keys}
         draws["b0"] = self._log_odds(summary)
@@ -234,7 +238,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
     def visit(
         self,
         q: Natural,
-        units: Any,
+        units: BinaryRows,
         t: Tempering = Tempering(),  # noqa: B008
         *,
         block: Block | None = None,
@@ -255,7 +259,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
             evaluation=evaluation,
         )
 
-    def operations(self, units: Any) -> float:
+    def operations(self, units: BinaryRows) -> float:
         sizes = self.sizes
         weights = sum(m * n for m, n in zip(sizes, sizes[1:], strict=False))
         return 6.0 * self.n_samples * units.n_units * weights
@@ -361,7 +365,7 @@ class Inferred:
 
 
 @dataclass(frozen=True)
-class NetVisit(Visit):
+class NetVisit(Visit[BinaryRows]):
     """A visit at parameters ``expected``.
 
     Parameters
@@ -379,12 +383,14 @@ class NetVisit(Visit):
     gives_bound = False
 
     def start(
-        self, units: Any, local: Any, exploring: bool, noise: float, rng: np.random.Generator
+        self, units: BinaryRows, local: Any, exploring: bool, noise: float, rng: np.random.Generator
     ) -> int | None:
         """Return the seed of the chunk's draws; None for draws that depend on the row alone."""
         return None if self.evaluation else int(rng.integers(2**63))
 
-    def step(self, units: Any, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+    def step(
+        self, units: BinaryRows, noise: np.ndarray | None = None, local: Any = None
+    ) -> LocalStep:
         model, q = self.model, self.expected
         size, n_rows = model.n_samples, units.n_units
         weights = np.ones(n_rows) if units.weights is None else units.weights

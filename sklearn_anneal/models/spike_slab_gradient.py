@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 from ..data.units import Centered, Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, Constraint, GradientModel, Known, LocalStep, Recommended, Visit
+from ._base import Block, Constraint, GradientModel, Known, LocalStep, Optimizer, Recommended, Visit
 from ._binary_codes import MANY_SWEEPS, centered_blocks
 from ._componentwise import Componentwise, Given
 from .spike_slab_factor_analysis import (
@@ -92,7 +92,7 @@ class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary])
         "tempering": {"n_passes": 100},
     }
 
-    def __init__(self, base: SpikeSlabFactorAnalysis, optimizer: Any):
+    def __init__(self, base: SpikeSlabFactorAnalysis, optimizer: Optimizer):
         self.base = base
         self.optimizer = optimizer
         self.n_components = base.n_components
@@ -137,8 +137,17 @@ class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary])
         return {}
 
     def init(
-        self, units: Any, summary: Summary, prior: Natural, random_state: np.random.RandomState
+        self,
+        units: Rows,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
     ) -> Natural:
+        q = self._start(random_state)
+        return q | self._start_of_rows(units.n_units) if self.holds_rows else q
+
+    def _start(self, random_state: np.random.RandomState) -> Natural:
+        """Return random loadings, and hyperparameters as they are given, without rows."""
         base, k = self.base, self.n_components
         scale = np.sqrt(base.loading_variance)[:, None]
         shape = (k, base.n_features)
@@ -151,10 +160,7 @@ class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary])
             "loading_variance": np.log(base.loading_variance),
             "activation_prior": logit(base.activation_prior),
         }
-        q |= {HYPER[name]: starts[name] for name in starts if name in base.learns}
-        if self.holds_rows:
-            q |= self._start_of_rows(units.n_units)
-        return q
+        return q | {HYPER[name]: starts[name] for name in starts if name in base.learns}
 
     def started_at(
         self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural
@@ -185,7 +191,7 @@ class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary])
         self, summary: Summary, prior: Natural, rng: np.random.Generator, block: Block | None = None
     ) -> Natural:
         seed = int(rng.integers(2**31))
-        return self.without_rows().init(None, summary, prior, np.random.RandomState(seed))
+        return self._start(np.random.RandomState(seed))
 
     # Inference
 
@@ -229,7 +235,7 @@ class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary])
     def visit(
         self,
         q: Natural,
-        units: Any,
+        units: Rows,
         t: Tempering = Tempering(),  # noqa: B008
         *,
         block: Block | None = None,
@@ -269,7 +275,7 @@ class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary])
 
 
 @dataclass(frozen=True)
-class GradientVisit(Visit):
+class GradientVisit(Visit[Rows]):
     """A visit at parameters ``expected``.
 
     Parameters
@@ -280,7 +286,7 @@ class GradientVisit(Visit):
 
     constraint: str | None = None
 
-    def step(self, units: Any, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+    def step(self, units: Rows, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
         model, q = self.model, self.expected
         x, hyper = float(self.t.local), model.hyper(q)
         weights, noisy = self._weights(units, noise)
@@ -340,7 +346,7 @@ class GradientVisit(Visit):
             gradient, bound - entropy, entropy, constraints=constraints, likelihood=likelihood
         )
 
-    def _weights(self, units: Any, noise: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def _weights(self, units: Rows, noise: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights of the rows, without random factors and with them."""
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         if noise is None:

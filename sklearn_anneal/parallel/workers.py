@@ -398,10 +398,10 @@ def _while_wanted(tasks: Iterable[tuple]) -> Iterator[tuple]:
 def _in_order(
     pool: Threads,
     most: int,
-    function: Callable,
+    function: Callable[..., V],
     tasks: Iterable[tuple],
     ahead: _Ahead | None,
-) -> Iterator[Any]:
+) -> Iterator[V]:
     """Results of tasks in their order; a task is made when fewer than ``most`` others wait.
 
     Where the calling thread would have to wait, it takes the next task that nobody has begun.
@@ -417,7 +417,7 @@ def _in_order(
     waiting: deque[Call] = deque()
     config, over = get_config(), threading.Event()
 
-    def first() -> Any:
+    def first() -> V:
         while not waiting[0].done() and any(call.run() for call in waiting):
             pass
         return waiting.popleft().result()

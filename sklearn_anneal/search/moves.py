@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -125,7 +124,7 @@ class Rearrangement(Move):
         ctx = _anew(kept.ctx, rng)
         sample = problem.sample.centered(ctx.summary)
         for _ in range(self.rounds):
-            model: Any = ctx.model
+            model = ctx.model
             found = self.rearranged(model, sample, ctx, rng)
             if found is None:
                 break
@@ -234,7 +233,7 @@ def kinds_of_starts(model: Model) -> tuple[Model, ...]:
 
 def _put_in_order(ctx: Context) -> None:
     """Put the components into the order that their prior prefers."""
-    model: Any = ctx.model
+    model = ctx.model
     order = model.preferred_order(ctx.q, ctx.prior) if isinstance(model, Searchable) else None
     if order is not None:
         ctx.model, ctx.prior, ctx.q = model.reordered(ctx.q, ctx.prior, order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -355,7 +355,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
 
 def _put_in_canonical_form(ctx: Context) -> None:
     """Replace parameters by those with the same bound that are the easiest to read."""
-    model: Any = ctx.model
+    model = ctx.model
     found = model.canonical(ctx.q, ctx.prior) if isinstance(model, Searchable) else None
     if found is not None:
         ctx.model, ctx.prior, ctx.q = found

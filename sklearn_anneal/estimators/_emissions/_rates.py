@@ -54,7 +54,7 @@ class EmissionOfRates(Emission[GammaRates]):
 
     @classmethod
     def attributes(
-        cls, components: GammaRates, q: Natural, prior: Natural, summary: Any
+        cls, components: GammaRates, q: Natural, prior: Natural, summary: object
     ) -> Attributes:
         return {
             "lambdas_": q["shape"] / q["rate"],

@@ -62,7 +62,7 @@ class BernoulliEmission(Emission[BernoulliComponents]):
 
     @classmethod
     def attributes(
-        cls, components: BernoulliComponents, q: Natural, prior: Natural, summary: Any
+        cls, components: BernoulliComponents, q: Natural, prior: Natural, summary: object
     ) -> Attributes:
         return {
             "emissionprob_": q["a"] / (q["a"] + q["b"]),

@@ -37,7 +37,7 @@ class CategoricalEmission(Emission[CategoricalColumns]):
     has_levels = True
 
     @classmethod
-    def of_frames(cls) -> type[Emission[Any]]:
+    def of_frames(cls) -> type[Emission]:
         return SymbolEmission
 
     @classmethod
@@ -89,7 +89,7 @@ class CategoricalEmission(Emission[CategoricalColumns]):
 
     @classmethod
     def attributes(
-        cls, components: CategoricalColumns, q: Natural, prior: Natural, summary: Any
+        cls, components: CategoricalColumns, q: Natural, prior: Natural, summary: object
     ) -> Attributes:
         return {
             "emissionprob_": components.probabilities(q),
@@ -219,7 +219,7 @@ class SymbolEmission(Emission[CategoricalComponents]):
 
     @classmethod
     def attributes(
-        cls, components: CategoricalComponents, q: Natural, prior: Natural, summary: Any
+        cls, components: CategoricalComponents, q: Natural, prior: Natural, summary: object
     ) -> Attributes:
         return {
             "emissionprob_": np.exp(log_means(q["emissionprob"])),
