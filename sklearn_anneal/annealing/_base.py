@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -108,20 +108,24 @@ class Context:
 Rehearsal = Callable[["Annealing", int], Natural]
 
 
-class RandomWeights(Protocol):
+W = TypeVar("W")
+"""The totals of random factors."""
+
+
+class RandomWeights(Protocol[W]):
     """A joint distribution of random factors, which can be drawn in several parts.
 
     The factors of all parts depend on each other through totals alone, such as their sum. Every
     part is drawn from a generator of its own, and then scaled to the totals of all.
     """
 
-    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, Any]:
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, W]:
         """Return what is drawn for ``size`` weight units, and its totals."""
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: W, b: W) -> W:
         """Return the totals of two parts together."""
 
-    def scaled(self, drawn: np.ndarray, own: Any, totals: Any) -> np.ndarray:
+    def scaled(self, drawn: np.ndarray, own: W, totals: W) -> np.ndarray:
         """Return the factors of a part, given its totals and those of all parts.
 
         The array ``drawn`` may be reused.

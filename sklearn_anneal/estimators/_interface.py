@@ -228,7 +228,7 @@ class Interface(
         """A part of the data, its targets and weights, as :meth:`_validate_data` takes them."""
         return X
 
-    def _weights_of_part(self, weights: ArrayLike | None, X: ArrayLike) -> Any:
+    def _weights_of_part(self, weights: ArrayLike | None, X: ArrayLike) -> ArrayLike | None:
         """The sample weights of a part as :meth:`_check_weights` takes them."""
         return weights
 

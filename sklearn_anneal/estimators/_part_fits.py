@@ -258,7 +258,9 @@ def _refuse_keys_of_two_parts(place: Place, sources: list[Source], ends: list) -
             )
 
 
-def _together(pieces: list[tuple[int, Any]], sources: list[Source], n_features: Any) -> Any:
+def _together(
+    pieces: list[tuple[int, Any]], sources: list[Source], n_features: int | None
+) -> tuple:
     """Join rows of several parts, which have to have the same columns."""
     first, (X, _, _) = pieces[0]
     width, names = _width_of(X), names_of(X)

@@ -12,10 +12,14 @@ from ..metrics import top_words
 from ._validation import read_array
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ._base import BaseAnnealed
 
 
-def names_of_words(estimator: BaseAnnealed, feature_names: Any, n_features: int) -> np.ndarray:
+def names_of_words(
+    estimator: BaseAnnealed, feature_names: ArrayLike | None, n_features: int
+) -> np.ndarray:
     """The names of the columns of X: those given, those of the fitted frame, or numbers.
 
     Raises
@@ -39,7 +43,7 @@ def listed_words(
     estimator: BaseAnnealed,
     weights: np.ndarray,
     floors: Any,
-    feature_names: Any,
+    feature_names: ArrayLike | None,
     n: Any,
     unused: str,
 ) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from sklearn.base import BaseEstimator
 
-Attributes = Callable[[], dict[str, Any]]
+Attributes = Callable[[], dict[str, object]]
 """A function that returns the fitted attributes as they would be if the fit ended now."""
 
 

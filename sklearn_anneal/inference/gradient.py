@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -231,7 +230,7 @@ def update(
 
 def _of_bound(ctx: Context, step: LocalStep, weight: float) -> Natural:
     """Return the gradient of the lower bound per unit of weight."""
-    of_kl: dict[str, Any] = ctx.model.kl_gradient(ctx.q, ctx.prior)
+    of_kl: Natural = ctx.model.kl_gradient(ctx.q, ctx.prior)
     gradient = {key: value / weight for key, value in step.statistics.items()}
     for key, value in of_kl.items():
         gradient[key] = gradient[key] - value / ctx.summary.weight

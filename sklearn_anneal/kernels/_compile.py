@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
@@ -113,7 +113,7 @@ class Kernel:
         suffix = f"_{shared_code(Path(__file__).parent)}"
         function.__qualname__ = function.__qualname__.removesuffix(suffix) + suffix
 
-    def __call__(self, x: np.ndarray, *arguments: Any) -> None:
+    def __call__(self, x: np.ndarray, *arguments: object) -> None:
         """Run the kernel on data ``x``, of one of the kernel's dtypes."""
         variant = self._variants.get(x.dtype) or self.compile(x.dtype.name)
         variant(x, *arguments)
@@ -187,7 +187,7 @@ def shared_kernel(
     return decorated
 
 
-def with_names(function: Callable, suffix: str, **names: Any) -> Callable:
+def with_names(function: Callable, suffix: str, **names: object) -> Callable:
     """Return a copy of a function in which some global names have other, constant values.
 
     Code that the values rule out is not compiled.
@@ -222,7 +222,7 @@ def called(function: Callable) -> Callable:
     return numba.njit(**options)(function)
 
 
-def compile_all(module: Any) -> None:
+def compile_all(module: ModuleType) -> None:
     """Compile all kernels of a module for all their dtypes."""
     for value in vars(module).values():
         for found in value.values() if isinstance(value, dict) else [value]:

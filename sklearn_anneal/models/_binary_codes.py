@@ -12,7 +12,7 @@ from scipy.special import softmax
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, Known, LocalStep, Visit
+from ._base import Block, ConjugateModel, Expected, Known, LocalStep, Visit
 from ._summary import S
 
 # Largest number of rows whose projections are in memory at a time, and the number that the kernels
@@ -232,11 +232,11 @@ class BinaryCodes(ConjugateModel[Rows, S]):
     max_sweeps: int | None
     learns: tuple[str, ...]
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
         """Return moments of q of the components, or of a draw."""
         raise NotImplementedError
 
-    def likelihood(self, moments: Any, x: float = 1.0) -> Any:
+    def likelihood(self, moments: Expected, x: float = 1.0) -> Any:
         """Return the ``expected`` of a visit, which sweeps over rows at the power ``x``."""
         raise NotImplementedError
 

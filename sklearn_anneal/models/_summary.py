@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..data.units import Centered
+
 
 class DataSummary:
     """Base class of the summaries of data, from which priors and starts are computed.
@@ -76,7 +78,7 @@ def whole(summary: V) -> V:
     return summary.whole() if isinstance(summary, DataSummary) else summary
 
 
-def first_center(summary: Any, other: Any) -> np.ndarray:
+def first_center(summary: Centered, other: Centered) -> np.ndarray:
     """Return the center of the first of two summaries in which each column has one.
 
     A column without any observed cell has the center NaN until all parts have been merged.

@@ -535,12 +535,12 @@ class GammaProcessNMF(
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: dict[str, Any] | None = None,
+        known: Known | None = None,
         workers: Workers = SEQUENTIAL,
     ) -> CountsVisit:
         x = float(t.local)
         counts_components = block is not None and block.keys == COMPONENTS
-        kept: dict[str, Any] = {}
+        kept: Known = {}
         draw = None
         if rng is not None:
             # One draw serves the visits for all blocks of an update.

@@ -534,14 +534,14 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
             deviation=raw[1] if separate_noise else None,
         )
 
-    def _scale(self, units: Sequences, factor: Any) -> np.ndarray:
+    def _scale(self, units: Sequences, factor: np.ndarray | float) -> np.ndarray:
         """Return the factor of the statistics of each sequence; empty if all factors are 1."""
         if np.ndim(factor) == 0 and factor == 1.0 and units.weights is None:
             return _NOTHING
         weights = 1.0 if units.weights is None else units.weights
         return np.ascontiguousarray(np.broadcast_to(weights * factor, units.n_units), dtype=float)
 
-    def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         chain = {key: raw[key] for key in ("startprob", "transmat")}
         return chain | self.emission.statistics(raw["emission"])
 

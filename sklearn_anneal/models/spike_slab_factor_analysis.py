@@ -212,7 +212,7 @@ class Likelihood:
         scaled = self.moments.means / np.sqrt(self.noise_variance)
         projections = scaled @ block.X.T
         observed = block.observed
-        run: Any = kernels().mean_field
+        run = kernels().mean_field
         gram = self.moments.gram
         if observed is not None:
             assert self.moments.squares is not None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -328,6 +328,8 @@ class RowVolume(NamedTuple):
         return summary.known[key]
 
 
-def tempered_volume(x: np.ndarray, n_cells: Any, log_det: Any) -> np.ndarray:
+def tempered_volume(
+    x: np.ndarray, n_cells: np.ndarray | float, log_det: np.ndarray | float
+) -> np.ndarray:
     """Return log ∫ N(y | μ, C)^x dy in nats, for the number of cells and for log|C|."""
     return 0.5 * (n_cells * ((1 - x) * LOG_2PI - np.log(x)) + (1 - x) * log_det)

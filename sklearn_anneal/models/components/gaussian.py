@@ -221,7 +221,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", self.n_features)
         return resolved
 
-    def set_scale(self, common: Any, sizes: Sizes | None) -> None:
+    def set_scale(self, common: np.ndarray, sizes: Sizes | None) -> None:
         """Set the covariance prior, of which each component has a multiple if there are sizes."""
         self.common_scale, self.sizes = common, sizes
         self.covariance_prior = common
