@@ -22,7 +22,7 @@ def run(method, X, **params):
     return open_run(mixture(method, **params), X)
 
 
-def bare_context(method, rng, passes=0.0):
+def bare_context(rng, passes=0.0):
     ctx = Context(model=None, prior={}, summary=None, rng=rng, q={})
     ctx.state["passes"] = passes
     return ctx

@@ -34,7 +34,7 @@ def expectations(shape, rate):
     return psi(shape) - np.log(rate), shape / rate
 
 
-def divided(x, logs_of_row, logs, factor):
+def divided(logs_of_row, logs, factor):
     """φ_kv ∝ exp{f (E log h_k + E log θ_k w_kv)} of the columns of a row, shape (K, n_columns)."""
     exponents = factor * (logs_of_row[:, None] + logs)
     weights = np.exp(exponents - exponents.max(axis=0))
@@ -54,12 +54,12 @@ def infer_row(x, logs, means, b, t, start, n_sweeps, tol):
     shape = np.ones(k) if start is None else np.array(start[0], dtype=float)
     of_row = np.zeros(k) if start is None else expectations(*start)[0]
     for _ in range(n_sweeps - 1):
-        new = base + statistics * divided(x, of_row, logs, local) @ x
+        new = base + statistics * divided(of_row, logs, local) @ x
         change = np.abs(new - shape).sum()
         shape, of_row = new, psi(new) - np.log(rate)
         if change < tol * k:
             break
-    shares = divided(x, of_row, logs, local)
+    shares = divided(of_row, logs, local)
     if n_sweeps == 0:
         return shape, start[1], shares
     return base + statistics * shares @ x, rate, shares
@@ -138,7 +138,7 @@ def draws_of_bound(X, q, shape, rate, priors, scale, rng, n_draws):
     h = drawn(shape, rate, b, b)
     for i, row in enumerate(X):
         seen = ~np.isnan(row)
-        shares = divided(row[seen], log_h[i], (logs + log_weights[:, None])[:, seen], 1.0)
+        shares = divided(log_h[i], (logs + log_weights[:, None])[:, seen], 1.0)
         for j, v in enumerate(np.flatnonzero(seen)):
             z = rng.multinomial(int(row[v]), shares[:, j], n_draws)
             result += poisson(h[:, i] * theta * w[:, :, v]).logpmf(z).sum(axis=1)

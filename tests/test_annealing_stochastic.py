@@ -96,11 +96,11 @@ def test_noise_shares(rng):
     linear = with_defaults(StochasticAnnealing(0.8, "linear", 10))
     exponential = with_defaults(StochasticAnnealing(0.8, "exponential", 10))
     for passes in range(10):
-        ctx = bare_context(linear, rng, passes)
+        ctx = bare_context(rng, passes)
         assert linear.noise_share(ctx) == pytest.approx(0.8 * (1 - passes / 10))
         assert exponential.noise_share(ctx) == pytest.approx(0.8 * 10 ** (-3 * passes / 10))
     for passes in (10, 11.5):
-        ctx = bare_context(linear, rng, passes)
+        ctx = bare_context(rng, passes)
         assert linear.noise_share(ctx) == exponential.noise_share(ctx) == 0.0
 
 

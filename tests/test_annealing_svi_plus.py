@@ -22,7 +22,7 @@ def definition_one(n, effective):
 @pytest.mark.parametrize("noise", ["dirichlet", "gaussian"])
 def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, rng):
     method = with_defaults(SVIPlus(effective, noise, "constant", 10))
-    weights = method.weights(bare_context(method, rng), n)
+    weights = method.weights(bare_context(rng), n)
     draws = np.array([all_at_once(weights, n, rng) for _ in range(40_000)], dtype=float)
     # If a method separates the noise, its weights are given as deviations from 1.
     deviations = draws if method.separate_noise else draws - 1.0
@@ -44,7 +44,7 @@ def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, 
 def test_small_batches_have_finite_weights(noise, share, n, rng):
     """A share of a few rows can be less than one row, for which no such weights exist."""
     method = with_defaults(SVIPlus(share, noise, "constant", 10))
-    distribution = method.weights(bare_context(method, rng), n)
+    distribution = method.weights(bare_context(rng), n)
     if n == 1:
         assert distribution is None
     else:
@@ -77,8 +77,7 @@ def test_effective_size_grows_to_that_of_the_batch(rng):
         for start in (10, 0.25):
             method = with_defaults(SVIPlus(start, "dirichlet", schedule, 8))
             found = [
-                method.effective_size(bare_context(method, rng, passes), 40)
-                for passes in (0, 2, 4, 6, 8)
+                method.effective_size(bare_context(rng, passes), 40) for passes in (0, 2, 4, 6, 8)
             ]
             np.testing.assert_allclose(found, sizes, rtol=1e-12)
 
@@ -86,7 +85,7 @@ def test_effective_size_grows_to_that_of_the_batch(rng):
 @pytest.mark.parametrize("size", [40, 41, 10**6, 1.0])
 def test_no_noise_where_the_batch_is_no_larger_than_its_effective_size(size, rng):
     method = with_defaults(SVIPlus(size, "gaussian", "geometric", 10))
-    assert method.weights(bare_context(method, rng, 3.3), 40) is None
+    assert method.weights(bare_context(rng, 3.3), 40) is None
 
 
 @pytest.mark.parametrize("params", VARIANTS)

@@ -208,7 +208,7 @@ class Fits(Interface[D, U, M]):
         self._keep(inference, strategy, trace, found)
         if self._chooses_number:
             self._number_of_trial = None
-        self._complete_fit(ctx, units, trace)
+        self._complete_fit(ctx, units)
         if monitor is not None:
             monitor.end(found.kept, found.best_restart, found.n_passes)
 

@@ -215,7 +215,7 @@ class Interface(
         )
         return re.sub(r"\b1 (\w+)s\b", r"1 \1", text)
 
-    def _complete_fit(self, ctx: Context, units: U | PartedUnits[U], trace: Trace) -> None:
+    def _complete_fit(self, ctx: Context, units: U | PartedUnits[U]) -> None:
         """Set the fitted attributes that are computed from the training data again."""
 
     def _load_kernels(self) -> None:

@@ -501,7 +501,7 @@ class AnnealedGammaProcessNMF(
         # After a batch of a stream, the error of an earlier fit would belong to other parameters.
         self.__dict__.pop("reconstruction_err_", None)
 
-    def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
+    def _complete_fit(self, ctx: Context, units: Units) -> None:
         self.reconstruction_err_ = np.sqrt(2.0 * units.total(partial(self._divergence, ctx)))
 
     # Public methods

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_non_negative
 
 from ..annealing.structured import StructuredVI
 from ..data.units import Documents, Units
-from ..inference.progress import Trace
 from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
 from ..models._componentwise import Given
 from ..models.topics import LOCAL_STEPS, LatentDirichlet, SampledLatentDirichlet, with_local_step
@@ -570,8 +569,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             "n_batch_iter_": ctx.state["updates"] + 1,
         }
 
-    def _complete_fit(
-        self, ctx: Context, units: Documents | PartedUnits[Documents], trace: Trace
-    ) -> None:
+    def _complete_fit(self, ctx: Context, units: Documents | PartedUnits[Documents]) -> None:
         bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = perplexity_of(bound, units)
