@@ -87,7 +87,9 @@ def test_texts_of_many_parts_have_a_higher_bound_after_a_few_passes():
     few = AnnealedGammaProcessNMF(
         25, init_params="collapsed_gibbs", annealing="none", max_iter=10, random_state=0
     ).fit(csr_matrix(X))
-    many = AnnealedGammaProcessNMF(25, annealing="none", random_state=0).fit(csr_matrix(X))
+    many = AnnealedGammaProcessNMF(25, init_params="random", annealing="none", random_state=0).fit(
+        csr_matrix(X)
+    )
     assert few.lower_bound_ > many.lower_bound_ + 0.01 * X.sum()
 
 
@@ -100,3 +102,69 @@ def test_rows_with_missing_cells_begin_too():
     bounds = est.fit(X).lower_bounds_
     assert np.isfinite(bounds).all()
     assert bounds[-1] == max(bounds)
+
+
+def test_one_large_count_does_not_blur_the_allocation_of_single_ones():
+    X, _, _ = make_gamma_process_nmf(
+        150, 60, n_components=3, mean_count=0.6, activation_prior=0.2, component_prior=0.1,
+        random_state=0,
+    )  # fmt: skip
+    counts = csr_array(X.astype(float))
+    counts.eliminate_zeros()
+    largest = csr_array(counts)
+    largest.data[0] = 400.0
+    pure = []
+    for each in (counts, largest):
+        own = np.delete(allocated(each, None, 3, (0.1, 0.1), 0), counts.indices[0], axis=1)
+        # How much of the counts of a column belongs to the part that has most of them.
+        pure.append(own.max(axis=0).sum() / own.sum())
+    assert pure[0] > 0.75
+    assert pure[1] > pure[0] - 0.05
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_counts_are_allocated_at_the_start_if_cells_hold_few(sparse, rng):
+    settings = {"annealing": "none", "random_state": 0}
+    few, many = (rng.poisson(mean, size=(40, 12)).astype(float) for mean in (0.4, 9.0))
+    for X, kind in ((few, "collapsed_gibbs"), (many, "random")):
+        given = csr_matrix(X) if sparse else X
+        auto, named = (
+            AnnealedGammaProcessNMF(3, max_iter=1, init_params=name, **settings).fit(given)
+            for name in ("auto", kind)
+        )
+        assert_array_equal(auto.components_, named.components_)
+    weights = rng.integers(1, 4, size=40).astype(float)
+    mixed = np.vstack([few[:20], many[20:]])
+    # Weights count: the same rows are few or many counts, according to which are the heavier ones.
+    for heavy, kind in ((slice(0, 20), "collapsed_gibbs"), (slice(20, 40), "random")):
+        w = np.full(40, 1e-3)
+        w[heavy] = weights[heavy]
+        auto, named = (
+            AnnealedGammaProcessNMF(3, max_iter=1, init_params=name, **settings).fit(
+                mixed, sample_weight=w
+            )
+            for name in ("auto", kind)
+        )
+        assert_array_equal(auto.components_, named.components_)
+
+
+def test_a_stream_does_not_begin_with_allocated_counts(rng):
+    X = rng.poisson(0.4, size=(40, 12))
+    auto, random = (
+        AnnealedGammaProcessNMF(3, init_params=name, random_state=0).partial_fit(X)
+        for name in ("auto", "random")
+    )
+    assert_array_equal(auto.components_, random.components_)
+
+
+def test_search_after_an_allocation_is_short_unless_effort_is_given(rng):
+    X = rng.poisson(rng.gamma(0.3, 1.0, size=(60, 3)) @ rng.gamma(0.3, 1.0, size=(3, 12)))
+    fits = [
+        AnnealedGammaProcessNMF(
+            3, init_params="collapsed_gibbs", effort=effort, random_state=0, max_iter=30
+        ).fit(X)
+        for effort in ("auto", 0.5, 4.0)
+    ]
+    usual, little, four = (fit.search_results_["lower_bound"] for fit in fits)
+    assert_array_equal(usual, little)
+    assert len(four) > len(little)

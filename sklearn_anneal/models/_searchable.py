@@ -132,6 +132,11 @@ class Searchable(ABC):
         return False
 
     @property
+    def usual_effort(self) -> float:
+        """The largest effort that a search has from this start, unless one is given."""
+        return float("inf")
+
+    @property
     def starts_assigned(self) -> bool:
         """Whether the start assigns every data point to one component."""
         return False

@@ -66,6 +66,11 @@ _LEAST_SHAPE_OF_START = 1e-8
 # A component without counts is not in use if its total rate is below this share of the mean of all
 # components.
 _SMALLEST_SHARE = 0.05
+# Counts are allocated at the start if those that are not zero are smaller than this, on average.
+# Where cells hold many counts, few single draws change what a component is.
+_FEW_PER_CELL = 3.0
+# The effort of a search after such a start.
+_EFFORT_AFTER_SAMPLING = 0.5
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
@@ -94,6 +99,8 @@ class Summary(DataSummary):
         Σ w of their observed cells.
     whole_total : float
         Σ w ⌈x⌉ over them.
+    filled : float
+        Σ w of those with a count above zero.
     """
 
     weight: float
@@ -101,6 +108,7 @@ class Summary(DataSummary):
     total: float
     cells: float
     whole_total: float
+    filled: float
 
     @property
     def mean(self) -> float:
@@ -130,6 +138,7 @@ class Summary(DataSummary):
             self.total + other.total,
             self.cells + other.cells,
             self.whole_total + other.whole_total,
+            self.filled + other.filled,
         )
 
     def continued(self, other: Summary) -> Summary:
@@ -160,7 +169,8 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         b, a and α; the start of those that are learned.
     learns : tuple of str
         Names of the priors that are learned by empirical Bayes.
-    init_params : {"random", "random_from_data", "collapsed_gibbs"}, default="random"
+    init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="random"
+        ``"auto"`` is ``"collapsed_gibbs"`` where cells hold few counts, and ``"random"`` elsewhere.
     max_sweeps : int or None, default=None
     sweep_tol : float, default=1e-3
     dtype : numpy.dtype, default=float64
@@ -259,13 +269,18 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
                 chunk = units.take(index)
                 missing = np.isnan(chunk.X).sum(axis=1)
                 cells -= float(missing.sum() if chunk.weights is None else missing @ chunk.weights)
-        whole = units.whole_lengths
-        whole = whole.sum() if units.weights is None else whole @ units.weights
-        return Summary(weight, weight, units.n_observations, cells, float(whole))
+        whole, filled = (
+            float(each.sum() if units.weights is None else each @ units.weights)
+            for each in (units.whole_lengths, units.n_filled)
+        )
+        return Summary(weight, weight, units.n_observations, cells, whole, filled)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> GammaProcessNMF:
         model = copy(self)
         model.scale = 1.0 / summary.mean
+        if self.init_params == "auto":
+            few = summary.total < _FEW_PER_CELL * summary.filled
+            model.init_params = "collapsed_gibbs" if few else "random"
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -408,6 +423,11 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         return result
 
     # Moves
+
+    @property
+    def usual_effort(self) -> float:
+        # Sampling has looked for an optimum for as long as the passes that follow take.
+        return _EFFORT_AFTER_SAMPLING if self.init_params == "collapsed_gibbs" else np.inf
 
     def other_starts(self) -> tuple[GammaProcessNMF, ...]:
         other = copy(self)

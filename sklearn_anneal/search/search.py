@@ -16,6 +16,7 @@ from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
 from ..inference.progress import Progress, Trace
 from ..inference.stopping import Rule
+from ..models._base import Model
 from ..models._searchable import Searchable
 from ..parallel.workers import Workers
 from .moves import Merge, Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
@@ -51,6 +52,8 @@ class Plan(NamedTuple):
         initial temperature of 1. Without moves the fit would be plain inference.
     guards : bool
         Whether a fit with an annealed phase is compared with plain inference from the same start.
+    automatic : bool
+        Whether the effort is the usual one, which is less for some starts of a model.
     """
 
     n_init: int = 1
@@ -58,11 +61,15 @@ class Plan(NamedTuple):
     effort: float = 0.0
     effort_without_schedule: float = 0.0
     guards: bool = False
+    automatic: bool = False
 
-    def effort_after(self, strategy: Annealing) -> float:
-        """Return the effort, given the method as it was calibrated."""
+    def effort_after(self, strategy: Annealing, model: Model) -> float:
+        """Return the effort, given the method as it was calibrated, and the model that starts."""
         scheduled = strategy.schedule_length() > 0
-        return self.effort if scheduled else max(self.effort, self.effort_without_schedule)
+        effort = self.effort if scheduled else max(self.effort, self.effort_without_schedule)
+        if self.automatic and isinstance(model, Searchable):
+            return min(effort, model.usual_effort)
+        return effort
 
     def with_effort_up_to(self, most: float) -> Plan:
         """Return the same plan with this effort, or with its own if that is less."""
@@ -244,6 +251,8 @@ def best(
         restarts = (raced if plan.race else completed)(course, drawn, plan.n_init, pool)
         found = Found.of(restarts)
         moves = moves_for(problem, plan, found, first)
+        if monitor is not None and 0 < moves.effort < plan.effort:
+            monitor.say(f"effort: {moves.effort:g}, as much as this start needs")
         if not several:
             found = _moved(course, found, moves, pool)
     if several and (moves.effort > 0 or moves.before):
@@ -280,7 +289,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     scheduled = found.strategy.finish and found.strategy.schedule_length() > 0
     start = first if found.best_restart == 0 else None
     guard = (Plain(start),) if scheduled and plan.guards else ()
-    effort = plan.effort_after(found.strategy)
+    effort = plan.effort_after(found.strategy, problem.model)
     if isinstance(problem.model, Searchable) and problem.model.has_one_optimum:
         return Moves()
     kinds = len(kinds_of_starts(problem.model))
