@@ -122,49 +122,63 @@ def test_one_large_count_does_not_blur_the_allocation_of_single_ones():
     assert pure[1] > pure[0] - 0.05
 
 
+def kept_start(X, **how):
+    """The moves of a default search, and the kind of start that the best fit comes from."""
+    est = AnnealedGammaProcessNMF(3, max_iter=1, random_state=0).fit(X, **how)
+    return list(est.search_results_["move"]), est._context().model
+
+
+@pytest.mark.filterwarnings("ignore:X holds fractions of counts")
 @pytest.mark.parametrize("sparse", [False, True])
-def test_counts_are_allocated_at_the_start_if_cells_hold_few(sparse, rng):
-    settings = {"annealing": "none", "random_state": 0}
+def test_a_search_begins_with_an_allocation_if_cells_hold_few_counts(sparse, rng):
     few, many = (rng.poisson(mean, size=(40, 12)).astype(float) for mean in (0.4, 9.0))
-    for X, kind in ((few, "collapsed_gibbs"), (many, "random")):
-        given = csr_matrix(X) if sparse else X
-        auto, named = (
-            AnnealedGammaProcessNMF(3, max_iter=1, init_params=name, **settings).fit(given)
-            for name in ("auto", kind)
-        )
-        assert_array_equal(auto.components_, named.components_)
-    weights = rng.integers(1, 4, size=40).astype(float)
-    mixed = np.vstack([few[:20], many[20:]])
-    # Weights count: the same rows are few or many counts, according to which are the heavier ones.
-    for heavy, kind in ((slice(0, 20), "collapsed_gibbs"), (slice(20, 40), "random")):
-        w = np.full(40, 1e-3)
-        w[heavy] = weights[heavy]
-        auto, named = (
-            AnnealedGammaProcessNMF(3, max_iter=1, init_params=name, **settings).fit(
-                mixed, sample_weight=w
-            )
-            for name in ("auto", kind)
-        )
-        assert_array_equal(auto.components_, named.components_)
+    for X, allocates in ((few, True), (many, False), (0.3 * few, False)):
+        moves, model = kept_start(csr_matrix(X) if sparse else X)
+        assert model.allocates == allocates
+        assert (moves[0] == "start") == allocates
+    # Weights count: the mean is that of the heavier rows.
+    for heavy, allocates in ((slice(0, 20), True), (slice(20, 40), False)):
+        weights = np.full(40, 1e-3)
+        weights[heavy] = 2.0
+        _, model = kept_start(np.vstack([few[:20], many[20:]]), sample_weight=weights)
+        assert model.allocates == allocates
 
 
-def test_a_stream_does_not_begin_with_allocated_counts(rng):
+def test_plain_inference_begins_at_random_numbers(rng):
     X = rng.poisson(0.4, size=(40, 12))
     auto, random = (
-        AnnealedGammaProcessNMF(3, init_params=name, random_state=0).partial_fit(X)
+        AnnealedGammaProcessNMF(3, annealing="none", init_params=name, random_state=0).fit(X)
         for name in ("auto", "random")
     )
     assert_array_equal(auto.components_, random.components_)
 
 
-def test_search_after_an_allocation_is_short_unless_effort_is_given(rng):
-    X = rng.poisson(rng.gamma(0.3, 1.0, size=(60, 3)) @ rng.gamma(0.3, 1.0, size=(3, 12)))
-    fits = [
-        AnnealedGammaProcessNMF(
-            3, init_params="collapsed_gibbs", effort=effort, random_state=0, max_iter=30
-        ).fit(X)
-        for effort in ("auto", 0.5, 4.0)
-    ]
-    usual, little, four = (fit.search_results_["lower_bound"] for fit in fits)
-    assert_array_equal(usual, little)
-    assert len(four) > len(little)
+def test_texts_of_many_parts_keep_the_allocation_and_then_search_little():
+    X, _, _ = make_gamma_process_nmf(
+        150, 300, n_components=20, mean_count=0.2, activation_prior=0.05, component_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    how = {"max_iter": 30, "random_state": 0}
+    usual, longer = (
+        AnnealedGammaProcessNMF(20, effort=effort, **how).fit(csr_matrix(X))
+        for effort in ("auto", 4.0)
+    )
+    for est in (usual, longer):
+        # The allocation has paid, and is not repeated for that.
+        assert est.search_results_["move"][0] == "start"
+        assert est.search_results_["kept"][0]
+        assert "start" not in est.search_results_["move"][1:3]
+        assert est._context().model.init_params == "collapsed_gibbs"
+    assert usual.n_passes_ < longer.n_passes_
+
+
+def test_a_table_of_few_parts_keeps_its_number_of_them():
+    """An allocation uses all parts that there may be, and its bound is lower for that."""
+    X, _, _ = make_gamma_process_nmf(
+        300, 40, n_components=4, mean_count=0.4, activation_prior=0.2, component_prior=0.2,
+        random_state=1,
+    )  # fmt: skip
+    est = AnnealedGammaProcessNMF(15, random_state=0).fit(X)
+    assert est.search_results_["move"][0] == "start"
+    assert not est.search_results_["kept"][0]
+    assert 3 <= est.n_effective_components_ <= 6

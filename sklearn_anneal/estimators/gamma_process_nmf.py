@@ -124,12 +124,13 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         sampling (Griffiths and Steyvers, 2004, Eq. 5), as a topic model has it. The sampler takes
         time for every count, up to 1024 of a cell, and runs in one thread. Texts with tens of
         components have a higher bound from there and predict better than from random numbers, from
-        which a fit switches components off that the bound would pay for. ``"auto"`` allocates if
-        the cells that are not zero hold fewer than 3 counts on average, and starts at random
-        numbers otherwise, where single draws change little and the sampler hardly moves. It starts
-        streams at random numbers too, whose first batch says too little. Data in parts, and
-        minibatches, are allocated by a sample of their rows. ``annealing="none"`` with
-        ``init_params="random"`` is the plain coordinate ascent.
+        which a fit switches components off that the bound would pay for. Where far fewer components
+        are needed, random numbers are better. ``"auto"`` therefore starts at random numbers, and
+        the search of ``effort`` begins with a fit from an allocation, which is kept if its bound is
+        higher, if the cells that are not zero hold fewer than 3 counts on average, which are no
+        fractions such as tf-idf. Where cells hold more, single draws change little and the sampler
+        hardly moves. Of data in parts a sample of the rows is allocated. Without a search, as with
+        ``annealing="none"``, in minibatches and in streams, nothing is allocated.
     components_init : array-like of shape (n_components, n_features) or None, default=None
         ``components_`` at the start, for example those of another fit: expected counts of the
         columns, at least 0, with a positive sum in every row. ``annealing="none"`` goes to the
@@ -168,9 +169,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         take turns. What a move leads to is kept only if the lower bound is higher, and is given up
         after a few passes if that is out of reach. The search ends early when every move has been
         in vain three times in a row.
-        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but 0.5 after a start by collapsed Gibbs
-        sampling, which has searched already, and 0 with other methods and in minibatches. More
-        effort raises the bound further. ``annealing="none"``, which is plain
+        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but 1 once a start by collapsed Gibbs
+        sampling is the best, which has searched already, and 0 with other methods and in
+        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
     batch_size : int or None, default=None
         With None, every update sees all rows. With an integer, stochastic variational inference
@@ -449,26 +450,16 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                 f"activation_prior={b:g} is too large: beyond {_STRONGEST:g} the lower bound loses "
                 f"its digits, while all activations are 1 anyway. Give at most {_STRONGEST:g}."
             )
-        # Given components are a start of their own.
-        given = self.init_params == "auto" and self.components_init is not None
-        init_params = "random" if given else self.init_params
         return GammaProcessNMF(
             self._number,
             X.shape[1],
             **{name: _STARTS[name] if name in learns else float(priors[name]) for name in priors},
             learns=learns,
-            init_params=init_params,
+            init_params=self.init_params,
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
             dtype=np.float32 if X.dtype == np.float32 else np.float64,
         )
-
-    def _make_model_of_stream(self, X: Any, units: Units) -> GammaProcessNMF:
-        model = self._make_model(X, units)
-        if model.init_params == "auto":
-            # A sampler would divide the few counts of the first batch among all components.
-            model.init_params = "random"
-        return model
 
     def _given_start(self, model: GammaProcessNMF) -> dict[str, Any]:
         shape, name = (model.n_components, model.n_columns), "components_init"

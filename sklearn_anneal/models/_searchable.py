@@ -133,8 +133,13 @@ class Searchable(ABC):
 
     @property
     def usual_effort(self) -> float:
-        """The largest effort that a search has from this start, unless one is given."""
+        """The largest effort of a search after the start of this model, unless one is given."""
         return float("inf")
+
+    @property
+    def tries_other_start_first(self) -> bool:
+        """Whether a search begins with the first one of :meth:`other_starts`."""
+        return False
 
     @property
     def starts_assigned(self) -> bool:

@@ -66,11 +66,11 @@ _LEAST_SHAPE_OF_START = 1e-8
 # A component without counts is not in use if its total rate is below this share of the mean of all
 # components.
 _SMALLEST_SHARE = 0.05
-# Counts are allocated at the start if those that are not zero are smaller than this, on average.
-# Where cells hold many counts, few single draws change what a component is.
+# Searches allocate counts if those that are not zero are smaller than this, on average. Where cells
+# hold many counts, single draws hardly change what a component is.
 _FEW_PER_CELL = 3.0
-# The effort of a search after such a start.
-_EFFORT_AFTER_SAMPLING = 0.5
+# The effort of a search that has kept an allocation.
+_EFFORT_AFTER_SAMPLING = 1.0
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
@@ -170,7 +170,8 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
     learns : tuple of str
         Names of the priors that are learned by empirical Bayes.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="random"
-        ``"auto"`` is ``"collapsed_gibbs"`` where cells hold few counts, and ``"random"`` elsewhere.
+        ``"auto"`` is ``"random"``, and a search tries ``"collapsed_gibbs"`` first where cells hold
+        few counts.
     max_sweeps : int or None, default=None
     sweep_tol : float, default=1e-3
     dtype : numpy.dtype, default=float64
@@ -228,6 +229,8 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         self.dtype = np.dtype(dtype)
         # c, the inverse of the mean of X; :meth:`resolved` computes it.
         self.scale = 1.0
+        # Whether a search tries an allocation of all counts.
+        self.allocates = False
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(
@@ -280,7 +283,9 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         model.scale = 1.0 / summary.mean
         if self.init_params == "auto":
             few = summary.total < _FEW_PER_CELL * summary.filled
-            model.init_params = "collapsed_gibbs" if few else "random"
+            # Draws of small fractions hardly tell components from one another.
+            model.allocates = few and not are_fractions(summary.total, summary.whole_total)
+            model.init_params = "random"
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -429,9 +434,15 @@ class GammaProcessNMF(Searchable, Componentwise, ConjugateModel):
         # Sampling has looked for an optimum for as long as the passes that follow take.
         return _EFFORT_AFTER_SAMPLING if self.init_params == "collapsed_gibbs" else np.inf
 
+    @property
+    def tries_other_start_first(self) -> bool:
+        return self.allocates
+
     def other_starts(self) -> tuple[GammaProcessNMF, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"
+        if self.allocates:
+            other.init_params = "collapsed_gibbs"
         return (other,)
 
     def swapped(
