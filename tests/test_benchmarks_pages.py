@@ -12,7 +12,9 @@ from numba.core.extending import _Intrinsic
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 
-@pytest.mark.parametrize("module", ["missing_cells", "numbers", "package.simd"])
+@pytest.mark.parametrize(
+    "module", ["missing_cells", "numbers", "package.simd", "gamma_process_nmf.held_out"]
+)
 def test_a_quick_run_does_not_replace_the_page(module, capsys):
     script = import_module(f"benchmarks.{module}")
     with pytest.raises(SystemExit):
@@ -149,3 +151,36 @@ def test_a_loop_that_finds_something_else_is_not_timed(monkeypatch):
 
     with pytest.raises(AssertionError):
         simd.compared(case._replace(plain=sum_rows), 8)
+
+
+# Held-out counts
+
+
+def test_a_quick_run_on_held_out_counts_writes_every_section(tmp_path):
+    from benchmarks.gamma_process_nmf import held_out
+
+    page = tmp_path / "page.md"
+    held_out.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("In short", "few counts, K = 3", "many counts, K = 3", "topics", "A quick run"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_held_out_counts_are_scored_as_by_the_estimator():
+    from benchmarks.gamma_process_nmf import held_out
+    from sklearn_anneal import AnnealedGammaProcessNMF
+
+    table = next(held_out.tables(quick=True))
+    held = held_out.Held.of(table)
+    fitted = AnnealedGammaProcessNMF(3, annealing="none", max_iter=5, random_state=0)
+    (found,) = held_out.scores(fitted.fit(table.train), table, held)
+    # The expected rates of half of each row.
+    ctx, units = fitted._rows(held.given)
+    activations = fitted._infer(ctx, units, exposure=0.5)
+    assert held.per_token(activations, 0.5 * fitted.components_, 0.0) == pytest.approx(found)
+    # The margins alone are what a smoothing of 1 leaves.
+    rates = np.outer(held.totals, held.margins)
+    assert held.per_token(activations, fitted.components_, 1.0) == pytest.approx(
+        held.per_token(np.eye(len(rates)), rates, 0.0)
+    )

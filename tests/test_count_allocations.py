@@ -87,7 +87,9 @@ def test_texts_of_many_parts_have_a_higher_bound_after_a_few_passes():
     few = AnnealedGammaProcessNMF(
         25, init_params="collapsed_gibbs", annealing="none", max_iter=10, random_state=0
     ).fit(csr_matrix(X))
-    many = AnnealedGammaProcessNMF(25, annealing="none", random_state=0).fit(csr_matrix(X))
+    many = AnnealedGammaProcessNMF(25, init_params="random", annealing="none", random_state=0).fit(
+        csr_matrix(X)
+    )
     assert few.lower_bound_ > many.lower_bound_ + 0.01 * X.sum()
 
 
@@ -100,3 +102,83 @@ def test_rows_with_missing_cells_begin_too():
     bounds = est.fit(X).lower_bounds_
     assert np.isfinite(bounds).all()
     assert bounds[-1] == max(bounds)
+
+
+def test_one_large_count_does_not_blur_the_allocation_of_single_ones():
+    X, _, _ = make_gamma_process_nmf(
+        150, 60, n_components=3, mean_count=0.6, activation_prior=0.2, component_prior=0.1,
+        random_state=0,
+    )  # fmt: skip
+    counts = csr_array(X.astype(float))
+    counts.eliminate_zeros()
+    largest = csr_array(counts)
+    largest.data[0] = 400.0
+    pure = []
+    for each in (counts, largest):
+        own = np.delete(allocated(each, None, 3, (0.1, 0.1), 0), counts.indices[0], axis=1)
+        # How much of the counts of a column belongs to the part that has most of them.
+        pure.append(own.max(axis=0).sum() / own.sum())
+    assert pure[0] > 0.75
+    assert pure[1] > pure[0] - 0.05
+
+
+def kept_start(X, **how):
+    """The moves of a default search, and the kind of start that the best fit comes from."""
+    est = AnnealedGammaProcessNMF(3, max_iter=1, random_state=0).fit(X, **how)
+    return list(est.search_results_["move"]), est._context().model
+
+
+@pytest.mark.filterwarnings("ignore:X holds fractions of counts")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_search_begins_with_an_allocation_if_cells_hold_few_counts(sparse, rng):
+    few, many = (rng.poisson(mean, size=(40, 12)).astype(float) for mean in (0.4, 9.0))
+    for X, allocates in ((few, True), (many, False), (0.3 * few, False)):
+        moves, model = kept_start(csr_matrix(X) if sparse else X)
+        assert model.allocates == allocates
+        assert (moves[0] == "start") == allocates
+    # Weights count: the mean is that of the heavier rows.
+    for heavy, allocates in ((slice(0, 20), True), (slice(20, 40), False)):
+        weights = np.full(40, 1e-3)
+        weights[heavy] = 2.0
+        _, model = kept_start(np.vstack([few[:20], many[20:]]), sample_weight=weights)
+        assert model.allocates == allocates
+
+
+def test_plain_inference_begins_at_random_numbers(rng):
+    X = rng.poisson(0.4, size=(40, 12))
+    auto, random = (
+        AnnealedGammaProcessNMF(3, annealing="none", init_params=name, random_state=0).fit(X)
+        for name in ("auto", "random")
+    )
+    assert_array_equal(auto.components_, random.components_)
+
+
+def test_texts_of_many_parts_keep_the_allocation_and_then_search_little():
+    X, _, _ = make_gamma_process_nmf(
+        150, 300, n_components=20, mean_count=0.2, activation_prior=0.05, component_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    how = {"max_iter": 30, "random_state": 0}
+    usual, longer = (
+        AnnealedGammaProcessNMF(20, effort=effort, **how).fit(csr_matrix(X))
+        for effort in ("auto", 4.0)
+    )
+    for est in (usual, longer):
+        # The allocation has paid, and is not repeated for that.
+        assert est.search_results_["move"][0] == "start"
+        assert est.search_results_["kept"][0]
+        assert "start" not in est.search_results_["move"][1:3]
+        assert est._context().model.init_params == "collapsed_gibbs"
+    assert usual.n_passes_ < longer.n_passes_
+
+
+def test_a_table_of_few_parts_keeps_its_number_of_them():
+    """An allocation uses all parts that there may be, and its bound is lower for that."""
+    X, _, _ = make_gamma_process_nmf(
+        300, 40, n_components=4, mean_count=0.4, activation_prior=0.2, component_prior=0.2,
+        random_state=1,
+    )  # fmt: skip
+    est = AnnealedGammaProcessNMF(15, random_state=0).fit(X)
+    assert est.search_results_["move"][0] == "start"
+    assert not est.search_results_["kept"][0]
+    assert 3 <= est.n_effective_components_ <= 6

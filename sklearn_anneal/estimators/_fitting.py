@@ -244,7 +244,8 @@ class Fits(Interface[D, U, M]):
         if self.max_iter == 0:  # moves go on by plain inference, which then has no passes
             return Plan(self.n_init, race)
         guards = searches and self.effort != 0
-        return Plan(self.n_init, race, effort, without_schedule, guards)
+        automatic = self.effort == "auto"
+        return Plan(self.n_init, race, effort, without_schedule, guards, automatic)
 
     def _start_anew(
         self,

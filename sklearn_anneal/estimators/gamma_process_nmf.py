@@ -128,14 +128,19 @@ class AnnealedGammaProcessNMF(
         The concentration α of the gamma process: θ_k ~ Gamma(α / K, α / m), m being the mean of X.
         A small one expects few components, which matters little where each component has many
         counts. ``"auto"`` starts from 1.
-    init_params : {"random", "random_from_data", "collapsed_gibbs"}, default="random"
+    init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
         Where the components start: at random numbers that differ by 10 percent, at means of a few
-        random rows, or at counts that were allocated to components by 60 sweeps of collapsed Gibbs
+        random rows, or at counts that were allocated to components by 200 sweeps of collapsed Gibbs
         sampling (Griffiths and Steyvers, 2004, Eq. 5), as a topic model has it. The sampler takes
-        time for every count, and a cell of more than eight counts the more so the more others
-        have. Few passes later, texts with tens of components have a higher bound and predict
-        better than after a whole fit from random numbers, which switches components off that the
-        bound would pay for. Tables with few components gain nothing.
+        time for every count, up to 1024 of a cell, and runs in one thread. Texts with tens of
+        components have a higher bound from there and predict better than from random numbers, from
+        which a fit switches components off that the bound would pay for. Where far fewer components
+        are needed, random numbers are better. ``"auto"`` therefore starts at random numbers, and
+        the search of ``effort`` begins with a fit from an allocation, which is kept if its bound is
+        higher, if the cells that are not zero hold fewer than 3 counts on average, which are no
+        fractions such as tf-idf. Where cells hold more, single draws change little and the sampler
+        hardly moves. Of data in parts a sample of the rows is allocated. Without a search, as with
+        ``annealing="none"``, in minibatches and in streams, nothing is allocated.
     components_init : array-like of shape (n_components, n_features) or None, default=None
         ``components_`` at the start, for example those of another fit: expected counts of the
         columns, at least 0, with a positive sum in every row. ``annealing="none"`` goes to the
@@ -174,7 +179,8 @@ class AnnealedGammaProcessNMF(
         take turns. What a move leads to is kept only if the lower bound is higher, and is given up
         after a few passes if that is out of reach. The search ends early when every move has been
         in vain three times in a row.
-        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
+        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but 1 once a start by collapsed Gibbs
+        sampling is the best, which has searched already, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
     batch_size : int or None, default=None
@@ -303,7 +309,7 @@ class AnnealedGammaProcessNMF(
         **BaseAnnealed._parameter_constraints,
         "n_components": NUMBER_OR_AUTO,
         **dict.fromkeys(_PRIORS, _PRIOR),
-        "init_params": [StrOptions({"random", "random_from_data", "collapsed_gibbs"})],
+        "init_params": [StrOptions({"auto", "random", "random_from_data", "collapsed_gibbs"})],
         "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
@@ -327,7 +333,7 @@ class AnnealedGammaProcessNMF(
         activation_prior="auto",
         component_prior="auto",
         concentration="auto",
-        init_params="random",
+        init_params="auto",
         components_init=None,
         max_sweeps=None,
         sweep_tol=1e-3,

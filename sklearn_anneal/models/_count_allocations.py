@@ -14,9 +14,7 @@ from scipy.sparse import csr_array
 from ._base import compiled
 
 # Visits to all counts, and how many of the last ones are averaged.
-_SWEEPS, _AVERAGED = 60, 20
-# Larger counts are sampled as so many equal parts.
-_MOST_DRAWS = 8
+_SWEEPS, _AVERAGED = 200, 100
 
 
 def allocated(
@@ -31,40 +29,33 @@ def allocated(
     Parameters
     ----------
     counts : csr_array of shape (n_rows, n_columns)
-        Positive counts.
+        Positive counts. Of a cell, at most 1024 equal portions are drawn.
     weights : ndarray of shape (n_rows,) or None
     n_components : int
     priors : tuple of (float, float)
         The parameters of the symmetric Dirichlet distributions of the shares of rows, and of the
         profiles of parts.
     seed : int
-
-    Notes
-    -----
-    If some counts are larger than ``_MOST_DRAWS``, all are drawn in equal parts, so that a sweep
-    makes at most that many draws for a cell.
     """
     kernels = compiled("topic_sampler")
     (n_rows, n_columns), (alpha, eta) = counts.shape, priors
     width = -(-n_components // kernels.COLUMNS) * kernels.COLUMNS
-    whole = np.maximum(counts.data / _MOST_DRAWS, 1.0).max(initial=1.0)
-    arrays = counts.data / whole, counts.indices.astype(np.int32), counts.indptr.astype(np.int64)
+    arrays = counts.data, counts.indices.astype(np.int32), counts.indptr.astype(np.int64)
     starts, of_columns = np.zeros(n_rows + 1, np.int64), np.zeros(n_columns + 1)
     kernels.count_tokens(*arrays, starts, of_columns)
     parts = np.full(starts[-1], -1, np.int32)
     table, totals = np.zeros((n_columns, width)), np.full(n_components, eta * n_columns)
     table[:, :n_components] = eta
     mean, out = np.zeros((n_columns, width)), np.empty((n_columns, width))
-    theta = np.zeros(n_components + 2)
+    alphas, theta = np.full(n_components, alpha), np.zeros(n_components + 2)
     rng = np.random.default_rng(seed)
     for n in range(_SWEEPS):
         out[:] = 0.0
         kernels.sample_topics(
             *(*arrays, starts, np.empty(0) if weights is None else weights),
             *(0, n_rows, 0, n_columns, False),
-            *(np.full(n_components, alpha), table, totals, parts, n == 0),
-            *(int(rng.integers(2**62)), out, theta),
+            *(alphas, table, totals, parts, n == 0, int(rng.integers(2**62)), out, theta),
         )
         if n >= _SWEEPS - _AVERAGED:
             mean += out / _AVERAGED
-    return whole * mean[:, :n_components].T
+    return mean[:, :n_components].T

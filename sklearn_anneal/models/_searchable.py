@@ -136,6 +136,16 @@ class Searchable(ABC, Generic[U, S]):
         return False
 
     @property
+    def usual_effort(self) -> float:
+        """The largest effort of a search after the start of this model, unless one is given."""
+        return float("inf")
+
+    @property
+    def tries_other_start_first(self) -> bool:
+        """Whether a search begins with the first one of :meth:`other_starts`."""
+        return False
+
+    @property
     def starts_assigned(self) -> bool:
         """Whether the start assigns every data point to one component."""
         return False

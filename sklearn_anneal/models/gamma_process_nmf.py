@@ -69,6 +69,11 @@ _LEAST_SHAPE_OF_START = 1e-8
 # A component without counts is not in use if its total rate is below this share of the mean of all
 # components.
 _SMALLEST_SHARE = 0.05
+# Searches allocate counts if those that are not zero are smaller than this, on average. Where cells
+# hold many counts, single draws hardly change what a component is.
+_FEW_PER_CELL = 3.0
+# The effort of a search that has kept an allocation.
+_EFFORT_AFTER_SAMPLING = 1.0
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
@@ -97,6 +102,8 @@ class Summary(DataSummary):
         Σ w of their observed cells.
     whole_total : float
         Σ w ⌈x⌉ over them.
+    filled : float
+        Σ w of those with a count above zero.
     """
 
     weight: float
@@ -104,6 +111,7 @@ class Summary(DataSummary):
     total: float
     cells: float
     whole_total: float
+    filled: float
 
     @property
     def mean(self) -> float:
@@ -133,6 +141,7 @@ class Summary(DataSummary):
             self.total + other.total,
             self.cells + other.cells,
             self.whole_total + other.whole_total,
+            self.filled + other.filled,
         )
 
     def continued(self, other: Summary) -> Summary:
@@ -168,7 +177,9 @@ class GammaProcessNMF(
         b, a and α; the start of those that are learned.
     learns : tuple of str
         Names of the priors that are learned by empirical Bayes.
-    init_params : {"random", "random_from_data", "collapsed_gibbs"}, default="random"
+    init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="random"
+        ``"auto"`` is ``"random"``, and a search tries ``"collapsed_gibbs"`` first where cells hold
+        few counts.
     max_sweeps : int or None, default=None
     sweep_tol : float, default=1e-3
     dtype : numpy.dtype, default=float64
@@ -226,6 +237,8 @@ class GammaProcessNMF(
         self.dtype = np.dtype(dtype)
         # c, the inverse of the mean of X; :meth:`resolved` computes it.
         self.scale = 1.0
+        # Whether a search tries an allocation of all counts.
+        self.allocates = False
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(
@@ -267,13 +280,20 @@ class GammaProcessNMF(
                 chunk = units.take(index)
                 missing = np.isnan(chunk.X).sum(axis=1)
                 cells -= float(missing.sum() if chunk.weights is None else missing @ chunk.weights)
-        whole = units.whole_lengths
-        whole = whole.sum() if units.weights is None else whole @ units.weights
-        return Summary(weight, weight, units.n_observations, cells, float(whole))
+        whole, filled = (
+            float(each.sum() if units.weights is None else each @ units.weights)
+            for each in (units.whole_lengths, units.n_filled)
+        )
+        return Summary(weight, weight, units.n_observations, cells, whole, filled)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.scale = 1.0 / summary.mean
+        if self.init_params == "auto":
+            few = summary.total < _FEW_PER_CELL * summary.filled
+            # Draws of small fractions hardly tell components from one another.
+            model.allocates = few and not are_fractions(summary.total, summary.whole_total)
+            model.init_params = "random"
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -415,9 +435,20 @@ class GammaProcessNMF(
 
     # Moves
 
+    @property
+    def usual_effort(self) -> float:
+        # Sampling has looked for an optimum for as long as the passes that follow take.
+        return _EFFORT_AFTER_SAMPLING if self.init_params == "collapsed_gibbs" else np.inf
+
+    @property
+    def tries_other_start_first(self) -> bool:
+        return self.allocates
+
     def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"
+        if self.allocates:
+            other.init_params = "collapsed_gibbs"
         return (other,)
 
     def swapped(

@@ -47,6 +47,8 @@ class Move(ABC):
     continues = True
     # Whether its passes are a part of the budget of the search.
     counts = True
+    # Whether it is made again at once if it has paid.
+    repeats = True
 
     @property
     @abstractmethod
@@ -186,13 +188,20 @@ class Start(Move):
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress:
         model = kinds_of_starts(problem.model)[self.number]
         rng = generator(problem.seed, *seeds)
-        ctx = Context(problem.model, problem.prior, problem.summary, rng, q={})
+        ctx = Context(model, problem.prior, problem.summary, rng, q={})
         problem.start(ctx, model, legacy_generator(problem.seed, *seeds))
         _put_in_order(ctx)
         return Progress(ctx, PLAIN)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
         return OutOfReach(stop, target, after=_PASSES_OF_START, pace=tuple(pace))
+
+
+@dataclass(frozen=True)
+class FirstStart(Start):
+    """A start of another kind with which a search begins, beside the start of the fit."""
+
+    repeats = False
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..inference.progress import Progress, Trace
 from ..inference.stopping import Rule
 from ..models._searchable import Searchable
 from ..parallel.workers import Workers
-from .moves import Merge, Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
+from .moves import FirstStart, Merge, Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
 from .problem import Problem
 from .restarts import Course, completed, raced
 
@@ -51,6 +51,8 @@ class Plan(NamedTuple):
         initial temperature of 1. Without moves the fit would be plain inference.
     guards : bool
         Whether a fit with an annealed phase is compared with plain inference from the same start.
+    automatic : bool
+        Whether the effort is the usual one, which is less after some starts of a model.
     """
 
     n_init: int = 1
@@ -58,6 +60,7 @@ class Plan(NamedTuple):
     effort: float = 0.0
     effort_without_schedule: float = 0.0
     guards: bool = False
+    automatic: bool = False
 
     def effort_after(self, strategy: Annealing) -> float:
         """Return the effort, given the method as it was calibrated."""
@@ -173,7 +176,7 @@ class Found:
         kept = 0 < rise < np.inf and finite(trial.ctx.q)
         self.attempts.append(Attempt(move.name, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
-        again = move.counts and kept and worthwhile
+        again = move.counts and move.repeats and kept and worthwhile
         self._pass_by(move, passes)
         if again:
             self.in_vain = 0
@@ -262,12 +265,20 @@ class Moves(NamedTuple):
         Those of ``before`` and ``after`` are made once, and those of ``turns`` while they pay.
     effort : float
         The passes that moves may take in turns, in multiples of those of one restart.
+    automatic : bool
+        Whether it is the usual effort, which is less after some starts of a model.
     """
 
     before: tuple[Move, ...] = ()
     turns: tuple[Move, ...] = ()
     after: tuple[Move, ...] = ()
     effort: float = 0.0
+    automatic: bool = False
+
+    def effort_from(self, model: Any) -> float:
+        """Return the effort, given the model of the best fit so far."""
+        usual = self.automatic and isinstance(model, Searchable)
+        return min(self.effort, model.usual_effort) if usual else self.effort
 
     def at(self, turn: int) -> Move:
         """Return the move of a turn."""
@@ -291,7 +302,11 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     for i in range(2):
         turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
     order = (Reorder(),) if effort > 0 and kinds > 1 else ()
-    return Moves((*guard, *order), tuple(turns), order, effort)
+    tried: tuple[Move, ...] = ()
+    if effort > 0 and isinstance(problem.model, Searchable):
+        tried = (FirstStart(1),) if problem.model.tries_other_start_first else ()
+    before = (*guard, *tried, *order)
+    return Moves(before, tuple(turns), order, effort, plan.automatic)
 
 
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
@@ -302,7 +317,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     stored = None if checkpoint is None else checkpoint.load("moves")
     result: Found = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
-    budget = moves.effort * max(len(result.pace), _LEAST_PASSES)
+    unit = max(len(result.pace), _LEAST_PASSES)
     save = None
     if checkpoint is not None:
 
@@ -312,6 +327,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     def goes_on() -> bool:
         if result.turn < len(moves.before):
             return True
+        budget = unit * moves.effort_from(result.kept.ctx.model)
         return result.spent < budget and result.in_vain < _PATIENCE * len(moves.turns)
 
     def make(move: Move) -> None:

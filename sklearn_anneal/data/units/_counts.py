@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,12 @@ class SparseCounts(Documents):
     @property
     def is_empty(self) -> bool:
         return self.total_weight == 0
+
+    @property
+    def n_filled(self) -> np.ndarray:
+        """The number of cells of each row with a count above zero, of shape (n_units,)."""
+        filled = np.concatenate([[0], np.cumsum(self.counts[: self.indptr[-1]] > 0)])
+        return np.asarray(np.diff(filled[self.indptr]))
 
     def take(self, index: np.ndarray | slice) -> SparseCounts:
         weights = None if self.weights is None else self.weights[index]
@@ -149,10 +156,20 @@ class DenseCounts(Rows):
     @cached_property
     def whole_lengths(self) -> np.ndarray:
         """Σ_v ⌈x_nv⌉ of each row, of shape (n_units,)."""
+        return self._sums_of_rows(np.ceil)
+
+    @property
+    def n_filled(self) -> np.ndarray:
+        """The number of cells of each row with a count above zero, of shape (n_units,)."""
+        # NaN, a missing cell, is not above zero.
+        return self._sums_of_rows(lambda X: X > 0)
+
+    def _sums_of_rows(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Σ_v of a function of the observed cells of each row."""
         sums, size = np.zeros(self.n_units), max(CELLS_AT_A_TIME // max(self.X.shape[1], 1), 1)
         for start in range(0, self.n_units, size):
-            whole = np.ceil(self.X[start : start + size])
-            sums[start : start + size] = np.nansum(whole, axis=1, dtype=np.float64)
+            values = function(self.X[start : start + size])
+            sums[start : start + size] = np.nansum(values, axis=1, dtype=np.float64)
         return sums
 
     @property
