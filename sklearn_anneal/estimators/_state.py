@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Number
 from types import FunctionType
 from typing import Any
@@ -76,6 +76,12 @@ class Inference:
             for each in (ctx.q, ctx.prior)
         ]
         return fingerprint(arrays, ctx.state, ctx.rng.bit_generator.state)
+
+
+def with_absent(ctx: Context) -> Context:
+    """The context with parameters of all columns, also of those that the data do not have."""
+    model, q, prior = ctx.model.with_absent(ctx.q, ctx.prior)
+    return ctx if model is ctx.model else replace(ctx, model=model, q=q, prior=prior)
 
 
 def described_value(value: Any) -> str:

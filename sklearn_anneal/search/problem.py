@@ -162,6 +162,8 @@ def prepare(
     batch = batch and not units.in_parts
     summary = units.summary(model)
     model = model.resolved(summary, hold_units=batch and strategy.holds_units)
+    if stream_weight is None and not given and strategy.moves_absent_alike:
+        model = model.without_absent(units)
     prior = model.prior(summary)
     if stream_weight is not None:
         summary = replace(summary, weight=stream_weight)
