@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 
 from ..annealing import Annealing, Context
 from ..data.fingerprints import fingerprint
+from ..models._absent_columns import OmitsColumns
 
 
 @dataclass
@@ -80,8 +81,10 @@ class Inference:
 
 def with_absent(ctx: Context) -> Context:
     """The context with parameters of all columns, also of those that the data do not have."""
+    if not isinstance(ctx.model, OmitsColumns):
+        return ctx
     model, q, prior = ctx.model.with_absent(ctx.q, ctx.prior)
-    return ctx if model is ctx.model else replace(ctx, model=model, q=q, prior=prior)
+    return replace(ctx, model=model, q=q, prior=prior)
 
 
 def described_value(value: Any) -> str:

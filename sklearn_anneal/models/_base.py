@@ -131,17 +131,6 @@ class Model(ABC):
         """
         return self
 
-    def without_absent(self, units: Any) -> Model:
-        """Return a model without parameters of single columns that the data of a fit do not have.
-
-        Where most columns are absent, a fit need not keep parameters of each of them.
-        """
-        return self
-
-    def with_absent(self, q: Natural, prior: Natural) -> tuple[Model, Natural, Natural]:
-        """Return the model, q and its prior with the parameters of all columns again."""
-        return self, q, prior
-
     @abstractmethod
     def prior(self, summary: Any) -> Natural:
         """Return λ₀, the natural parameters of the prior, broadcastable to λ."""

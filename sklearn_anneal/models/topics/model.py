@@ -28,6 +28,7 @@ from ...families import (
     settled,
 )
 from ...parallel.workers import SEQUENTIAL, Workers
+from .._absent_columns import OmitsColumns
 from .._base import Block, ConjugateModel
 from .._componentwise import Componentwise
 from .absent import AbsentWords
@@ -76,7 +77,7 @@ def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray
     return n_entries * entries - totals
 
 
-class LatentDirichlet(Componentwise, ConjugateModel):
+class LatentDirichlet(Componentwise, OmitsColumns, ConjugateModel):
     """Latent Dirichlet allocation with mean-field steps.
 
     θ_d ~ Dir(α), β_k ~ Dir(η), z ~ θ_d, w ~ β_z; q(β) = Π_k Dir(λ_k) with the natural
