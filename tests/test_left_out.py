@@ -104,7 +104,7 @@ def test_rows_of_weight_two_are_two_rows(rng):
 
 def test_parts_of_data_are_left_out_like_rows_in_memory(rng):
     X, _ = two_groups(rng)
-    est = AnnealedBayesianGaussianMixture(random_state=0)
+    est = AnnealedBayesianGaussianMixture(random_state=0, effort=0)
     in_parts = left_out(est, Shards([X[:25], X[25:]]), 2)
     assert in_parts == pytest.approx(left_out(est, X, 2), rel=1e-6)
 
@@ -118,6 +118,7 @@ def test_rows_of_groups_are_predicted_as_by_fits_without_them(rng):
         weight_concentration_prior_type="dirichlet_distribution",
         weight_concentration_prior=1.0,
         covariance_prior=np.eye(2),
+        effort=0,
         random_state=0,
         **priors,
     )
@@ -156,7 +157,7 @@ def test_sequences_are_predicted_as_by_fits_without_them(rng):
 
 def test_few_sequences_are_not_left_out(rng):
     sequences = list(rng.normal(size=(9, 5, 2)))
-    est = AnnealedHMM(2, random_state=0).fit(sequences)
+    est = AnnealedHMM(2, effort=0, random_state=0).fit(sequences)
     ctx, units = context_of(est), units_of(est, sequences)
     assert ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior) is None
 
@@ -203,7 +204,9 @@ FORMS += [
 def test_with_many_more_rows_a_row_is_predicted_as_by_all(estimator, data, rng, monkeypatch):
     """A part that weighs a millionth of the data changes nothing in the posterior of the fit."""
     X = data(rng)
-    est = clone(estimator).set_params(n_components=2, tol=1e-12, max_iter=500, random_state=0)
+    est = clone(estimator).set_params(
+        n_components=2, effort=0, tol=1e-12, max_iter=500, random_state=0
+    )
     est.fit(X)
     ctx, units = context_of(est), units_of(est, X)
 

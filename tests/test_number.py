@@ -166,7 +166,7 @@ def test_the_number_of_states_is_found_in_several_sequences(truth, rng):
     """Their densities are what is compared, and not the bound."""
     states = np.repeat(rng.integers(0, truth, 36), 10)
     frames = 5.0 * np.eye(3)[states] + rng.normal(size=(360, 3))
-    est = AnnealedHMM("auto", random_state=0).fit(np.split(frames, 12))
+    est = AnnealedHMM("auto", random_state=0, effort=0).fit(np.split(frames, 12))
     assert est.n_components_ == truth
     assert len(est.component_results_["log_density_left_out"])
 
@@ -183,7 +183,7 @@ def test_states_that_are_those_of_single_sequences_do_not_count(rng):
 @pytest.mark.parametrize("params", [{}, {"annealing": "deterministic", "n_init": 2}])
 def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
     """With ``verbose`` it is run from its start, so that all of it is reported."""
-    X = groups(rng, 120)
+    X = groups(rng, 60)
     est = AnnealedBayesianGaussianMixture("auto", random_state=0, **params)
     assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
@@ -215,7 +215,7 @@ def test_any_random_state_gives_every_number_the_same_start(rng):
 
 def test_parts_and_weights_find_the_number(rng):
     X = groups(rng)
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0)
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=0)
     assert clone(est).fit(Shards([X[:100], X[100:]])).n_components_ == 3
     weights = np.r_[np.ones(200), np.zeros(40)]
     assert clone(est).fit(X, sample_weight=weights).n_components_ == 3
@@ -223,9 +223,8 @@ def test_parts_and_weights_find_the_number(rng):
 
 def test_pipelines_and_predictions_need_no_number(rng):
     X = groups(rng)
-    pipeline = make_pipeline(
-        StandardScaler(), AnnealedBayesianGaussianMixture(n_components="auto", random_state=0)
-    ).fit(X)
+    mixture = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=0)
+    pipeline = make_pipeline(StandardScaler(), mixture).fit(X)
     labels = KMeans(3, n_init=1, random_state=0).fit_predict(X)
     assert len(set(zip(pipeline.predict(X), labels, strict=True))) == 3
     assert np.isfinite(pipeline.score(X))
@@ -239,8 +238,8 @@ def test_two_rows_are_one_component():
 
 def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_bound(rng):
     """Components of less than a row can be worth their place, and annealing can lose them."""
-    for seed in range(3):
-        X = rng.normal(size=(60, 4))
+    for seed in range(2):
+        X = rng.normal(size=(40, 4))
         est = AnnealedBayesianGaussianMixture(
             n_components="auto", annealing="stochastic", random_state=seed
         ).fit(X)
@@ -261,8 +260,8 @@ def test_if_every_number_fails_the_error_says_why(rng, monkeypatch):
 
 
 def test_results_of_numbers_belong_to_their_fit(rng):
-    X = groups(rng)
-    est = AnnealedBayesianGaussianMixture("auto", random_state=0).fit(X)
+    X = groups(rng, 60)
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0, effort=0).fit(X)
     assert not hasattr(est.set_params(n_components=2).fit(X), "component_results_")
 
 
@@ -278,7 +277,7 @@ def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monk
 
 
 def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
-    X = groups(rng)
+    X = groups(rng, 60)
     est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=1)
     plain = clone(est).fit(X)
     kept = clone(est).fit(X, checkpoint=tmp_path)
@@ -288,7 +287,7 @@ def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
 
 def test_warm_starts_and_streams_go_on_with_the_number_that_was_found(rng):
     X = groups(rng)
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, warm_start=True)
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0, warm_start=True, effort=0)
     est.fit(X)
     assert est.fit(X).n_components_ == 3
     assert est.partial_fit(X).n_components_ == 3
@@ -296,7 +295,7 @@ def test_warm_starts_and_streams_go_on_with_the_number_that_was_found(rng):
 
 def test_the_number_that_was_found_can_be_given_from_then_on(rng):
     X = groups(rng)
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0).fit(X)
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=0).fit(X)
     est.set_params(n_components=3).partial_fit(X)
     assert est.set_params(warm_start=True).fit(X).n_components_ == 3
     with pytest.raises(ValueError, match="n_components=3, but n_components=4 now"):
@@ -305,12 +304,13 @@ def test_the_number_that_was_found_can_be_given_from_then_on(rng):
 
 @pytest.mark.parametrize("params", [{"sticky": 10.0}, {"transmat_prior": "auto"}])
 def test_chains_with_priors_of_transitions_find_the_number(params, rng):
-    assert AnnealedHMM("auto", random_state=0, **params).fit(series(rng)).n_components_ == 3
+    est = AnnealedHMM("auto", random_state=0, effort=0, **params)
+    assert est.fit(series(rng)).n_components_ == 3
 
 
 def test_verbose_tells_of_every_number(rng, capsys):
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, verbose=1)
-    est.fit(groups(rng))
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0, verbose=1, effort=0)
+    est.fit(groups(rng, 60))
     found = re.findall(r"^n_components=(\d+): lower bound", capsys.readouterr().out, re.MULTILINE)
     assert set(map(int, found)) == set(est.component_results_["n_components"])
 
@@ -345,6 +345,6 @@ def test_other_models_have_no_number_to_find(make):
 
 def test_what_the_search_for_a_number_computes_does_not_change_the_data(rng, tmp_path):
     """Sparse counts keep their columns in another order once a fit has needed it."""
-    X = csr_array(parts_of_counts(rng)[:60])
-    est = AnnealedGammaProcessNMF("auto", annealing="structured", max_iter=3, random_state=0)
+    X = csr_array(parts_of_counts(rng)[:30])
+    est = AnnealedGammaProcessNMF("auto", annealing="structured", max_iter=2, random_state=0)
     assert_identical(clone(est).fit(X, checkpoint=tmp_path), clone(est).fit(X))
