@@ -209,6 +209,22 @@ def test_absent_words_can_occur_after_the_fit(X, plainly, rng):
     assert_allclose(found.components_, expected.components_, rtol=1e-9)
 
 
+def test_topics_do_not_coincide_because_absent_words_are_many(X):
+    """The parameters of absent words, which are equal in all topics, are one large sum."""
+    units, eta = Documents(X.data, X.indices, X.indptr), np.full(10**5, 10.0)
+    wide = csr_matrix((X.data, X.indices, X.indptr), (X.shape[0], len(eta)))
+    model = LatentDirichlet(K, len(eta), np.full(K, 0.1), eta)
+    short = model.without_absent(units)
+    topics = np.repeat(eta[None], K, axis=0)
+    topics[np.arange(K), wide.indices[:K]] += 400.0
+    for each in (topics, np.where(np.arange(K)[:, None] == 1, topics[:1], topics)):
+        prior = {"topic_word": eta[None]}
+        expected = model.coinciding({"topic_word": each.copy()}, None, prior)
+        summed = {"topic_word": short.absent.summed(each)}
+        found = short.coinciding(summed, None, short.prior(None))
+        assert found == expected == ([] if each is topics else [(0, 1)])
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e9])
 def test_repeated_dirichlet_is_the_distribution_of_all_entries(scale, rng):
     absent = AbsentWords(np.array([1, 3, 4], dtype=np.int32), 9)

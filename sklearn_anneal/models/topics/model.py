@@ -444,8 +444,8 @@ class LatentDirichlet(Componentwise, OmitsColumns, ConjugateModel):
         constant of η for all topics. Its sums over words have one addend for each part of these,
         and one for all absent words.
         """
-        eta = self._eta
-        if eta.ndim == 2 or eta.sum() > STRONG:
+        eta = self.topic_word_prior if self.absent is None else prior[TOPICS][0]
+        if self.topic_word_prior.ndim == 2 or eta.sum() > STRONG:
             return super().kl(q, prior)
         concentration, last = np.ascontiguousarray(q[TOPICS].T), self._n_columns
         if self.absent is not None:
@@ -547,6 +547,8 @@ class LatentDirichlet(Componentwise, OmitsColumns, ConjugateModel):
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         topics = q[TOPICS][used]
         topics /= topics.sum(axis=1, keepdims=True)
+        # The squares of n equal probabilities have the sum of that of their sum, divided by n.
+        topics[:, -1] /= np.sqrt(self._n_last)
         products = topics @ topics.T
         size = np.diag(products)
         distance = size[:, None] + size - 2 * products
