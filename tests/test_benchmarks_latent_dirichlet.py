@@ -23,6 +23,13 @@ def test_a_quick_run_with_hashed_words_needs_no_file(no_data, quick_speed):
     assert "nan" not in text
 
 
+def test_quick_runs_of_default_fits_need_no_file(no_data, quick_speed):
+    text = quick_speed("latent_dirichlet", "absent", "passes")
+    for part in ("Words that no document has", "≤ 1.3", "What passes bring", "behind, 12 passes"):
+        assert part in text
+    assert "nan" not in text
+
+
 def test_hashed_documents_are_the_same_in_every_vocabulary():
     from benchmarks.latent_dirichlet.vocabulary import hashed
 

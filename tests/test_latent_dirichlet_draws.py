@@ -49,7 +49,7 @@ def log_gammas(shapes, rows, seed=0, number=0, dtype=np.float64):
 
 def drawn(concentration, words, seed):
     rng = np.random.default_rng(seed)
-    expected = Concentrations.of(concentration.T, Words(words, len(concentration), False))
+    expected = Concentrations.of(concentration.T, Words(words, len(concentration), False, words))
     return TopicsDraw.of(expected, words, concentration.T, rng, SEQUENTIAL)
 
 

@@ -36,11 +36,13 @@ from sklearn_anneal.models.topics import mean_field
 
 from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
 from ..common.report import Page
+from .absent import measure_absent
 from .counts import measure_counts
 from .data import corpus, documents
 from .million import TASKS as TASKS_OF_MILLION
 from .million import measure_million
 from .online import LdaModel, measure_online, measure_where
+from .passes import measure_passes
 from .processes import TASKS, measure_jobs, measure_memory, measure_start, measure_threads
 from .vocabulary import measure_structured, measure_vocabulary
 from .workload import DTYPES, FULL, QUICK, Size, estimator, model_of, names
@@ -242,6 +244,8 @@ BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "vocabulary": (measure_vocabulary, True),
     "structured": (measure_structured, True),
     "counts": (measure_counts, True),
+    "absent": (measure_absent, True),
+    "passes": (measure_passes, True),
     "jobs": (measure_jobs, False),
     "threads": (measure_threads, False),
     "start": (measure_start, False),

@@ -38,6 +38,8 @@ class Size:
         Number of batches of these documents.
     structured_words : int
         V in the section on structured inference.
+    absent_vocabularies : tuple of int
+        V in the section on words that no document has, besides the words of the documents.
     dtypes : tuple of type
         Precisions of the counts.
     many_documents, passes_of_many : int
@@ -53,6 +55,7 @@ class Size:
     vocabularies: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     hashed_batches: int = 20
     structured_words: int = 7000
+    absent_vocabularies: tuple[int, ...] = (2**17, 2**20)
     dtypes: tuple[type, ...] = DTYPES
     many_documents: int = 1_000_000
     passes_of_many: int = 5
@@ -73,6 +76,7 @@ QUICK = Size(
     vocabularies=(500, 5000),
     hashed_batches=5,
     structured_words=500,
+    absent_vocabularies=(5000,),
     dtypes=(np.float64,),
     many_documents=200,
     passes_of_many=1,

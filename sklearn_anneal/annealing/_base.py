@@ -157,6 +157,9 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         Whether the method reads the energy or the entropy of local steps, and not only their sum.
     has_unit_temperatures : bool
         Whether every data point has a temperature of its own.
+    moves_absent_alike : bool
+        Whether parameters without statistics move alike, apart from noise of which only the sum
+        matters. Those of columns that the data do not have can then be one in a fit.
     draws_weights : bool
         Whether every weight unit gets a random weight of its own, so that equal ones must not be
         merged.
@@ -185,6 +188,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     reads_energy = False
     has_unit_temperatures = False
     holds_units = True
+    moves_absent_alike: Any = False
     draws_weights = False
     follows_gradients = False
 

@@ -116,6 +116,10 @@ class DeterministicAnnealing(Annealing):
         return rule + local + jitter
 
     @property
+    def moves_absent_alike(self) -> bool:  # type: ignore[override]
+        return bool(self.jitter == 0)
+
+    @property
     def calibrates(self) -> bool:
         return self.initial_temperature == "auto"
 

@@ -23,6 +23,7 @@ class NoAnnealing(Annealing):
     """
 
     follows_gradients = True
+    moves_absent_alike = True
 
     def __init__(self):
         pass

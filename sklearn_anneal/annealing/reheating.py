@@ -35,6 +35,8 @@ class Reheating(Annealing):
     Reheating()
     """
 
+    moves_absent_alike = True
+
     def __init__(self):
         pass
 

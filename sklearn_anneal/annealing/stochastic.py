@@ -59,6 +59,8 @@ class StochasticAnnealing(Annealing):
     }
     _defaults = {"initial_noise": 0.9, "schedule": "linear", "n_passes": 50, "start": "random"}
 
+    moves_absent_alike = True
+
     def __init__(self, initial_noise="auto", schedule="auto", n_passes="auto", start="auto"):
         self.initial_noise = initial_noise
         self.schedule = schedule

@@ -130,6 +130,10 @@ class StructuredVI(DampedMixin, Annealing):
         exact = ("exact_gradient_statistics",) if self.gradient == "exact" else ()
         return ("draws", *exact)
 
+    @property
+    def moves_absent_alike(self) -> bool:  # type: ignore[override]
+        return self.gradient == "approximate"
+
     def is_annealing(self, state: State) -> bool:
         return True
 

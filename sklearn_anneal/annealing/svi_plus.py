@@ -71,6 +71,7 @@ class SVIPlus(DampedMixin, Annealing):
         "margin": [Interval(Real, 0, 1, closed="left"), AUTO],
     }
     draws_weights = True
+    moves_absent_alike = True
     follows_gradients = True
     _defaults = {
         "effective_batch_size": 0.25,

@@ -63,6 +63,7 @@ class VariationalTempering(Annealing):
 
     follows_gradients = True
     reads_energy = True
+    moves_absent_alike = True
 
     def __init__(
         self, max_temperature="auto", n_temperatures="auto", damping="auto", n_passes="auto"

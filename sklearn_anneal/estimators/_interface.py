@@ -33,7 +33,7 @@ from ._given_starts import GivenStarts, M
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
 from ._shards import in_parts
-from ._state import Inference
+from ._state import Inference, with_absent
 from ._validation import CheckedParameters, check_parameters, checked_weights
 from ._warnings import warn_of_unfinished_stream
 
@@ -285,7 +285,7 @@ class Interface(
 
     def _snapshot(self, ctx: Context, units: U | PartedUnits[U]) -> Attributes:
         """The fitted attributes at one moment of a fit, for callbacks that need them."""
-        kept = replace(ctx, report=None, known=None, deviation=None)
+        kept = with_absent(replace(ctx, report=None, known=None, deviation=None))
         inference = Inference(kept, loop.PLAIN, 0.0, self._fixed_parameters())
         # Callbacks set these one by one, in a copy that may have the results of an earlier fit.
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Number
 from types import FunctionType
 from typing import Any
@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 
 from ..annealing import Annealing, Context
 from ..data.fingerprints import fingerprint
+from ..models._absent_columns import OmitsColumns
 
 
 @dataclass
@@ -76,6 +77,14 @@ class Inference:
             for each in (ctx.q, ctx.prior)
         ]
         return fingerprint(arrays, ctx.state, ctx.rng.bit_generator.state)
+
+
+def with_absent(ctx: Context) -> Context:
+    """The context with parameters of all columns, also of those that the data do not have."""
+    if not isinstance(ctx.model, OmitsColumns):
+        return ctx
+    model, q, prior = ctx.model.with_absent(ctx.q, ctx.prior)
+    return replace(ctx, model=model, q=q, prior=prior)
 
 
 def described_value(value: Any) -> str:

@@ -105,8 +105,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
         topics. ``"structured"`` draws the topic of each token in 300 passes, which predict held-out
-        words best, and best for their time; with many counts it makes 100 passes with draws of the
-        topics alone (``local_step``). ``"deterministic"`` reaches higher
+        words best, and best for their time. ``StructuredVI(n_passes=100)`` takes a third of it, and
+        predicted by 0.012 nats per token worse in the median of eight comparisons, by 0.029 at
+        most; with 60 passes it was a fifth, 0.024 and 0.041. With many counts the method makes 100
+        passes with draws of the topics alone (``local_step``). ``"deterministic"`` reaches higher
         lower bounds, and converges: it tempers the prior and the counts (``form="posterior"``),
         beginning at T = 1.35, because higher temperatures switch topics off.
     local_step : {"auto", "mean_field", "cvb0", "gibbs", "collapsed_gibbs"}, default="auto"

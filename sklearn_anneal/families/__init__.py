@@ -30,7 +30,13 @@ from ._divergence import (
 from ._factors import Factor, Factors
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
-from .dirichlet import Dirichlet, PartialDirichlet, PooledDirichlet, dirichlet_divergence
+from .dirichlet import (
+    Dirichlet,
+    PartialDirichlet,
+    PooledDirichlet,
+    RepeatedDirichlet,
+    dirichlet_divergence,
+)
 from .gamma import Gamma, fast_standard_gamma, log_standard_gamma
 from .gaussian import Gaussian, fast_normal
 from .matrix_gaussian import MatrixGaussian
@@ -53,6 +59,7 @@ __all__ = [
     "NormalWishart",
     "PartialDirichlet",
     "PooledDirichlet",
+    "RepeatedDirichlet",
     "Structure",
     "Tempering",
     "UnitTemperatures",

@@ -24,15 +24,19 @@ def _divergence(
     total_p: np.ndarray,
     total_q: np.ndarray,
     support: np.ndarray | bool = True,
+    copies: np.ndarray | float = 1.0,
 ) -> np.ndarray:
-    """Return KL(q || p), given the sums of concentrations in the support; p and q are 1 outside."""
+    """Return KL(q || p), given the sums of concentrations in the support; p and q are 1 outside.
+
+    An entry counts as so many equal ones as it has ``copies``.
+    """
     difference = p - q
-    entries = gammaln_divergence(p, q, difference).sum(-1)
-    near = entries - gammaln_divergence(total_p, total_q, difference.sum(-1))
+    entries = (copies * gammaln_divergence(p, q, difference)).sum(-1)
+    near = entries - gammaln_divergence(total_p, total_q, (copies * difference).sum(-1))
     far = is_far(total_p, total_q)
     if not far.any():
         return near
-    apart = np.where(support, gammaln_divergence_from_far(p, q), 0.0).sum(-1)
+    apart = np.where(support, copies * gammaln_divergence_from_far(p, q), 0.0).sum(-1)
     return np.where(far, apart - gammaln_divergence_from_far(total_p, total_q), near)
 
 
@@ -207,6 +211,54 @@ class PooledDirichlet(Dirichlet):
         inverse, deficit = super()._inverse_metric(concentration)
         inverse[..., -1], deficit[..., -1] = self.inverse, self.deficit
         return inverse, deficit
+
+
+class RepeatedDirichlet(Dirichlet):
+    """Dirichlet distributions in which several probabilities have equal concentrations.
+
+    The last entry of a row stands for n of them and is the sum of their concentrations, so that a
+    row takes the memory of those that differ. All functions are those of the whole distribution,
+    if its n entries are equal; in E[log probabilities] the last entry is that of each.
+
+    Parameters
+    ----------
+    n_last : int, default=1
+        n.
+    """
+
+    def __init__(self, n_last: int = 1):
+        self.n_last = n_last
+
+    def base(self, natural: Natural) -> Natural:
+        """Return 1 for every entry, and so n for the last one."""
+        if self.n_last == 1:
+            return super().base(natural)
+        return {"concentration": self._copies(natural)}
+
+    def expectations(self, natural: Natural) -> Natural:
+        each, total = self._each(natural), natural["concentration"].sum(-1, keepdims=True)
+        return {"concentration": psi(each) - psi(total)}
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        entries = (self._copies(natural) * gammaln(self._each(natural))).sum(-1)
+        return entries - gammaln(natural["concentration"].sum(-1))
+
+    def _copies(self, natural: Natural) -> np.ndarray:
+        """Return how many entries of the whole distribution each entry is."""
+        copies = np.ones(natural["concentration"].shape[-1])
+        copies[-1] = self.n_last
+        return copies
+
+    def _each(self, natural: Natural) -> np.ndarray:
+        """Return the concentrations of single entries."""
+        return natural["concentration"] / self._copies(natural)
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        totals = p["concentration"].sum(-1), q["concentration"].sum(-1)
+        return _divergence(self._each(p), self._each(q), *totals, copies=self._copies(q))
+
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
+        return (self._each(natural).min(-1),)
 
 
 class PartialDirichlet(Dirichlet):

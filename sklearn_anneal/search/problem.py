@@ -13,6 +13,7 @@ from ..data.units import Units
 from ..families import Natural
 from ..inference import loop
 from ..inference.progress import Progress, Settings
+from ..models._absent_columns import OmitsColumns
 from ..models._base import Model
 from ..models._componentwise import Componentwise, Given
 from ..models._searchable import Searchable
@@ -162,6 +163,8 @@ def prepare(
     batch = batch and not units.in_parts
     summary = units.summary(model)
     model = model.resolved(summary, hold_units=batch and strategy.holds_units)
+    if isinstance(model, OmitsColumns) and stream_weight is None and not given:
+        model = model.without_absent(units) if strategy.moves_absent_alike else model
     prior = model.prior(summary)
     if stream_weight is not None:
         summary = replace(summary, weight=stream_weight)

@@ -275,7 +275,7 @@ class Moves(NamedTuple):
     effort: float = 0.0
     automatic: bool = False
 
-    def effort_from(self, model: Any) -> float:
+    def effort_from(self, model: object) -> float:
         """Return the effort, given the model of the best fit so far."""
         usual = self.automatic and isinstance(model, Searchable)
         return min(self.effort, model.usual_effort) if usual else self.effort

@@ -12,6 +12,7 @@ from ...data.units import Documents
 from .._base import compiled
 from .._light_counts import are_fractions, are_light, why_fractions, why_light, why_short
 from .._summary import DataSummary
+from .absent import AbsentWords
 
 # The share of a topic's first tokens that one document gives; the others are those of the corpus.
 _SHARE_OF_DOCUMENT = 0.2
@@ -97,24 +98,24 @@ def histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def make_like_documents(
-    start: np.ndarray,
+    of_topics: tuple[np.ndarray, np.ndarray, AbsentWords | None],
     units: Documents,
     summary: Summary,
-    topic_word_prior: np.ndarray,
     random_state: np.random.RandomState,
 ) -> None:
     """Give each topic the tokens of a random document, and tokens of the whole corpus.
 
     Parameters
     ----------
-    start : ndarray of shape (n_topics, n_words)
-        Factors with a mean of 1, by which the tokens of the corpus are multiplied. It becomes λ.
+    of_topics : tuple
+        Factors with a mean of 1, of shape (n_topics, n_columns), by which the tokens of the corpus
+        are multiplied, and which become λ; η of the columns; and the words that share the last
+        column, if some do.
     units : Documents
     summary : Summary
-    topic_word_prior : ndarray of shape (n_words,)
-        η.
     random_state : RandomState
     """
+    start, eta, absent = of_topics
     weights = np.ones(units.n_units) if units.weights is None else units.weights
     # A document of weight 2 is chosen as often as two copies of it.
     ends = np.cumsum(weights * (units.lengths > 0))
@@ -122,15 +123,21 @@ def make_like_documents(
         return
     chosen = np.searchsorted(ends, random_state.uniform(0, ends[-1], len(start)), side="right")
     # One more token of each word: a first batch does not have all words of a stream.
-    frequencies = _tokens_of_words(units, weights, start.shape[1]) + 1.0
-    frequencies /= frequencies.sum()
+    n_words = start.shape[1] if absent is None else absent.n_words
+    frequencies = _tokens_of_words(units, weights, n_words) + 1.0
+    total = frequencies.sum()
+    if absent is not None:
+        # Factors of absent words have been summed, and each of the words has one token.
+        frequencies = np.append(frequencies[absent.occurring], 1.0)
+    frequencies /= total
     tokens = summary.mean_length * summary.weight / len(start)
     start *= (1.0 - _SHARE_OF_DOCUMENT) * tokens * frequencies
-    start += topic_word_prior
+    start += eta
     for topic, d in zip(start, chosen, strict=True):
         own = slice(units.indptr[d], units.indptr[d + 1])
-        counts = units.counts[own].astype(np.float64)
-        topic[units.words[own]] += _SHARE_OF_DOCUMENT * tokens * counts / units.lengths[d]
+        counts, words = units.counts[own].astype(np.float64), units.words[own]
+        columns = words if absent is None else np.searchsorted(absent.occurring, words)
+        topic[columns] += _SHARE_OF_DOCUMENT * tokens * counts / units.lengths[d]
 
 
 def _tokens_of_words(units: Documents, weights: np.ndarray, n_words: int) -> np.ndarray:

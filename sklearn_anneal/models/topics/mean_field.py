@@ -185,7 +185,7 @@ class MeanFieldVisit(TopicsVisit):
             return found.begins, found.listed
         # The table has rows for all words.
         begins = np.zeros(n_rows + 1, np.int64)
-        begins[found.occurring + 1] = np.diff(found.begins)
+        begins[self.words.occurring + 1] = np.diff(found.begins)
         return begins.cumsum(), found.listed
 
     def finish(self, step: LocalStep) -> LocalStep:

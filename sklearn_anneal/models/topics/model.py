@@ -18,18 +18,20 @@ from scipy.special import gammaln, psi
 from ...data.units import Documents
 from ...families import (
     STRONG,
-    Dirichlet,
     Factor,
     Factors,
     Natural,
+    RepeatedDirichlet,
     Tempering,
     UnitTemperatures,
     gammaln_divergence,
     settled,
 )
 from ...parallel.workers import SEQUENTIAL, Workers
+from .._absent_columns import OmitsColumns
 from .._base import Block, ConjugateModel
 from .._componentwise import Componentwise
+from .absent import AbsentWords
 from .corpus import Summary, histogram, make_like_documents
 from .draws import TopicsDraw
 from .lazy_columns import SparseColumns
@@ -62,6 +64,8 @@ _LARGEST_FIRST = 0.3
 # topic, do not keep together at all. And each topic has a fraction of a count there, from which
 # the prior would be learned too high. It has at most this share of the tokens then, and stays.
 _SHORT, _LARGEST_OF_SHORT = 10.0, 0.1
+# Words that no document has share a column if they are at least this share of the vocabulary.
+_ABSENT = 0.5
 # What local tempering asks of a model.
 OF_LOCAL_TEMPERATURES = "unit_log_partition", "locally_tempered_step"
 
@@ -73,7 +77,7 @@ def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray
     return n_entries * entries - totals
 
 
-class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]):
+class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Documents, Summary]):
     """Latent Dirichlet allocation with mean-field steps.
 
     θ_d ~ Dir(α), β_k ~ Dir(η), z ~ θ_d, w ~ β_z; q(β) = Π_k Dir(λ_k) with the natural
@@ -104,6 +108,8 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
         The ``local_step`` of the estimator.
     divides_tokens : bool
         Whether each token is divided among topics, unlike a token that is drawn to belong to one.
+    absent : AbsentWords or None
+        The words that no document has, if one column of λ, the last, is the sum of theirs.
 
     References
     ----------
@@ -113,6 +119,7 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
 
     local_step_name: ClassVar[str] = "mean_field"
     divides_tokens: ClassVar[bool] = True
+    absent: AbsentWords | None = None
     _visit: ClassVar[type[TopicsVisit]] = MeanFieldVisit
     recommended = {
         "deterministic": {
@@ -180,7 +187,26 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
         return dict.fromkeys((*can, *OF_LOCAL_TEMPERATURES))
 
     def factors(self) -> Factors:
-        return Factors([Factor(Dirichlet(), {"concentration": TOPICS})])
+        return Factors([Factor(RepeatedDirichlet(self._n_last), {"concentration": TOPICS})])
+
+    @property
+    def _n_last(self) -> int:
+        """The number of words that the last column stands for."""
+        return 1 if self.absent is None else self.absent.number
+
+    @property
+    def _n_columns(self) -> int:
+        """The number of columns of λ."""
+        return self.n_words if self.absent is None else self.absent.n_columns
+
+    @property
+    def _eta(self) -> np.ndarray:
+        """η of the columns of λ."""
+        return self._summed(self.topic_word_prior)
+
+    def _summed(self, of_words: np.ndarray) -> np.ndarray:
+        """Return values of words, along the last axis, as those of the columns of λ."""
+        return of_words if self.absent is None else self.absent.summed(of_words)
 
     def operations(self, units: Documents) -> float:
         n_iter = self.max_doc_update_iter or _FEW_ITERATIONS
@@ -218,7 +244,24 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
     def prior(self, summary: Summary) -> Natural:
         # One row serves all topics. An array of the full shape would make a pickle K times as
         # large, and λ would take over its memory order instead of being laid out word by word.
-        return {TOPICS: np.atleast_2d(self.topic_word_prior)}
+        return {TOPICS: np.atleast_2d(self._eta)}
+
+    def without_absent(self, units: Documents) -> LatentDirichlet:
+        occurring = units.occurring(self.n_words)
+        found, eta = AbsentWords(occurring, self.n_words), self.topic_word_prior
+        if found.number < max(2, _ABSENT * self.n_words) or not found.are_alike(eta):
+            return self
+        model = copy(self)
+        model.absent = found
+        return model
+
+    def with_absent(self, q: Natural, prior: Natural) -> tuple[LatentDirichlet, Natural, Natural]:
+        if self.absent is None:
+            return self, q, prior
+        model = copy(self)
+        model.absent = None
+        topics = self.absent.restored(q[TOPICS], self.topic_word_prior)
+        return model, {TOPICS: topics}, model.prior(None)  # type: ignore[arg-type]
 
     def init(
         self,
@@ -230,16 +273,20 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
         from_documents = self.init_params == "documents" and self.topic_word_prior.ndim == 1
         # The draws of the topics of tokens are random enough, and random factors take long.
         if from_documents and not self.divides_tokens:
-            start = np.ones((self.n_words, self.n_components)).T
+            start = np.ones((self._n_columns, self.n_components)).T
+            start[:, -1] = self._n_last
         else:
-            # scikit-learn's class makes the same draw, with the numbers in the same order.
-            start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
+            start = np.empty((self.n_components, self._n_columns))
+            for topic in start:
+                # scikit-learn's class makes the same draws, with the numbers in the same order.
+                topic[:] = self._summed(random_state.gamma(100.0, 0.01, self.n_words))
         if self.topic_word_prior.ndim == 2:
             # Topics that are alike at the start would share the seeds of all of them, and those of
             # other documents would compete with the seeds.
-            start += self.topic_word_prior
+            start += self._eta
         elif from_documents:
-            make_like_documents(start, units, summary, self.topic_word_prior, random_state)
+            of_topics = start, self._eta, self.absent
+            make_like_documents(of_topics, units, summary, random_state)
         return {TOPICS: np.asfortranarray(start)}
 
     def started_at(
@@ -271,10 +318,15 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
 
         It is the random parameter η of stochastic annealing.
         """
-        counts = rng.standard_exponential((self.n_words, self.n_components))
+
+        def draw(n_words: int) -> np.ndarray:
+            return rng.standard_exponential((n_words, self.n_components))
+
+        absent = self.absent
+        counts = draw(self.n_words) if absent is None else absent.summed_draws(draw)
         tokens = summary.mean_length * summary.weight
         counts *= tokens / self.n_components / counts.sum(axis=0)
-        counts += np.atleast_2d(self.topic_word_prior).T
+        counts += np.atleast_2d(self._eta).T
         return {TOPICS: counts.T}
 
     # Visits
@@ -293,7 +345,7 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
         known: Any = None,
         workers: Workers = SEQUENTIAL,
     ) -> TopicsVisit:
-        words = Words.of(units, q[TOPICS])
+        words = self.words_of(units, q)
         expected = Concentrations.of(q[TOPICS], words)
         how: dict[str, Any] = {"words": words, "statistics": not evaluation, "workers": workers}
         if unit_temperatures is not None:
@@ -309,6 +361,10 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
         # the model is fitted with another local step.
         kind = MeanFieldVisit if evaluation else self._visit
         return kind(self, topics, t, separate_noise=separate_noise, **how)
+
+    def words_of(self, units: Documents, q: Natural) -> Words:
+        """Return the words that occur in some documents."""
+        return Words.of(units, q[TOPICS], self.absent)
 
     def n_iter(self, exploring: bool) -> int:
         """Return the largest number of iterations over a document.
@@ -368,10 +424,14 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
             q, eta = settled(q), self.topic_word_prior
             topics = log_topics(Concentrations.of(q[TOPICS]))
             normalizer = psi(q[TOPICS].sum(axis=1)).sum()
-            logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
+            logs = topics.table[:, :k].sum() + k * topics.largest.sum()
+            logs += self._n_columns * normalizer
+            if self.absent is not None:
+                last, n = q[TOPICS][:, -1], self._n_last
+                logs += (n * psi(last / n) - psi(last)).sum()
             better = fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
             model.topic_word_prior = np.full(v, better[0])
-            q = {TOPICS: q[TOPICS] + (model.topic_word_prior - eta)}
+            q = {TOPICS: q[TOPICS] + self._summed(model.topic_word_prior - eta)}
             prior = model.prior(None)  # type: ignore[arg-type]
         return model, prior, q
 
@@ -381,25 +441,35 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
         """Return Σ_k KL(Dir(λ_k) ‖ Dir(η)) in nats.
 
         The term of a topic is log Γ(Σ λ) − Σ log Γ(λ) + Σ (λ − η) {ψ(λ) − ψ(Σ λ)}, minus the same
-        constant of η for all topics. Its sums over words have one addend for each part of these.
+        constant of η for all topics. Its sums over words have one addend for each part of these,
+        and one for all absent words.
         """
-        eta = self.topic_word_prior
-        if eta.ndim == 2 or eta.sum() > STRONG:
+        eta = self.topic_word_prior if self.absent is None else prior[TOPICS][0]
+        if self.topic_word_prior.ndim == 2 or eta.sum() > STRONG:
             return super().kl(q, prior)
-        concentration = np.ascontiguousarray(q[TOPICS].T)
-        parts = np.zeros((-(-self.n_words // WORDS_OF_PART), 3, self.n_components))
+        concentration, last = np.ascontiguousarray(q[TOPICS].T), self._n_columns
+        if self.absent is not None:
+            last -= 1
+        parts = np.zeros((-(-last // WORDS_OF_PART), 3, self.n_components))
 
         def add(which: slice) -> None:
             for i in range(which.start, which.stop):
-                part = slice(WORDS_OF_PART * i, WORDS_OF_PART * (i + 1))
+                part = slice(WORDS_OF_PART * i, min(WORDS_OF_PART * (i + 1), last))
                 kernels().dirichlet_sums(concentration[part], eta[part], parts[i])
 
         workers.share(
             add, len(parts), max(1, words_of_task(self.n_components) // (4 * WORDS_OF_PART))
         )
         log_gammas, products, total = parts.sum(axis=0)
+        of_prior = gammaln(eta[:last]).sum()
+        if self.absent is not None:
+            each, n = concentration[-1] / self._n_last, self._n_last
+            log_gammas += n * gammaln(each)
+            products += (concentration[-1] - eta[-1]) * psi(each)
+            total += concentration[-1]
+            of_prior += n * gammaln(eta[-1] / n)
         per_topic = products - psi(total) * (total - eta.sum()) - log_gammas + gammaln(total)
-        constant = gammaln(eta).sum() - gammaln(eta.sum())
+        constant = of_prior - gammaln(eta.sum())
         return float(per_topic.sum() + self.n_components * constant)
 
     # Operations that only some annealing methods need
@@ -477,6 +547,8 @@ class LatentDirichlet(Componentwise[Summary], ConjugateModel[Documents, Summary]
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         topics = q[TOPICS][used]
         topics /= topics.sum(axis=1, keepdims=True)
+        # The squares of n equal probabilities have the sum of that of their sum, divided by n.
+        topics[:, -1] /= np.sqrt(self._n_last)
         products = topics @ topics.T
         size = np.diag(products)
         distance = size[:, None] + size - 2 * products

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...data.units import Documents
-from ...families import Dirichlet, Factor, Factors, Natural, Tempering
+from ...families import Factor, Factors, Natural, RepeatedDirichlet, Tempering
 from ...parallel import kept_memory
 from ...parallel.workers import SEQUENTIAL, Workers
 from .._base import LocalStep, compiled
 from .collapsed import CollapsedLatentDirichlet
 from .model import LatentDirichlet
-from .tables import Concentrations, Words, words_of_task
+from .tables import Concentrations, words_of_task
 from .visit import NOTHING, TOPICS, Addends, TopicsVisit
 
 # In the mean over passes, a topic loses a word of which it has fewer tokens than this. A token has
@@ -71,7 +71,7 @@ class Assignments(NamedTuple):
     seed: int
 
 
-class SampledDirichlet(Dirichlet):
+class SampledDirichlet(RepeatedDirichlet):
     """The distributions of topics whose parameters are the sum of η and of the tokens drawn.
 
     The sampler tries many topics for a word, so that the mean over passes has small fractions of a
@@ -82,9 +82,12 @@ class SampledDirichlet(Dirichlet):
     ----------
     smallest : float
         The smallest count of a word that a topic keeps in the mean.
+    n_last : int, default=1
+        The number of words that the last entry stands for.
     """
 
-    def __init__(self, smallest: float):
+    def __init__(self, smallest: float, n_last: int = 1):
+        super().__init__(n_last)
         self.smallest = smallest
 
     def of_mean(self, mean: Natural, prior_of_mean: Natural, prior: Natural) -> Natural:
@@ -242,7 +245,7 @@ class SampledLatentDirichlet(CollapsedLatentDirichlet):
         return super().capabilities() | {"exact_gradient_statistics": reason}
 
     def factors(self) -> Factors:
-        family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_token)
+        family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_token, self._n_last)
         return Factors([Factor(family, {"concentration": TOPICS})])
 
     def operations(self, units: Documents) -> float:
@@ -262,7 +265,7 @@ class SampledLatentDirichlet(CollapsedLatentDirichlet):
         how |= {"separate_noise": separate_noise, "workers": workers}
         if rng is None:
             return super().visit(q, units, t, **how)
-        words = Words.of(units, q[TOPICS])
+        words = self.words_of(units, q)
         expected = Concentrations.of(q[TOPICS], words)
         counts: Any = counts_of(expected, self.n_components, self.dtype, workers)
         return SampledVisit(

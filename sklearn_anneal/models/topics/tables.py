@@ -13,6 +13,7 @@ from ...data.units import Documents
 from ...parallel import kept_memory
 from ...parallel.workers import Workers
 from .._base import compiled
+from .absent import AbsentWords
 from .draws import TopicsDraw
 from .lazy_columns import LazyColumns
 
@@ -136,48 +137,70 @@ class Words:
     Parameters
     ----------
     occurring : ndarray of int32, shape (n_occurring,)
-        Their numbers, in ascending order.
-    n_words : int
-        The number of all words.
+        Their columns in λ, in ascending order.
+    n_columns : int
+        The number of all columns of λ.
     few : bool
-        Whether tables have rows for these words alone, and not for all words.
+        Whether tables have rows for these words alone, and not for all columns.
+    names : ndarray of int32, shape (n_occurring,)
+        Their numbers in the documents, which are the columns themselves unless words that no
+        document has share one.
     """
 
     occurring: np.ndarray
-    n_words: int
+    n_columns: int
     few: bool
+    names: np.ndarray
 
     @classmethod
-    def of(cls, units: Documents, topics: Any) -> Words:
-        """Return the words of some documents, given λ of shape (n_components, n_words).
+    def of(cls, units: Documents, topics: Any, absent: AbsentWords | None = None) -> Words:
+        """Return the words of some documents, given λ of shape (n_components, n_columns).
 
-        If λ is lazy, an update of all words takes less time in that form, too.
+        ``absent`` are the words that share the last column, if some do. If λ is lazy, an update of
+        all columns takes less time in that form, too.
         """
-        n_words = topics.shape[1]
-        occurring = units.occurring(n_words)
-        pays = len(occurring) < n_words or isinstance(topics, LazyColumns)
-        few = units.n_entries < _FEW_ENTRIES * n_words and pays
-        return cls(occurring, n_words, bool(few or _FEW_WORDS * len(occurring) <= n_words))
+        n_columns = topics.shape[1]
+        if absent is None:
+            names = occurring = units.occurring(n_columns)
+        else:
+            names = units.occurring(absent.n_words)
+            occurring = absent.columns_of(names)
+        some = len(occurring) < n_columns - (absent is not None)
+        few = units.n_entries < _FEW_ENTRIES * n_columns and (
+            some or isinstance(topics, LazyColumns)
+        )
+        few = few or _FEW_WORDS * len(occurring) <= n_columns
+        return cls(occurring, n_columns, bool(few), names)
 
     def listed_by(self, units: Documents) -> bool:
         """Whether the documents list where these words, and no others, occur."""
-        return units.lists_words and units.occurring(self.n_words) is self.occurring
+        return units.lists_words and units.occurring(self.n_columns) is self.names
 
     @cached_property
     def _row_of_word(self) -> np.ndarray:
-        rows = np.empty(self.n_words, dtype=np.int32)
-        rows[self.occurring] = np.arange(len(self.occurring), dtype=np.int32)
+        rows = np.empty(int(self.names[-1]) + 1 if len(self.names) else 0, dtype=np.int32)
+        rows[self.names] = self._rows
         return rows
 
+    @property
+    def _rows(self) -> np.ndarray:
+        """The rows of these words in a table."""
+        return np.arange(len(self.names), dtype=np.int32) if self.few else self.occurring
+
     def rows_of(self, units: Documents, words: np.ndarray) -> np.ndarray:
-        """Return the rows of the words of some documents, which must be among ``occurring``."""
-        if not self.few:
+        """Return the rows of the words of some documents, which must be among these."""
+        if not self.few and self.names is self.occurring:
             return words
-        if self.listed_by(units):
+        if self.listed_by(units) and self._are_first:
             return units.occurrences.places
         rows = kept_memory.empty(words.shape, np.int32)
         compiled("ragged").renumber(rows.view(np.uint32), self._row_of_word, words)
         return rows
+
+    @property
+    def _are_first(self) -> bool:
+        """Whether the rows of these words are 0, 1, 2, …"""
+        return self.few or len(self.occurring) == 0 or self.occurring[-1] < len(self.occurring)
 
 
 def log_topics(expected: Concentrations) -> Topics:

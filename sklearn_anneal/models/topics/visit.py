@@ -214,14 +214,14 @@ class TopicsVisit(Visit):
             statistics[TOPICS] = addends.place()
 
     def finish(self, step: LocalStep) -> LocalStep:
-        """Return statistics as matrices of all words, which are sparse if few words occur."""
+        """Return statistics as matrices of all columns, which are sparse if few words occur."""
         if self.words.few:
-            occurring, n_words = self.words.occurring, self.words.n_words
+            occurring, n_columns = self.words.occurring, self.words.n_columns
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
             for statistics in parts:
                 if TOPICS in statistics:
                     statistics[TOPICS] = SparseColumns(
-                        occurring, statistics[TOPICS], n_words, workers=self.workers
+                        occurring, statistics[TOPICS], n_columns, workers=self.workers
                     )
         return step
 
