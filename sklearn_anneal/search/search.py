@@ -277,8 +277,9 @@ class Moves(NamedTuple):
 
     def effort_from(self, model: object) -> float:
         """Return the effort, given the model of the best fit so far."""
-        usual = self.automatic and isinstance(model, Searchable)
-        return min(self.effort, model.usual_effort) if usual else self.effort
+        if self.automatic and isinstance(model, Searchable):
+            return min(self.effort, model.usual_effort)
+        return self.effort
 
     def at(self, turn: int) -> Move:
         """Return the move of a turn."""
