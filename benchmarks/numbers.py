@@ -116,7 +116,7 @@ def chosen(estimator: Any, X: np.ndarray, truth: int) -> dict[str, bool]:
 
 
 def drawn_tables(page: Page, quick: bool) -> None:
-    n_seeds, sizes = (1, (60,)) if quick else (5, SIZES)
+    n_seeds, sizes = (1, (60,)) if quick else (10, SIZES)
     settings = {"random_state": 0, **(_QUICK if quick else {})}
     rows = []
     for name, (estimator, grouped, data) in cases().items():
