@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ _QUICK = {"max_iter": 5, "effort": 0}
 NUMBERS = {1: (1, 2, 3), 3: (2, 3, 4, 6)}
 MOST_BY_FOLDS = 15
 SPLITS = 10
+AUTO = "auto"
 
 _RATES = np.array([[2, 20, 5, 9], [20, 2, 9, 5], [9, 9, 30, 2]], dtype=float)
 _ANSWERS = np.array([[0.05] * 4 + [0.95] * 4, [0.95] * 4 + [0.05] * 4, [0.05, 0.95] * 4])
@@ -200,77 +202,89 @@ def held_out(page: Page, quick: bool) -> None:
         for seed in range(1 if quick else SPLITS):
             progress(f"{name}, split {seed}")
             splits.append(compared(data, seed, quick))
-        rows.append([name, " × ".join(map(str, data.X.shape)), *summary_of(splits)])
+        named = [name, " × ".join(map(str, data.X.shape))]
+        rows += [[*named, other, *cells] for other, cells in summary_of(splits).items()]
     page.section(
         "Real data",
         f"Three quarters of the rows or sequences, drawn {SPLITS} times, were fitted: standardised "
         "tables by Gaussian mixtures, the rows of images by hidden Markov models of binary frames, "
         'and counts by gamma-process factorisations. `"auto"` is compared with the best number '
-        f"from 1 to {MOST_BY_FOLDS} by cross-validation with five folds, and with one fit with 20 "
-        "components, of which some remain in use. *Found* is the median of the numbers, with the "
-        "smallest and the largest. Differences of held-out densities are medians in nats per row "
-        "or sequence; of counts, one half of each row was predicted from the other. "
-        "A split counts as lower or higher if the difference, which is a mean over the held-out "
-        "part, is more than two of its standard errors. The mean over splits is given with "
-        "its standard error. Times are medians of ratios of processor times.",
+        f"from 1 to {MOST_BY_FOLDS} by cross-validation with five folds, of default fits and of "
+        "fits without a search (`effort=0`), and with one default fit with 20 components, of which "
+        "some remain in use. *Found* is the median of the numbers, with the smallest and the "
+        "largest. Differences of held-out densities, that of "
+        '`"auto"` minus the other, are medians in nats per row or sequence; of counts, one half of '
+        "each row was predicted from the other. A split counts as lower or higher if the "
+        "difference, which is a mean over the held-out part, is more than two of its standard "
+        "errors. The mean over splits is given with its standard error. Times are medians of "
+        'ratios of processor times, that of `"auto"` over that of the other.',
     )
-    head = ["data", "size", "found by auto", "by folds", "in use of 20"]
-    head += ["auto minus folds", "mean", "lower", "higher"]
-    head += ["auto minus 20", "mean", "lower", "higher"]
-    page.table([*head, "time of auto over folds", "over 20"], rows)
+    head = ["data", "size", "against", "found by auto", "by the other", "difference", "mean"]
+    page.table([*head, "lower", "higher", "time"], rows)
 
 
 class Split(NamedTuple):
-    """What three ways to find a number of components reach on held-out rows.
+    """What a number of components that is found in some way reaches on held-out rows.
 
     Attributes
     ----------
-    numbers : tuple of int
-        Those of ``"auto"``, of folds, and of components in use out of 20.
-    densities : ndarray of shape (3, n_units)
+    number : int
+        The number that is found, or that of components in use.
+    densities : ndarray of shape (n_units,)
         Log densities of the held-out rows or sequences, nats.
-    seconds : tuple of float
-        Processor times.
+    seconds : float
+        Processor time.
     """
 
-    numbers: tuple[int, int, int]
+    number: int
     densities: np.ndarray
-    seconds: tuple[float, ...]
+    seconds: float
 
 
-def compared(data: Real, seed: int, quick: bool) -> Split:
-    """Find the number of components of some data in three ways."""
+def compared(data: Real, seed: int, quick: bool) -> dict[str, Split]:
+    """Find the number of components of some data by ``"auto"`` first, and in other ways."""
     estimator = clone(data.estimator).set_params(**(_QUICK if quick else {}))
     order = np.random.default_rng(seed).permutation(len(data.X))
     train, test = np.split(data.X[order], [int(0.75 * len(data.X))])
     given = list(train) if train.ndim == 3 else train
-    auto = clone(estimator).set_params(n_components="auto")
     grid = {"n_components": list(range(1, 3 if quick else MOST_BY_FOLDS + 1))}
-    folds = GridSearchCV(clone(estimator), grid, cv=5)
-    many = clone(estimator).set_params(n_components=20)
-    seconds = tuple(processor_seconds(lambda e=e: e.fit(given)) for e in (auto, folds, many))
-    best = folds.best_estimator_
-    numbers = auto.n_components_, best.n_components, many.n_effective_components_
-    densities = np.array([data.densities(e, test) for e in (auto, best, many)])
-    return Split(numbers, densities, seconds)
+    without = clone(estimator).set_params(effort=0)
+    fits = {
+        AUTO: clone(estimator).set_params(n_components="auto"),
+        "folds": GridSearchCV(clone(estimator), grid, cv=5),
+        "folds without search": GridSearchCV(without, grid, cv=5),
+        "20 components": clone(estimator).set_params(n_components=20),
+    }
+    splits = {}
+    for name, fit in fits.items():
+        seconds = processor_seconds(partial(fit.fit, given))
+        best = getattr(fit, "best_estimator_", fit)
+        # Only a fit with a given number leaves some of its components without rows.
+        given_one = name == "20 components"
+        number = best.n_effective_components_ if given_one else best.n_components_
+        splits[name] = Split(number, data.densities(best, test), seconds)
+    return splits
 
 
-def summary_of(splits: list[Split]) -> list[str]:
-    """The cells of a row of the table, without its name."""
-    cells = []
-    for numbers in zip(*(split.numbers for split in splits), strict=True):
-        cells.append(f"{np.median(numbers):.3g} ({min(numbers)} to {max(numbers)})")
-    for other in (1, 2):
-        differences = [split.densities[0] - split.densities[other] for split in splits]
+def summary_of(splits: list[dict[str, Split]]) -> dict[str, list[str]]:
+    """The cells of ``"auto"`` against each other way, without their names."""
+    rows = {}
+    for other in splits[0]:
+        if other == AUTO:
+            continue
+        pairs = [(split[AUTO], split[other]) for split in splits]
+        cells = []
+        for numbers in zip(*((one.number, two.number) for one, two in pairs), strict=True):
+            cells.append(f"{np.median(numbers):.3g} ({min(numbers)} to {max(numbers)})")
+        differences = [one.densities - two.densities for one, two in pairs]
         means = np.array([d.mean() for d in differences])
         errors = np.array([d.std(ddof=1) / np.sqrt(len(d)) for d in differences])
         error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.nan
         cells += [f"{np.median(means):+.3f}", f"{means.mean():+.3f} ± {error:.3f}"]
         cells += [str(int(np.sum(side * means > 2 * errors))) for side in (-1, 1)]
-    for other in (1, 2):
-        ratio = np.median([split.seconds[0] / split.seconds[other] for split in splits])
-        cells.append(f"{ratio:.2g}")
-    return cells
+        ratio = np.median([one.seconds / two.seconds for one, two in pairs])
+        rows[other] = [*cells, f"{ratio:.2g}"]
+    return rows
 
 
 def written(quick: bool = False) -> str:

@@ -72,15 +72,18 @@ def test_a_difference_counts_beyond_two_of_its_standard_errors():
     # The mean of the differences is 1 in all splits, and its standard errors are 1.15, 0.12 and 0.
     swings = [np.array([3.0, -1.0, 3.0, -1.0]), np.array([1.2, 0.8, 1.2, 0.8]), np.ones(4)]
     splits = [
-        Split((k, 5, 2), np.array([d, np.zeros(4), 2 * d]), (1.0, 4.0, 0.5))
+        {
+            "auto": Split(k, d, 1.0),
+            "folds": Split(5, np.zeros(4), 4.0),
+            "20 components": Split(2, 2 * d, 0.5),
+        }
         for k, d in zip((3, 4, 8), swings, strict=True)
     ]
-    assert summary_of(splits) == [
-        *("4 (3 to 8)", "5 (5 to 5)", "2 (2 to 2)"),
-        *("+1.000", "+1.000 ± 0.000", "0", "2"),
-        *("-1.000", "-1.000 ± 0.000", "2", "0"),
-        *("0.25", "2"),
-    ]
+    found = "4 (3 to 8)"
+    assert summary_of(splits) == {
+        "folds": [found, "5 (5 to 5)", "+1.000", "+1.000 ± 0.000", "0", "2", "0.25"],
+        "20 components": [found, "2 (2 to 2)", "-1.000", "-1.000 ± 0.000", "2", "0", "2"],
+    }
 
 
 @pytest.mark.parametrize("emission", ["gaussian", "categorical", "bernoulli", "poisson"])

@@ -238,8 +238,8 @@ def test_two_rows_are_one_component():
 
 def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_bound(rng):
     """Components of less than a row can be worth their place, and annealing can lose them."""
-    for seed in range(2):
-        X = rng.normal(size=(40, 4))
+    for seed in range(3):
+        X = rng.normal(size=(60, 4))
         est = AnnealedBayesianGaussianMixture(
             n_components="auto", annealing="stochastic", random_state=seed
         ).fit(X)
