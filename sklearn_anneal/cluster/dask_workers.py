@@ -242,7 +242,7 @@ class OnDask(Place):
 
 
 def machine() -> dict[str, str]:
-    """What the bits of results on a worker depend on: versions, and features of the processor."""
+    """Return the versions and features of the processor on which the bits of results depend."""
     # The module has had a new name since NumPy 2.
     core = "numpy._core" if hasattr(np, "_core") else "numpy.core"
     known = import_module(f"{core}._multiarray_umath").__cpu_features__

@@ -12,7 +12,7 @@ from .units import Units
 
 
 class About(NamedTuple):
-    """What a fit needs to know of a part.
+    """The sizes and totals of a part that a fit needs.
 
     Attributes
     ----------

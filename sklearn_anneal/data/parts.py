@@ -41,7 +41,7 @@ Found = list[tuple[Node, Any]]
 """Results of some parts, by the nodes whose sums they are."""
 
 Kept = MutableMapping[str, Any]
-"""What requests leave beside a part, by their tokens."""
+"""Values that requests leave beside a part, by the tokens of the requests."""
 
 
 class Sums(Generic[T]):

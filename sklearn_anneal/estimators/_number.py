@@ -50,7 +50,7 @@ from ..search.problem import Problem
 from ..search.search import Found
 from ._state import same
 
-# What the parameter can be.
+# Values that the parameter can have.
 NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
 # Numbers up to this one are tried by doubling, and larger ones as long as they are better.
 _ALWAYS = 8
@@ -58,14 +58,14 @@ _ALWAYS = 8
 _ROWS_EACH = 2
 # The layout of data that are read before the number is known suits this many components.
 _USUAL = 16
-# What a higher evidence has to be above that of the number with the highest bound, nats.
+# Another number has to exceed the evidence of the number with the highest bound by this, in nats.
 _STRONG = 3.0
 # The effort of fits that are compared. Only the best one goes on with that of the estimator.
 _EFFORT = 1.0
 
 
 class Tried(NamedTuple):
-    """What a fit with some number of components has reached.
+    """The result of a fit with some number of components.
 
     Attributes
     ----------

@@ -72,13 +72,13 @@ class Source:
 
     @property
     def lazy(self) -> tuple[Any, Any, Any]:
-        """What Dask is to compute before the part is read."""
+        """The inputs that Dask computes before the part is read; None for the others."""
         X, y, weights = (v if is_delayed(v) else None for v in (self.X, self.y, self.weights))
         return X, y, weights
 
     @property
     def inputs(self) -> tuple[Any, Any, Any]:
-        """What the part is read from."""
+        """The three inputs from which the part is read."""
         return self.X, self.y, self.weights
 
     def without_data(self) -> Source:

@@ -103,7 +103,7 @@ class Reorders:
         """Change the order in attributes that do not follow from the context."""
 
     def _weights_for_order(self, ctx: Context) -> np.ndarray:
-        """By what ``reorder("weight")`` sorts components, of shape (n_components,)."""
+        """Return the weights by which ``reorder("weight")`` sorts, of shape (n_components,)."""
         counts: np.ndarray = ctx.model.expected_counts(ctx.q, ctx.prior)
         return counts
 

@@ -248,7 +248,7 @@ def _lengths_of_groups(groups: object, n_rows: int) -> np.ndarray:
 
 
 def _without_value(ids: np.ndarray) -> np.ndarray:
-    """Which ids are NaN, NaT, None or pandas' NA."""
+    """Return a mask of the ids that are NaN, NaT, None or pandas' NA."""
     if ids.dtype.kind in "fcmM":
         return np.isnan(ids)
     if ids.dtype.kind != "O":

@@ -1,4 +1,4 @@
-"""What a fitted estimator keeps, and how parameters are compared with earlier ones."""
+"""The state that a fitted estimator keeps, and the comparison of parameters with earlier ones."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _hold_the_same(old: object, new: object) -> bool:
 
 
 def _held(value: Any) -> list:
-    """What an object is made from again, for objects that are no functions."""
+    """Return the constructor of an object and its arguments; for functions, their identity."""
     if isinstance(value, FunctionType):
         return [id(value)]
     made_by, *rest = value.__reduce_ex__(4)

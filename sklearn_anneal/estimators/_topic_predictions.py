@@ -301,7 +301,7 @@ class TopicPredictions(
         return listed_words(self, topics, floors, feature_names, n, "topics have no tokens")
 
     def to_pyldavis(self, X, feature_names=None):
-        """What ``pyLDAvis.prepare`` takes, for an interactive map of the topics.
+        """Return the arguments of ``pyLDAvis.prepare``, for an interactive map of the topics.
 
         Parameters
         ----------

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
-# What a learned prior starts from.
+# Initial values of learned priors.
 _STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.

@@ -36,7 +36,7 @@ _ENTRIES = 1 << 17
 _OVERFLOW = "The weights of the net are so large that log probabilities overflow. Fit it again."
 
 
-# What gives a start, with the letter of the model's parameters and the layer at which they begin.
+# Parameters that give a start → the letter of the model's parameters, and their first layer.
 _STARTS = {
     "coefs_init": ("W", 1),
     "intercepts_init": ("b", 0),

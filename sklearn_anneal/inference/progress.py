@@ -1,4 +1,4 @@
-"""What the loop is told, and what it keeps between two passes: settings, history and state."""
+"""The settings of the loop, and the history and state that it keeps between two passes."""
 
 from __future__ import annotations
 

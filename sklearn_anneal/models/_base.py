@@ -350,7 +350,7 @@ class ConjugateModel(Model[U, S]):
 
 
 class Optimizer(Protocol):
-    """What turns gradients into steps: a value without state."""
+    """An optimizer turns gradients into steps. It is a value without state."""
 
     def start(self, q: Natural) -> dict[str, Natural]:
         """Return the moments before the first step, by their names, in float64."""

@@ -1,4 +1,4 @@
-"""What models share whose rows are sums of components that are active or not."""
+"""Local steps of the models whose rows are sums of components that are active or not."""
 
 from __future__ import annotations
 

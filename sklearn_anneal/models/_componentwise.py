@@ -1,4 +1,4 @@
-"""What starts that users give, and changes of the order of components, ask a model for."""
+"""The interface of models to starts that users give, and to changes of the components' order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Given = dict[str, Any]
-"""What a start is given by, as the estimator has checked it: parameters, by names of the model."""
+"""The checked parameters that give a start, by their names in the model."""
 
 
 class Componentwise(ABC, Generic[S]):

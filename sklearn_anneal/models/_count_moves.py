@@ -23,7 +23,7 @@ _ROUNDS = 6
 _ALIKE = 0.95
 # Differences of losses and of gains below these shares are left to chance.
 _CHANCE_OF_LOSS, _CHANCE_OF_GAIN = 0.5, 0.3
-# What others can take over of an entry when a part is given up, as a share of its expectation.
+# The least share of an entry's expectation that other parts take over when a part is given up.
 _LEAST_REST = 1e-3
 # Expectations are at least this large, so that no count divided by one overflows.
 _TINY = 1e-250
@@ -59,7 +59,7 @@ class Explained:
 
     @cached_property
     def expected(self) -> np.ndarray:
-        """What all parts together expect of each entry."""
+        """The sum over all parts of the expected counts of each entry."""
         return np.maximum(sum(self.of_part(k) for k in range(len(self.parts))), _TINY)
 
     @property
@@ -75,7 +75,7 @@ class Explained:
         return found
 
     def without(self, numbers: list[int]) -> np.ndarray:
-        """Return what all other parts expect of each entry, which they take over if need be."""
+        """Return the expected counts of all other parts, which can take over those of these."""
         rest = self.expected - sum(self.of_part(k) for k in numbers)
         return np.maximum(rest, _LEAST_REST * self.expected)
 
@@ -114,7 +114,7 @@ def given_up(losses: np.ndarray, rng: np.random.Generator, guided: bool) -> int:
     """
     if not guided:
         return int(rng.integers(len(losses)))
-    # What others will take over is not known, so that the loss has an error of this size.
+    # The share that others will take over is unknown, so that the loss has an error of this size.
     logs = np.log(np.maximum(losses, 1.0))
     return int(np.argmin(logs - _CHANCE_OF_LOSS * rng.gumbel(size=len(logs))))
 

@@ -23,7 +23,7 @@ _CHANCE = 0.5
 
 @dataclass(frozen=True)
 class Residuals:
-    """What the factors leave of some rows.
+    """The residuals of some rows: their values less those that the factors predict.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def given_up(brought: np.ndarray, rng: np.random.Generator, guided: bool) -> int
     """
     if not guided:
         return int(rng.integers(len(brought)))
-    # What other factors would take over is not known, so that the loss has an error of this size.
+    # The share that other factors take over is unknown, so that the loss has an error of this size.
     loss = np.log(np.maximum(brought, 1.0))
     return int(np.argmin(loss - _CHANCE * rng.gumbel(size=len(brought))))
 

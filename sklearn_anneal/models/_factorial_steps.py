@@ -20,7 +20,7 @@ kernels = partial(compiled, "factorial_mixture")
 
 
 class Moments(NamedTuple):
-    """What the local step reads of q(μ), or of a draw of μ.
+    """Moments of q(μ), or of a draw of μ, for the local step.
 
     Attributes
     ----------

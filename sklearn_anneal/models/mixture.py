@@ -33,7 +33,7 @@ _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
 @dataclass(frozen=True)
 class Summary(DataSummary):
-    """What priors, starts and temperatures need to know of the training data.
+    """The summary of the training data, for priors, starts and temperatures.
 
     Attributes
     ----------

@@ -117,7 +117,7 @@ def lower_triangle(k: int) -> np.ndarray:
 
 
 class Moments(NamedTuple):
-    """What the local step reads of q(W), or of a draw of W, in units of the noise.
+    """Moments of q(W), or of a draw of W, for the local step, in units of the noise.
 
     Attributes
     ----------

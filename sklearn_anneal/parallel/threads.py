@@ -111,7 +111,7 @@ class Call:
         return True
 
     def _end(self) -> None:
-        # What the function refers to can be large.
+        # The objects to which the function refers can be large.
         self._function, self._arguments = _nothing, ()
         self._running.release()
         if self._signal is not None:

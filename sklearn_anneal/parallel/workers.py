@@ -452,7 +452,7 @@ def in_thread(
 
 
 class _Common:
-    """What all tasks of a map share, as one argument that a worker is sent once.
+    """The values that all tasks of a map share, as one argument that a worker is sent once.
 
     joblib's backend for Dask does so with arguments that can be weakly referenced and say that
     they are large.

@@ -53,7 +53,7 @@ class Move(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages and results call the move."""
+        """The name of the move in messages and results."""
 
     @abstractmethod
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:

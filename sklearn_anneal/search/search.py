@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What a move has brought.
+    """The result of a move.
 
     Attributes
     ----------
@@ -356,7 +356,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 if monitor is not None:
                     monitor.end_move(number, move.name, result.trial)
         except np.linalg.LinAlgError:
-            # What a move proposes can lead out of the domain of the parameters.
+            # The proposal of a move can lead out of the domain of the parameters.
             pass
         result.judge(move, stop, problem.units.n_observations)
 

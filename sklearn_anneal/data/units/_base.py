@@ -1,4 +1,4 @@
-"""What the loop of inference asks of data points, and their division into chunks and batches."""
+"""The interface of data points to the loop of inference, and their chunks and batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HALVED_FROM = 16
 
 
 class Centered(Protocol):
-    """What has a center: summaries of data, and views of data in parts."""
+    """Objects with a center: summaries of data, and views of data in parts."""
 
     @property
     def center(self) -> Any:

@@ -1,4 +1,4 @@
-"""What an emission is: everything that estimators, data sets and displays ask of one."""
+"""The interface of emissions to estimators, data sets and displays."""
 
 from __future__ import annotations
 

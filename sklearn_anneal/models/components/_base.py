@@ -28,7 +28,7 @@ BOUNDS = (0.1, 1e4)
 
 
 Profile = dict[str, Any]
-"""What describes components, by the names of fitted attributes without their underscores."""
+"""Parameters of components, by the names of fitted attributes without their underscores."""
 
 Draws = list[dict[str, np.ndarray]]
 """One draw of all parameters, with an entry for each factor."""
@@ -84,7 +84,7 @@ def column_sums(shares: np.ndarray) -> np.ndarray:
 
 
 P = TypeVar("P")
-"""What components need to know of the data; None if they need nothing."""
+"""The summary of the data that components need; None if they need none."""
 
 R = TypeVar("R", bound=RawStatistics)
 """The raw statistics of components."""
@@ -351,7 +351,7 @@ class Components(ABC, Generic[P, R]):
         Parameters
         ----------
         profile : dict
-            What describes the components, by the names in ``profile_names``.
+            Parameters of the components, by the names in ``profile_names``.
         counts : ndarray of shape (n_components,)
             The number of rows of each component.
         q : dict of ndarray

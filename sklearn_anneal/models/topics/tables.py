@@ -93,7 +93,7 @@ class Concentrations(NamedTuple):
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-        """What kernels read λ from."""
+        """The arrays from which kernels read λ."""
         return self.stored, self.columns, self.factor, self.offsets
 
     def values(self, part: slice = slice(None)) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What all visits to documents have: their start, and the form of their results."""
+"""Base class of the visits to documents: their start, and the form of their results."""
 
 from __future__ import annotations
 
