@@ -49,8 +49,8 @@ class StatePredictions(
     def predict(self, X, *, groups=None, lengths=None):
         """The most probable path of states of each sequence, by the Viterbi algorithm.
 
-        Densities of frames are those of the parameter ``predictive``, and transition probabilities
-        their posterior means. Ties go to the state of lowest index.
+        The parameter ``predictive`` chooses the densities of frames; transition probabilities are
+        posterior means. Ties go to the state of lowest index.
 
         Parameters
         ----------
