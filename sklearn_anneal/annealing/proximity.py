@@ -229,7 +229,7 @@ class ProximityVI(DampedMixin, Annealing):
         return float(np.clip(2 * k * (entropy - lagged[0]), -_LARGEST_PULL, _LARGEST_PULL))
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        # The entropy at the beginning of the update is asked for after it.
+        # The entropy at the beginning of the update is needed after it.
         new = settled(mix(q, target, rho))
         pull = self.pull(ctx, self.entropy(ctx))
         if pull == 0:

@@ -34,7 +34,7 @@ from ..parallel.overflow import judged_by_results
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers, owned, pickled
 
-# The client is asked to send the parameters of a visit as an argument of a task.
+# The client sends the parameters of a visit as an argument of a task.
 _QUIET = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
 # Seconds for which a fit waits for a worker, if there is none.
 _PATIENCE = 60

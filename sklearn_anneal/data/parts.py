@@ -5,8 +5,9 @@ added in the order of chunks; the sums of parts are added along a tree over the 
 result is therefore a function of the data and their division into parts, and depends neither on the
 number of workers, nor on which worker has which part, nor on failures.
 
-Where parts are, and who visits them, is known by a :class:`Place` alone. This module has the place
-that visits them one after another in the process of the fit; :mod:`.cluster` has the one for Dask.
+Only a :class:`Place` depends on where parts are, and on the process that computes with them. The
+place of this module computes with one part after another in the process of the fit; that for Dask
+is in :mod:`.cluster`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Part:
 
     @property
     def units(self) -> Units:
-        """The data points, which are loaded when they are first asked for."""
+        """The data points, which are loaded when they are first needed."""
         if self._units is None:
             self._units = self.load()
         return self._units

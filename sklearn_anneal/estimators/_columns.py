@@ -64,7 +64,7 @@ def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | No
     Raises
     ------
     ValueError
-        If the list is not well formed, if an emission is not known, or if a column is in no block
+        If the list is not well formed, if an emission does not exist, or if a column is in no block
         or in more than one.
     """
     if isinstance(emission, str):
@@ -218,7 +218,7 @@ class TablesOfColumns:
 
     @property
     def _kind(self) -> type[Emission] | None:
-        """The emission of all columns; None for blocks, and for names that are not known."""
+        """The emission of all columns; None for blocks, and for names that do not exist."""
         return emission_named(self.emission, self._of_frames)
 
     @property

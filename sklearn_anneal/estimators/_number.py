@@ -12,15 +12,15 @@ later rows gain by it. The density of rows that are left out charges for nothing
 would often win by chance, where a few rows happen to be alike. The standard error of its rise is
 therefore subtracted, and 3 nats have to remain, which is strong evidence [3]_.
 
-Frames of a sequence resemble each other more than their states say, and the bound rises with every
-state that learns what one sequence is like. Of several sequences only the density of those that are
-left out counts, by the same standard. Of few sequences, and of counts, only the bound is known: the
-data points cannot be left out of a fit that is over.
+Frames of a sequence resemble each other more than their states imply, so that the bound rises with
+every state that learns the peculiarities of one sequence. For several sequences, only the density
+of those that are left out counts, by the same standard. For few sequences, and for counts, there is
+only the bound: their data points cannot be left out of a fit that is over.
 
 Fits are compared after a search of little effort. The best one goes on with the effort of the
 estimator, so that its result is that of one fit with this number. Numbers larger than the best one
-begin at its components, of which some are divided, and components that a fit does not use are left
-out: a number whose own start has ended at a poor optimum is not refused for that.
+begin at its components, some of which are divided, and components that a fit does not use are left
+out. A number is therefore not rejected because its own start has ended at a poor optimum.
 
 References
 ----------
@@ -56,7 +56,7 @@ NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"
 _ALWAYS = 8
 # A component has at least this many rows or frames.
 _ROWS_EACH = 2
-# The layout of data that are read before the number is known suits this many components.
+# The layout of data that are read before the number is chosen suits this many components.
 _USUAL = 16
 # Another number has to exceed the evidence of the number with the highest bound by this, in nats.
 _STRONG = 3.0
@@ -236,7 +236,7 @@ class ChoosesNumber:
 
     @property
     def _number(self) -> int:
-        """The number of components of the model, or that of usual models before it is known."""
+        """The number of components of the model, or a usual number before it is chosen."""
         if not self._chooses_number:
             given: int = self.n_components
             return given

@@ -44,11 +44,11 @@ class Source:
     first : FirstReading
         The size of the part at its first reading.
     columns : tuple or None
-        Number and names of the columns that the part should have, and what kind of data; None if
-        they are not known yet.
+        Number and names of the columns that the part should have, and the kind of data; None if no
+        part has been read.
     missing : dict or None
-        Which columns of categories have missing cells in any part (:func:`missing_in`); None if
-        it is not known yet.
+        The columns of categories that have missing cells in any part (:func:`missing_in`); None if
+        not all parts have been read.
     """
 
     index: int

@@ -80,7 +80,7 @@ class TopicTraining:
 
     @property
     def prefers_samples(self) -> bool:
-        """Whether tokens keep topics if nothing else is asked for.
+        """Whether tokens keep topics by default.
 
         A rate of 1, and documents that are all read at once, are for tokens that keep topics.
         """

@@ -138,7 +138,7 @@ class Messages:
         seen : float
             Weight of the data so far.
         total : float or None
-            Weight of the whole stream, if it is known.
+            Weight of the whole stream, if it is given.
         """
         if self.due(n):
             whole = "" if total is None else f" of {number(total)}"

@@ -152,7 +152,7 @@ class Model(ABC, Generic[U, S]):
     def init(
         self, units: U, summary: S, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
-        """Return the initial λ that ``init_params`` asks for; ``units`` may be a subset."""
+        """Return the initial λ of ``init_params``; ``units`` may be a subset."""
 
     @abstractmethod
     def random_natural(

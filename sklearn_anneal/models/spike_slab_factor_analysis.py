@@ -657,7 +657,7 @@ class SpikeSlabFactorAnalysis(
     def expectations(
         self, q: Natural, rng: np.random.Generator | None = None, of_columns: bool = False
     ) -> Moments:
-        """Return moments of q(W), or of a draw; ``of_columns`` asks for those of each column."""
+        """Return moments of q(W), or of a draw; ``of_columns`` adds those of each column."""
         (factor,) = self.factors()
         k, d = self.n_components, self.n_features
         covariance: Any = np.zeros((k, k))

@@ -284,7 +284,7 @@ class Workers:
         """``function(item)`` for each item; a thread makes the next one while one is in use.
 
         It does so when it has done its share of the next tasks (:meth:`imap`), and then often has
-        to wait for others anyway. With one worker, too, an item is asked for before the result of
+        to wait for others anyway. With one worker, too, an item is requested before the result of
         the last one is in use, so that items which draw random numbers do not depend on the number
         of workers.
         """
@@ -319,7 +319,7 @@ class _Ahead(Iterator[V], Generic[T, V]):
     Parameters
     ----------
     pool : Threads or None
-        None makes every result when it is asked for.
+        None makes every result when it is requested.
     function : callable
     items : iterable
     """

@@ -201,7 +201,7 @@ class Emission(ABC, Generic[C]):
         separation: float,
         random_state: np.random.RandomState,
     ) -> Profile:
-        """Draw components for data of known truth, in the form of :meth:`described`.
+        """Draw components for random data, in the form of :meth:`described`.
 
         The larger ``separation`` is, the more the components differ. ``n_categories`` is for an
         emission that ``has_levels``.

@@ -18,7 +18,7 @@ from ...kernels import LOADING
 from .._base import Expected, Known, LocalStep, Recommended
 from .._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 
-# Starts by k-means look at no more than this many rows.
+# Starts by k-means use no more than this many rows.
 ROWS_FOR_KMEANS = 20_000
 # Bounds of a concentration, or of the shape of a gamma prior, that is learned. With a smaller one,
 # a component practically excludes every value that it has not shown so far: such values would be

@@ -2,8 +2,8 @@
 
 - ``corpus.py``: what a fit reads of all documents before it begins, and how topics start.
 - ``model.py``: the model, its priors, and the bound of topics.
-- ``tables.py``: λ of the words that a visit meets, and E log β or E β as kernels read them;
-  ``draws.py``: draws of β; ``lazy_columns.py``: λ of which a batch touches few words.
+- ``tables.py``: λ of the words in a visit, and E log β or E β as kernels read them; ``draws.py``:
+  draws of β; ``lazy_columns.py``: λ of which a batch touches few words.
 - ``visit.py``: what all visits to documents have; ``mean_field.py``: those of the model, which
   infer q(θ, z).
 - ``collapsed.py`` and ``sampled.py``: models whose visits integrate out θ, or θ and β.
