@@ -294,7 +294,7 @@ class PartedUnits(Units, Generic[U]):
     # Restarts
 
     def together(self, n: int) -> tuple[PartedUnits, Lockstep]:
-        """Return these data for n restarts that visit them together, and what holds them so."""
+        """Return these data for n restarts that visit them together, and what synchronises them."""
         other = copy.copy(self)
         other._lockstep = lockstep = Lockstep(n, self._visit_all)
         return other, lockstep

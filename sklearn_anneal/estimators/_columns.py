@@ -315,7 +315,7 @@ class TablesOfColumns:
         )
 
     def _given_profile(self, components: Any) -> Profile:
-        """Check what describes the components at the start of a fit."""
+        """Check the parameters of the components at the start of a fit."""
         kinds = self._kinds if self._blocks is not None else self._kinds[""]
         return given_profile(components, kinds, self.emission_init, "emission_init")
 

@@ -55,7 +55,7 @@ class Data(NamedTuple, Generic[D, U]):
     example : Units
         Those of ``X``, in memory.
     observed : tuple
-        What callbacks see: the X of the user, y, metadata and the units.
+        The arguments of callbacks: the X of the user, y, metadata and the units.
     """
 
     X: D

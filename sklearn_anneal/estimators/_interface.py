@@ -242,7 +242,7 @@ class Interface(
         return None
 
     def _check_parts(self) -> None:
-        """Refuse parameters that leave open what no part can show."""
+        """Refuse parameters without a number that no single part determines."""
 
     # Results
 
@@ -317,7 +317,7 @@ class Interface(
     def _scored(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[float, float]:
-        """The score of data in memory, a mean, and the total weight of what it is the mean of."""
+        """The score of data in memory, which is a mean, and the total weight of its terms."""
         X, weights = self._counted(X, sample_weight)
         scores = self.score_samples(X)
         total = len(scores) if weights is None else weights.sum()

@@ -258,7 +258,7 @@ class ChoosesNumber:
         return same(old, new)
 
     def _refuse_number_with(self, **given: object) -> None:
-        """Refuse what names components by their numbers, before there are any."""
+        """Refuse arguments that name components by their numbers, before there are any."""
         names = [name for name, value in given.items() if value is not None]
         if names and self._chooses_number:
             raise ValueError(
@@ -334,7 +334,7 @@ class ChoosesNumber:
 
 
 def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
-    """Return what was tried, as the attribute ``component_results_`` has it."""
+    """Return the numbers that were tried and their results, as ``component_results_`` has them."""
     every = [tried[k] for k in sorted(tried)]
     results = {
         "n_components": np.array(sorted(tried)),

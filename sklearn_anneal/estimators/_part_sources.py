@@ -39,7 +39,7 @@ class Source:
     estimator : BaseAnnealed
         An estimator with the parameters of the fit, and without anything fitted.
     X, y, weights : object
-        What the part, its targets and its sample weights are read from; None for none.
+        The inputs from which the part, its targets and its sample weights are read; None for none.
     dtype : dtype or None
     first : FirstReading
         The size of the part at its first reading.
@@ -82,7 +82,7 @@ class Source:
         return self.X, self.y, self.weights
 
     def without_data(self) -> Source:
-        """Return the source with what errors name the part by, and without data."""
+        """Return the source without data, but with the name of the part in errors."""
         return replace(
             self, X=self.X if isinstance(self.X, str | PathLike) else None, y=None, weights=None
         )

@@ -122,7 +122,7 @@ def split_sequences(A, lengths):
     Parameters
     ----------
     A : array-like of shape (n_frames, ...)
-        For example what ``predict_proba`` returns for a list of sequences.
+        For example the result of ``predict_proba`` for a list of sequences.
     lengths : array-like of int, shape (n_sequences,)
         Number of frames of each sequence.
 
@@ -443,7 +443,7 @@ def draw_states(
 
 
 def refuse_beside_parts(**given: object) -> None:
-    """Refuse what says where sequences begin, or what their states are, beside data in parts."""
+    """Refuse beginnings or states of sequences beside data in parts."""
     for name, value in given.items():
         if value is not None:
             raise ValueError(

@@ -37,7 +37,7 @@ class Inference:
     checked : float
         Weight of the data at the last check for components that coincide.
     warned : tuple of str
-        What a warning has said already, and is not said again.
+        Warnings that were given already, and are not repeated.
     """
 
     ctx: Context
@@ -69,7 +69,7 @@ class Inference:
         return ctx
 
     def identity(self) -> str:
-        """Return a hash of what a fit that goes on from here depends on."""
+        """Return a hash of everything on which the continuation of a fit depends."""
         ctx = self.ctx
         # Views are whole arrays when they are read from a file, and the hash depends on strides.
         arrays = [

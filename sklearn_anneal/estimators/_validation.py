@@ -253,7 +253,7 @@ def masked_as_nan(values: Any) -> Any:
 
 
 def check_activations(X: Any, n_components: int, components: str = "components") -> np.ndarray:
-    """Read what inverse_transform takes: an array with one column per component."""
+    """Read the argument of inverse_transform: an array with one column per component."""
     refuse_masked(X, "X")
     X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
     if X.shape[1] != n_components:

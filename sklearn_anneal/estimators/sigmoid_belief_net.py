@@ -507,7 +507,7 @@ class AnnealedSigmoidBeliefNet(
     @by_parts
     @explains("Prediction")
     def reconstruct(self, X):
-        """Posterior predictive means of each row: what the net makes of its hidden units.
+        """Probabilities of ones in each row, given its inferred hidden units.
 
         Parameters
         ----------

@@ -128,7 +128,7 @@ class ComponentsDisplay:
         n_jobs=None,
         axes=None,
     ):
-        """Fit an estimator with several numbers of components, and draw what they reach.
+        """Fit an estimator with several numbers of components, and draw the bounds and scores.
 
         Parameters
         ----------

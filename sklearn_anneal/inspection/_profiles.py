@@ -240,7 +240,7 @@ class ComponentProfilesDisplay:
 
 
 def _block(estimator: Any, name: Any) -> tuple[Any, Any, Any, np.ndarray]:
-    """Return what has the fitted attributes of the columns to draw, and their emission.
+    """Return the object with the fitted attributes of the columns to draw, and their emission.
 
     Their components and their places in the table follow.
     """

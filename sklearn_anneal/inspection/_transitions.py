@@ -492,8 +492,7 @@ class StateSequenceDisplay:
         TypeError
             If the estimator is no hidden Markov model.
         ValueError
-            If ``response_method`` or ``columns`` is not among what there is, or X is refused by
-            the estimator.
+            If ``response_method`` or ``columns`` does not exist, or the estimator refuses X.
         sklearn.exceptions.NotFittedError
             If the estimator is not fitted.
         """

@@ -364,9 +364,10 @@ class Optimizer(Protocol):
 class GradientModel(Model[U, S]):
     """A model that is trained by unbiased gradients of its lower bound.
 
-    ``sklearn_anneal.inference.gradient`` says what its visits return. ``q`` has parameters without
-    constraints. The ``visit`` of such a model takes the further argument ``constraint``: the name
-    of a statistic of q that the local steps return as :attr:`LocalStep.constraints`, or None.
+    ``sklearn_anneal.inference.gradient`` describes the results of its visits. ``q`` has parameters
+    without constraints. The ``visit`` of such a model takes the further argument ``constraint``:
+    the name of a statistic of q that the local steps return as :attr:`LocalStep.constraints`, or
+    None.
 
     Attributes
     ----------

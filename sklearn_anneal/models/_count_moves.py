@@ -1,8 +1,8 @@
 """Moves of the parts of factorised counts.
 
 A guided swap gives up a part that explains little, and divides another one whose counts come from
-two groups of rows. A random swap gives any part up, and looks for another one in what the others
-leave of the counts. A merge lets one part explain what two with the same profile have explained.
+two groups of rows. A random swap gives any part up, and looks for another one in the counts that
+the others do not explain. A merge lets one part explain the counts of two with the same profile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TINY = 1e-250
 
 @dataclass(frozen=True)
 class Explained:
-    """The counts of some rows, and what parts expect of them.
+    """The counts of some rows, and those that the parts expect.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Explained:
         return self.weights @ self.observed
 
     def of_part(self, k: int) -> np.ndarray:
-        """Return what a part expects of each entry."""
+        """Return the counts of each entry that a part expects."""
         found: np.ndarray = self.activations[self.rows, k] * self.parts[k, self.counts.indices]
         return found
 
@@ -91,7 +91,7 @@ class Explained:
     def losses(self) -> np.ndarray:
         """Return Σ w x (−log(1 − s) − s) for each part, s being its share of an expected count.
 
-        It is what the log-likelihood loses without the part if no other changes, nats. The expected
+        It is the loss of log-likelihood without the part if no other changes, nats. The expected
         counts of the part, which are no longer expected then, are those that it explains.
         """
         found = np.empty(len(self.parts))
@@ -108,7 +108,7 @@ def given_up(losses: np.ndarray, rng: np.random.Generator, guided: bool) -> int:
     Parameters
     ----------
     losses : ndarray of shape (n_components,)
-        What is lost without each part, nats.
+        The loss without each part, nats.
     rng : numpy.random.Generator
     guided : bool
     """
@@ -204,7 +204,7 @@ def sought(
     ----------
     explained : Explained
     rest : ndarray of shape (n_entries,)
-        What the others expect of each entry.
+        The counts of each entry that the others expect.
     start : ndarray of shape (n_columns,)
         Counts of columns, whose profile the part has at first.
     shape : float

@@ -1,7 +1,7 @@
 """Moves of the factors of sparse factor analysis.
 
-A swap gives a factor up and looks for another one in what all others leave of the rows. A merge
-lets one factor explain what two with the same loadings have explained.
+A swap gives a factor up and looks for another one in the residuals of the rows. A merge replaces
+two factors with the same loadings by one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Residuals:
         return squares.sum(axis=0)[None] if self.observed is None else self.observed @ squares
 
     def without(self, factors: np.ndarray, loadings: np.ndarray) -> Residuals:
-        """Return what is left without some factors of the rows, (n_rows, n), and their loadings."""
+        """Return the residuals without some factors, (n_rows, n), and their loadings."""
         back = factors @ loadings
         values = self.values + (back if self.observed is None else back * self.observed)
         return replace(self, values=values)
@@ -147,7 +147,7 @@ def given_up(brought: np.ndarray, rng: np.random.Generator, guided: bool) -> int
     Parameters
     ----------
     brought : ndarray of shape (n_components,)
-        What each factor brings to the bound, nats.
+        The gain of the bound by each factor, nats.
     rng : numpy.random.Generator
     guided : bool
     """

@@ -35,7 +35,7 @@ def why_fractions(names: Iterable[str], what: str, total: float, whole: float) -
     names : iterable of str
         The priors, as parameters of the estimator.
     what : str
-        What the model calls a count.
+        The name of a count in the model.
     total, whole : float
         Σ c and Σ ⌈c⌉.
     """

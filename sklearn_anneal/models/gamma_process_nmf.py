@@ -166,8 +166,8 @@ class GammaProcessNMF(
     are missing or if the exact gradient of draws needs it. Activations are local variables.
 
     An update divides the counts anew before each block: activations and weights θ get theirs, and
-    then the components. If two blocks shared one division, each would repeat what the other has
-    just done, and components that are not needed would hardly lose their weight.
+    then the components. If two blocks shared one division, each would repeat the change of the
+    other, and components that are not needed would hardly lose their weight.
 
     Parameters
     ----------
@@ -461,8 +461,8 @@ class GammaProcessNMF(
     ) -> Rearranged | None:
         """Return q after one part has been given up.
 
-        A guided swap divides another part, and a random one looks for a part in what the others
-        leave of the counts.
+        A guided swap divides another part, and a random one looks for a part in the counts that the
+        others do not explain.
         """
         if self.n_components < 2:
             return None
@@ -494,7 +494,7 @@ class GammaProcessNMF(
         prior: Natural,
         rng: np.random.Generator,
     ) -> Rearranged | None:
-        """Return q after one part explains what two of them did, whose profiles are most alike.
+        """Return q after one part has taken over the counts of the one with the most similar profile.
 
         The other one explains nothing any more, so that swaps find a better use of it.
         """
@@ -534,7 +534,7 @@ class GammaProcessNMF(
         return self, prior, q
 
     def _explained(self, units: Counts, q: Natural) -> Explained:
-        """Return what the parts explain of a sample of the rows."""
+        """Return a sample of the rows, with the counts that the parts expect."""
         n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
         most = units.n_units * _ENTRIES_FOR_MOVES // max(int(n_entries), 1)
         rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))

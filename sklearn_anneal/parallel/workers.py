@@ -204,7 +204,7 @@ class Workers:
     def map(self, function: Callable, tasks: Iterable[tuple], common: tuple = ()) -> list:
         """``[function(*common, *task) for task in tasks]``.
 
-        What is ``common`` to all tasks goes to a remote worker once, however many tasks it gets.
+        The values in ``common`` go to a remote worker once, however many tasks it gets.
         """
         if self._running and not self._threads and self._remote:
             return self._sent(function, list(tasks), common)

@@ -69,7 +69,7 @@ class Joint(NamedTuple):
     Attributes
     ----------
     own : object
-        What :meth:`Components.log_density` reads.
+        The values that :meth:`Components.log_density` reads.
     log_weights : ndarray of shape (n_components,) or None
         E log π; None if it is a part of ``own``.
     """
@@ -203,7 +203,7 @@ class Components(ABC, Generic[P, R]):
     def carried(self, prior: Natural, order: np.ndarray) -> tuple[Components, Natural]:
         """Return the components and their λ₀ after a change of the order of all components.
 
-        What has been learned of each component goes with it, and priors that were given stay.
+        Learned parameters of each component go with it, and priors that were given stay.
         """
         return self, {key: prior[key] for key in self.keys}
 
@@ -213,7 +213,7 @@ class Components(ABC, Generic[P, R]):
         return all(np.allclose(moved[key], carried[key], atol=0.0) for key in self.keys)
 
     def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Return what the bound gains from the parameters of pairs that become one, in nats.
+        """Return the gain of the bound from the parameters of pairs that become one, in nats.
 
         Given the responsibilities, the bound has a difference of log normalisers for each
         component, whose natural parameters are those of the prior plus statistics. The statistics
@@ -244,8 +244,7 @@ class Components(ABC, Generic[P, R]):
     def least_rows_alone(self) -> float:
         """The number of rows from which a single component learns its priors.
 
-        They repeat what the rows say, so that fewer rows would be predicted with too much
-        certainty.
+        They repeat the data, so that predictions from fewer rows would be too certain.
         """
         return 50.0
 
@@ -506,7 +505,7 @@ class Components(ABC, Generic[P, R]):
         return 4.0 * self.n_components * (rows.X.shape[1] + 10.0) * rows.n_units
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        """Return what :meth:`joint_expectations` and :meth:`kl_given` share; None if nothing.
+        """Return values that :meth:`joint_expectations` and :meth:`kl_given` share, or None.
 
         ``before`` is the result of the visit before, at another q.
         """

@@ -256,7 +256,7 @@ class LazyColumns(_Represented):
         return out
 
     def _offsets(self, columns: np.ndarray) -> np.ndarray:
-        """Return what a prior that is the same for all rows adds to each column."""
+        """Return the term of a prior that is the same for all rows in each column."""
         offsets = np.zeros(len(columns))
         for weight, array in self._others:
             if weight and len(array) == 1:
