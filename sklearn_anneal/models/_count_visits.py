@@ -334,7 +334,7 @@ class CountsVisit(Visit):
     def _dense_step(
         self, units: DenseCounts, start: Start, known: bool, found: Activations, sums: _Sums
     ) -> None:
-        """Make with products of matrices, by blocks, the step that a kernel makes of sparse rows."""
+        """Make by matrix products of blocks the step that a kernel makes of sparse rows."""
         model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
         given, rate = start.activations is not None, found.rate
         powers = np.asarray(found.powers)
