@@ -301,9 +301,8 @@ class AnnealedHMM(StatePredictions):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        The moves of the search, in their order: the name (``move``), the number of passes
-        (``n_passes``), the ``lower_bound`` that was reached, and whether the result was ``kept``. A
-        data frame can be made of it.
+        What the search has tried, in order: the ``move``, its number of passes ``n_passes``, the
+        ``lower_bound`` that it reached, and whether it was ``kept``.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_components_ : int

@@ -258,9 +258,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        The moves of the search, in their order: the name (``move``), the number of passes
-        (``n_passes``), the ``lower_bound`` that was reached, and whether the result was ``kept``. A
-        data frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes that it took
+        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
+        frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int

@@ -59,8 +59,8 @@ class Rule(Protocol):
 class RiseOfBound:
     """The rule that a fit has converged when its bound hardly rises any more.
 
-    In batch mode, the rule uses the rise in the last pass. In minibatches, it uses the best bound
-    of the last ten passes minus the best bound of the ten passes before.
+    In batch mode, the rule looks at the rise in the last pass. In minibatches, it looks at the
+    best bound of the last ten passes minus the best bound of the ten passes before.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ class RiseOfBound:
     def settled(self, history: History) -> bool:
         """Return whether the bound hardly rises.
 
-        If so, the fit ends, unless local variables start anew at every visit. In that case the loop
-        lets them start from their last values from then on, and applies the rule again.
+        If so, the fit ends, unless local variables start anew at every visit. In that case the
+        loop lets them start from their last values from then on, and asks again.
         """
         bounds = history.bounds
         if not history.minibatches:

@@ -39,7 +39,7 @@ class ComponentProfilesDisplay:
     numbers : sequence of int of length n_components, default=None
         Numbers of the components for the labels; None: 0, 1, ….
     deviations : array-like of shape (n_levels, n_components), default=None
-        The values of the colours if ``values`` are means; None: ``values`` are probabilities.
+        What the colours stand for if ``values`` are means; None: ``values`` are probabilities.
     sizes : sequence of int, default=None
         Numbers of rows that belong together, between which lines are drawn; None: no lines.
 
@@ -88,7 +88,7 @@ class ComponentProfilesDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            The axes to draw on; None: a new figure.
+            Where to draw; None: a new figure.
         include_values : bool, default=None
             Whether the values are written into the cells. None: they are written if there are at
             most 400.
@@ -188,7 +188,7 @@ class ComponentProfilesDisplay:
             Names of the categories of each column that is drawn, as the attribute ``categories_``
             of :class:`sklearn.preprocessing.OrdinalEncoder` has them; None: their numbers.
         ax : matplotlib Axes, default=None
-            The axes to draw on, see :meth:`plot`.
+            Where to draw, see :meth:`plot`.
         include_values : bool, default=None
             Whether the values are written, see :meth:`plot`.
         values_format : str, default=None
@@ -240,7 +240,7 @@ class ComponentProfilesDisplay:
 
 
 def _block(estimator: Any, name: Any) -> tuple[Any, Any, Any, np.ndarray]:
-    """Return the object with the fitted attributes of the columns to draw, and their emission.
+    """Return what has the fitted attributes of the columns to draw, and their emission.
 
     Their components and their places in the table follow.
     """

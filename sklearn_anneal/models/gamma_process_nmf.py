@@ -494,7 +494,7 @@ class GammaProcessNMF(
         prior: Natural,
         rng: np.random.Generator,
     ) -> Rearranged | None:
-        """Return q after one part has taken over the counts of the one with the nearest profile.
+        """Return q after one part has taken over the counts of the part with the nearest profile.
 
         The other one explains nothing any more, so that swaps find a better use of it.
         """
