@@ -26,8 +26,9 @@ class History(NamedTuple):
         Number of passes of the annealing schedule.
     n_observations : float
         Weighted number of observations (rows, tokens, frames, ratings) of the data.
-    minibatches : bool
-        Whether passes are made in minibatches. The bounds are then estimates, which can fall.
+    estimates : bool
+        Whether the bounds are estimates, which can fall: those of minibatches, and of models that
+        are trained by noisy gradients.
     validation : list of float
         The bound of the data for validation after each pass, in nats per unit of weight; empty if
         there are none.
@@ -37,7 +38,7 @@ class History(NamedTuple):
     initial: float
     n_annealed: int
     n_observations: float
-    minibatches: bool
+    estimates: bool
     validation: list[float] = []
 
 
@@ -59,8 +60,8 @@ class Rule(Protocol):
 class RiseOfBound:
     """The rule that a fit has converged when its bound hardly rises any more.
 
-    In batch mode, the rule looks at the rise in the last pass. In minibatches, it looks at the
-    best bound of the last ten passes minus the best bound of the ten passes before.
+    Where bounds are exact, the rule looks at the rise in the last pass. Where they are estimates,
+    it looks at the best bound of the last ten passes minus the best bound of the ten before.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ class RiseOfBound:
         loop lets them start from their last values from then on, and asks again.
         """
         bounds = history.bounds
-        if not history.minibatches:
+        if not history.estimates:
             before = bounds[-2] if len(bounds) > 1 else history.initial
             return abs(bounds[-1] - before) / history.n_observations < self.tol
         after = bounds[history.n_annealed :]
@@ -175,7 +176,7 @@ class OutOfReach:
 
     def _hopeless(self, history: History) -> bool:
         bounds = history.bounds
-        if history.minibatches or len(bounds) <= max(1, history.n_annealed + self.after - 1):
+        if history.estimates or len(bounds) <= max(1, history.n_annealed + self.after - 1):
             return False
         if self._is_behind(len(bounds), bounds[-1]):
             return True
@@ -205,6 +206,48 @@ class OutOfReach:
         if self._hopeless(history):
             return f"the bound will not reach {self.target:.6f}, the best so far"
         return self.rule.reason(history)
+
+
+@dataclass(frozen=True)
+class FewCountAsMany:
+    """A rule that is less strict for few observations.
+
+    A rise of ``tol`` for each of ten rows is 1e-5 nats in all, which the bound of a table without
+    structure can exceed for hundreds of passes that raise it by a hundredth of a nat together.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule that decides when the fit has converged.
+    least : float, default=100.0
+        The number of observations that the data have at least, for that rule.
+    """
+
+    rule: Rule
+    least: float = 100.0
+
+    def _counted(self, history: History) -> History:
+        return history._replace(n_observations=max(history.n_observations, self.least))
+
+    def settled(self, history: History) -> bool:
+        """Return what the rule returns for so many observations."""
+        return self.rule.settled(self._counted(history))
+
+    def converged(self, history: History) -> bool:
+        """Return what the rule returns."""
+        return self.rule.converged(history)
+
+    def worthwhile(self, rise: float, n_observations: float) -> bool:
+        """Return what the rule returns for so many observations."""
+        return self.rule.worthwhile(rise, max(n_observations, self.least))
+
+    def asks_for_bound(self, n_passes: int) -> bool:
+        """Return what the rule returns."""
+        return self.rule.asks_for_bound(n_passes)
+
+    def reason(self, history: History) -> str:
+        """Return what the rule returns."""
+        return self.rule.reason(self._counted(history))
 
 
 @dataclass(frozen=True)
