@@ -160,6 +160,9 @@ def test_a_continuation_is_limited_and_the_warning_counts_it():
     with pytest.warns(ConvergenceWarning, match=r"max_iter=4 passes at T = 1, nor in 20 more"):
         est.fit(X)
     assert not est.converged_
+    # A tolerance of 0 asks for a number of passes.
+    every = tiny_table(max_iter=4, tol=0.0)[0].fit(X)
+    assert "continuation" not in every.search_results_["move"]
 
 
 def test_plain_inference_and_fits_that_converge_have_no_continuation(rng):

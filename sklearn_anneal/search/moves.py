@@ -237,7 +237,10 @@ class Continuation(Move):
     longest = 5
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
-        if kept.trace.converged or problem.in_minibatches:
+        stop, n_observations = problem.settings.stop, problem.units.n_observations
+        # With tol=0 every rise is worthwhile: a fit then makes all its passes, and no more.
+        endless = stop.worthwhile(np.finfo(float).tiny, n_observations)
+        if kept.trace.converged or problem.in_minibatches or endless:
             return None
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
         ctx.exploring = False
