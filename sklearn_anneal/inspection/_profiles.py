@@ -136,7 +136,8 @@ class ComponentProfilesDisplay:
         plt = import_pyplot(f"{type(self).__name__}.plot")
         panels = self._panels()
         axes = self._axes(ax, panels, plt)
-        images, texts = {}, {}
+        images: dict[Any, Any] = {}
+        texts: dict[Any, Any] = {}
         for name, panel in panels.items():
             images[name] = self._image(axes[name], panel, **(im_kwargs or {}))
             texts[name] = None
