@@ -9,16 +9,12 @@ import pytest
 from harness import models, quick, units_of
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_anneal import (
-    AnnealedBayesianGaussianMixture,
-    AnnealedBayesianMixture,
-    AnnealedSigmoidBeliefNet,
-)
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
 from sklearn_anneal.inference.stopping import FewCountAsMany, History, RiseOfBound
 
 
-def history(bounds, *, n_annealed=0, n_observations=10.0, estimates=True, initial=-np.inf):
-    return History(list(bounds), initial, n_annealed, n_observations, estimates)
+def history(bounds, *, n_annealed=0, n_observations=10.0, minibatches=True, initial=-np.inf):
+    return History(list(bounds), initial, n_annealed, n_observations, minibatches)
 
 
 def test_minibatches_compare_the_best_of_ten_passes_with_the_best_of_ten_before():
@@ -48,46 +44,33 @@ def test_minibatches_need_twenty_passes_after_the_schedule():
 def test_tolerance_of_zero_asks_for_all_passes():
     assert not RiseOfBound(0.0).settled(history([1.0] * 20))
     assert not RiseOfBound(0.0).settled(history([2.0] * 10 + [1.0] * 10))
-    assert not RiseOfBound(0.0).settled(history([1.0] * 20, estimates=False))
+    assert not RiseOfBound(0.0).settled(history([1.0] * 20, minibatches=False))
 
 
 def test_batches_compare_the_last_two_passes():
     rule = RiseOfBound(0.1)
-    assert rule.settled(history([0.0, 5.0, 5.9], estimates=False))
-    assert rule.settled(history([0.0, 5.0, 4.1], estimates=False))
-    assert not rule.settled(history([5.0, 5.0, 6.1], estimates=False))
-    assert not rule.settled(history([5.0, 5.0, 3.9], estimates=False))
-    assert not rule.settled(history([5.0, 6.0], estimates=False))
+    assert rule.settled(history([0.0, 5.0, 5.9], minibatches=False))
+    assert rule.settled(history([0.0, 5.0, 4.1], minibatches=False))
+    assert not rule.settled(history([5.0, 5.0, 6.1], minibatches=False))
+    assert not rule.settled(history([5.0, 5.0, 3.9], minibatches=False))
+    assert not rule.settled(history([5.0, 6.0], minibatches=False))
 
 
 def test_first_pass_of_a_batch_fit_is_compared_with_the_start():
     rule = RiseOfBound(0.1)
-    assert rule.settled(history([5.0], estimates=False, initial=4.5))
-    assert not rule.settled(history([5.0], estimates=False, initial=3.5))
+    assert rule.settled(history([5.0], minibatches=False, initial=4.5))
+    assert not rule.settled(history([5.0], minibatches=False, initial=3.5))
 
 
 def test_few_observations_can_count_as_a_hundred():
     rule, crawl = FewCountAsMany(RiseOfBound(0.1)), [0.0, 5.0, 14.0]
-    assert rule.settled(history(crawl, estimates=False))
-    assert not RiseOfBound(0.1).settled(history(crawl, estimates=False))
-    assert not rule.settled(history([0.0, 5.0, 16.0], estimates=False))
-    many = history([0.0, 5.0, 25.0], n_observations=300.0, estimates=False)
+    assert rule.settled(history(crawl, minibatches=False))
+    assert not RiseOfBound(0.1).settled(history(crawl, minibatches=False))
+    assert not rule.settled(history([0.0, 5.0, 16.0], minibatches=False))
+    many = history([0.0, 5.0, 25.0], n_observations=300.0, minibatches=False)
     assert rule.settled(many) == RiseOfBound(0.1).settled(many)
     assert not rule.worthwhile(9.0, 10.0)
     assert rule.worthwhile(11.0, 10.0)
-
-
-def test_noisy_gradients_are_judged_by_ten_passes_in_batches_too(rng):
-    """The bound of one pass differs from that of the next by noise that no tolerance is above."""
-    net = AnnealedSigmoidBeliefNet(2, annealing="none", tol=0.05, max_iter=300, random_state=0)
-    X = (rng.random((20, 5)) < 0.5).astype(float)
-    assert net.fit(X).converged_
-    bounds = list(net.lower_bounds_)
-    assert 20 <= len(bounds) < 300
-    rule, noise = RiseOfBound(0.05), np.abs(np.diff(bounds[-10:])) / len(X)
-    assert noise.max() > 0.005
-    for n in range(1, len(bounds)):
-        assert not rule.settled(history(bounds[:n], n_observations=20.0))
 
 
 @pytest.mark.parametrize("n_annealed", [0, 5])
@@ -130,7 +113,7 @@ def test_finish_of_a_schedule_is_tested_after_twenty_passes(entry, rng):
     plain = entry.make(annealing="none", **settings).fit(X)
     assert annealed.converged_ and plain.converged_
     assert annealed.n_iter_ >= 5 + 20
-    assert plain.n_iter_ <= 20
+    assert plain.n_iter_ < 20
 
 
 def tiny_table(**params):

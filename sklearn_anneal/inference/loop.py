@@ -38,7 +38,7 @@ class _Run(NamedTuple):
     n_annealed: int
     n_passes: int
     first_test: int
-    estimates: bool
+    minibatches: bool
 
     def stopped(self, progress: Progress) -> bool:
         """Report a pass to the monitor, and return whether it asks to stop."""
@@ -52,7 +52,7 @@ class _Run(NamedTuple):
             trace.initial,
             self.n_annealed,
             self.units.n_observations,
-            self.estimates,
+            self.minibatches,
             trace.validation,
         )
 
@@ -101,8 +101,7 @@ def fit(
         minibatches = settings.batch_size is not None and settings.batch_size < units.n_units
     if minibatches:
         strategy.check_minibatches()
-    estimates = minibatches or progress.ctx.model.update_rule == "gradient"
-    run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, estimates)
+    run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, minibatches)
     gives_bound = strategy.exact_bound or strategy.finish
     batch_pass = _batch_pass if gives_bound else _batch_pass_without_bound
     one_pass = _minibatch_pass if minibatches else batch_pass

@@ -26,9 +26,8 @@ class History(NamedTuple):
         Number of passes of the annealing schedule.
     n_observations : float
         Weighted number of observations (rows, tokens, frames, ratings) of the data.
-    estimates : bool
-        Whether the bounds are estimates, which can fall: those of minibatches, and of models that
-        are trained by noisy gradients.
+    minibatches : bool
+        Whether passes are made in minibatches. The bounds are then estimates, which can fall.
     validation : list of float
         The bound of the data for validation after each pass, in nats per unit of weight; empty if
         there are none.
@@ -38,7 +37,7 @@ class History(NamedTuple):
     initial: float
     n_annealed: int
     n_observations: float
-    estimates: bool
+    minibatches: bool
     validation: list[float] = []
 
 
@@ -60,8 +59,8 @@ class Rule(Protocol):
 class RiseOfBound:
     """The rule that a fit has converged when its bound hardly rises any more.
 
-    Where bounds are exact, the rule looks at the rise in the last pass. Where they are estimates,
-    it looks at the best bound of the last ten passes minus the best bound of the ten before.
+    In batch mode, the rule looks at the rise in the last pass. In minibatches, it looks at the
+    best bound of the last ten passes minus the best bound of the ten passes before.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ class RiseOfBound:
         loop lets them start from their last values from then on, and asks again.
         """
         bounds = history.bounds
-        if not history.estimates:
+        if not history.minibatches:
             before = bounds[-2] if len(bounds) > 1 else history.initial
             return abs(bounds[-1] - before) / history.n_observations < self.tol
         after = bounds[history.n_annealed :]
@@ -176,7 +175,7 @@ class OutOfReach:
 
     def _hopeless(self, history: History) -> bool:
         bounds = history.bounds
-        if history.estimates or len(bounds) <= max(1, history.n_annealed + self.after - 1):
+        if history.minibatches or len(bounds) <= max(1, history.n_annealed + self.after - 1):
             return False
         if self._is_behind(len(bounds), bounds[-1]):
             return True

@@ -240,7 +240,8 @@ class Continuation(Move):
         stop, n_observations = problem.settings.stop, problem.units.n_observations
         # With tol=0 every rise is worthwhile: a fit then makes all its passes, and no more.
         endless = stop.worthwhile(np.finfo(float).tiny, n_observations)
-        if kept.trace.converged or problem.in_minibatches or endless:
+        noisy = problem.in_minibatches or problem.model.update_rule == "gradient"
+        if kept.trace.converged or noisy or endless:
             return None
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
         ctx.exploring = False
