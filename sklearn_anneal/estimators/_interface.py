@@ -27,6 +27,7 @@ from ..inference.messages import number
 from ..inference.progress import Settings, Trace
 from ..inference.stopping import RiseOfBound
 from ..kernels import load
+from ..search.moves import Continuation
 from ..search.search import Found
 from ._attributes import Attributes, ExplainedAttributes
 from ._given_starts import GivenStarts, M
@@ -270,6 +271,7 @@ class Interface(
         attempts = [] if found is None else found.attempts
         self.search_results_ = {
             "move": np.array([a.move for a in attempts], dtype=object),
+            "n_before": np.array([a.n_before for a in attempts], dtype=int),
             "n_passes": np.array([a.n_passes for a in attempts], dtype=int),
             "lower_bound": np.array([a.lower_bound for a in attempts], dtype=float),
             "kept": np.array([a.kept for a in attempts], dtype=bool),
@@ -326,14 +328,16 @@ class Interface(
     # Warnings
 
     def _warn(self, ctx: Context, trace: Trace) -> None:
+        results = self.search_results_
         if not trace.converged and not trace.stopped and self.max_iter > 0:
+            more = int(results["n_passes"][results["move"] == Continuation.name].sum())
+            nor = f", nor in {more} more" if more else ""
             warnings.warn(
-                f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
+                f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1{nor}. "
                 "Increase max_iter or tol, or check for degenerate data.",
                 ConvergenceWarning,
                 stacklevel=outer_level(),
             )
-        results = self.search_results_
         if (results["kept"] & (results["move"] == "plain")).any():
             warnings.warn(
                 f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..data.units import Ratings
 from ..families import Gaussian, Natural
 from ..models.matrix_factorization import PACKED, MatrixFactorization
+from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
@@ -461,13 +462,13 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         ctx = self._context()
         natural = {key: ctx.q[f"items_{key}"] for key in Gaussian.keys}
         d = ctx.model.n_components
-        return self._covariances(natural)[:, :d, :d]
+        return read_only(self._covariances(natural)[:, :d, :d])
 
     @property
     def user_factors_cov_(self):
         """Posterior covariances of the factors of users, (n_users, n_components, n_components)."""
         d = self._context().model.n_components
-        return self._covariances(self._natural_of_users())[:, :d, :d]
+        return read_only(self._covariances(self._natural_of_users())[:, :d, :d])
 
     @property
     def item_biases_var_(self):
@@ -493,7 +494,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     def _bias_variances(self, natural: Natural) -> np.ndarray:
         if not self._context().model.biases:
             raise AttributeError("The model has no biases: it was fitted with biases=False.")
-        return self._covariances(natural)[:, -1, -1]
+        return read_only(self._covariances(natural)[:, -1, -1])
 
     def _read(self, X: ArrayLike, y: ArrayLike | None = None) -> tuple[Context, RatingData]:
         ctx = self._context()

@@ -24,6 +24,7 @@ from ..metrics import (
 from ..models.topics import TOPICS, LatentDirichlet, predictions
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
+from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
@@ -56,16 +57,14 @@ class TopicPredictions(
         The array is read-only, because predictions read the same memory.
         """
         ctx = self._context()
-        components = ctx.q[TOPICS].astype(ctx.model.dtype, copy=False).view()
-        components.flags.writeable = False
-        return components
+        return read_only(ctx.q[TOPICS].astype(ctx.model.dtype, copy=False))
 
     @property
     def exp_dirichlet_component_(self) -> np.ndarray:
         """exp(E log β), of shape (n_components, n_features)."""
         ctx = self._context()
         expected = Dirichlet().expectations({"concentration": ctx.q[TOPICS]})["concentration"]
-        return np.exp(expected).astype(ctx.model.dtype, copy=False)
+        return read_only(np.exp(expected).astype(ctx.model.dtype, copy=False))
 
     def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
         """Fit the model and return the topic proportions of the documents.

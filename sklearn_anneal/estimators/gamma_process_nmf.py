@@ -20,7 +20,7 @@ from ..models._componentwise import Given
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
-from ._attributes import Attributes
+from ._attributes import Attributes, read_only
 from ._base import BaseAnnealed
 from ._counts import checked_counts, drawn_counts
 from ._given_starts import given_in_range
@@ -162,7 +162,8 @@ class AnnealedGammaProcessNMF(
         more passes than ``max_iter`` permits.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -259,9 +260,9 @@ class AnnealedGammaProcessNMF(
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int
@@ -516,7 +517,7 @@ class AnnealedGammaProcessNMF(
     def components_(self) -> np.ndarray:
         """E θ_k E w_kv, of shape (n_components, n_features)."""
         ctx = self._context()
-        return ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False)
+        return read_only(ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False))
 
     def top_words(self, feature_names=None, n=10):
         """The columns with the largest expected counts in each component.

@@ -26,7 +26,7 @@ from ..data.units import Units
 from ..families import Natural
 from ..inference.loop import PLAIN
 from ..inference.progress import Progress
-from ..inference.stopping import OutOfReach, Rule
+from ..inference.stopping import FewCountAsMany, OutOfReach, Rule
 from ..models._base import Model
 from ..models._searchable import Rearranged, Searchable
 from ..parallel.workers import generator, legacy_generator
@@ -49,6 +49,9 @@ class Move(ABC):
     counts = True
     # Whether it is made again at once if it has paid.
     repeats = True
+
+    # The largest number of passes after its schedule, in multiples of ``max_iter``.
+    longest = 1
 
     @property
     @abstractmethod
@@ -219,6 +222,33 @@ class Reorder(Move):
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
         _put_in_order(ctx)
         return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
+
+
+@dataclass(frozen=True)
+class Continuation(Move):
+    """More passes of plain inference, if the best fit reached ``max_iter`` before it converged.
+
+    The bound of rows without structure rises by little for hundreds of passes while a component
+    loses its rows, and ``max_iter`` limits each fit of a search for itself.
+    """
+
+    name = "continuation"
+    counts = False
+    longest = 5
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        stop, n_observations = problem.settings.stop, problem.units.n_observations
+        # With tol=0 every rise is worthwhile: a fit then makes all its passes, and no more.
+        endless = stop.worthwhile(np.finfo(float).tiny, n_observations)
+        noisy = problem.in_minibatches or problem.model.update_rule == "gradient"
+        if kept.trace.converged or noisy or endless:
+            return None
+        ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
+        ctx.exploring = False
+        return Progress(ctx, PLAIN)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return FewCountAsMany(stop)
 
 
 @dataclass(frozen=True)
