@@ -11,7 +11,7 @@ Attributes = dict[str, Any]
 
 
 class ExplainedAttributes:
-    """Mixin whose errors say what would have a missing attribute, and why results cannot be set.
+    """Mixin whose errors say which settings have an attribute, and why results cannot be set.
 
     Attributes
     ----------

@@ -114,7 +114,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         works with ``annealing="none"``, ``"deterministic"``, ``"tempering"``, ``"svi_plus"`` and
         ``"proximity"``, and needs hundreds of passes.
     optimizer : {"adam", "rmsprop", "sgd"}, default="rmsprop"
-        What turns gradients into steps; not used by ``"coordinate"``, like the next two.
+        The rule that turns gradients into steps; not used by ``"coordinate"``, like the next two.
     learning_rate_init : float, default=0.05
         Size of the first step, positive.
     learning_rate_decay : float, default=0.0
@@ -147,19 +147,19 @@ class AnnealedSpikeSlabFactorAnalysis(
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Merges of factors
-        with the same loadings, swaps, in which one factor is given up and another one is sought in
-        the residuals, short reheats with noise, and other starts take turns. With
-        ``solver="gradient"`` there are reheats alone. What a move leads to is kept only if the
-        lower bound is higher, and is given up after a few passes if that is out of reach. The
-        search ends early when every move has been in vain three times in a row.
-        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
-        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Merges of factors with the same
+        loadings, swaps, in which one factor is given up and another one is sought in the residuals,
+        short reheats with noise, and other starts take turns. With ``solver="gradient"`` there are
+        reheats alone. The result of a move is kept only if its lower bound is higher, and a move is
+        given up after a few passes if a higher bound is out of reach. The search ends early when
+        every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
+        ``"reheating"``, and 0 with other methods and in minibatches. More effort raises the bound
+        further. ``annealing="none"``, which is plain inference, and ``"structured"`` do not search,
+        and refuse a number above 0.
     batch_size : int or None, default=None
-        With None, every update sees all rows. With an integer, stochastic variational inference
-        runs with that many rows per update.
+        None: every update uses all rows. An integer: stochastic variational inference runs with
+        that many rows per update.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.

@@ -9,7 +9,7 @@ import numpy as np
 
 # Number of passes in minibatches whose best bounds are compared.
 _WINDOW = 10
-# What a converging bound may still gain, in units of its last rise.
+# The gain that a converging bound may still have before it, in units of its last rise.
 _MORE_RISES = 30.0
 
 

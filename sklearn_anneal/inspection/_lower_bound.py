@@ -68,7 +68,7 @@ class LowerBoundDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         whole_range : bool, default=False
             Whether the vertical axis spans all values. By default it spans the part in which
             the fits differ when they end; the first passes, whose bounds may be lower by orders of
@@ -116,7 +116,7 @@ class LowerBoundDisplay:
         estimator : estimator instance
             Fitted estimator of this package.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         name : str, default=None
             Name in the legend; None: that of the estimator's class.
         whole_range : bool, default=False
@@ -150,7 +150,7 @@ class LowerBoundDisplay:
             Fitted estimators of this package by the name for the legend. Their bounds can be
             compared if they were fitted to the same data.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         whole_range : bool, default=False
             Whether the vertical axis spans all values, see :meth:`plot`.
         curve_kwargs : dict, default=None

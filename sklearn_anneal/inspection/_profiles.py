@@ -18,7 +18,7 @@ _RANGE = 2.0  # standard deviations on either side of the mean that have colours
 
 
 class ComponentProfilesDisplay:
-    """What distinguishes the components of a mixture, as a table of levels × components.
+    """Profiles of the components of a mixture, as a table of levels × components.
 
     Each column belongs to a component, and its weight is in the label. A row belongs to a binary
     column of the data (its probability of 1), to one category of a column (its probability), or to

@@ -81,7 +81,7 @@ class TopicsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw: a single axes, which is divided into panels, or one axes for each topic.
+            The axes to draw on: a single one, which is divided into panels, or one for each topic.
             None: a new figure.
         n_columns : int, default=None
             Number of panels side by side; it is not used if there is one axes for each topic.
@@ -185,7 +185,7 @@ class TopicsDisplay:
             Largest number of words per topic. Words of which a topic has no tokens are left out,
             because their order would be that of the columns.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw, see :meth:`plot`.
+            The axes to draw on, see :meth:`plot`.
         n_columns : int, default=None
             Number of panels side by side, see :meth:`plot`.
         bar_kwargs : dict, default=None

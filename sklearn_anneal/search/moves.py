@@ -1,8 +1,8 @@
 """Moves: ways of looking for a better optimum from the best one that a fit has found so far.
 
-Every move proposes parameters, from which plain inference goes on to the next optimum. What it
-reaches is kept only if the lower bound is higher; most proposals are given up after a few passes,
-when their optimum is out of reach.
+Every move proposes parameters, from which plain inference goes on to the next optimum. The result
+is kept only if the lower bound is higher; most proposals are given up after a few passes, when
+their optimum is out of reach.
 
 References
 ----------
@@ -53,7 +53,7 @@ class Move(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages and results call the move."""
+        """The name of the move in messages and results."""
 
     @abstractmethod
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
@@ -65,7 +65,7 @@ class Move(ABC):
         kept : Progress
             The best fit so far, which is not changed.
         seeds : tuple of int
-            What distinguishes the random numbers of this proposal from those of all others.
+            The seeds that distinguish the random numbers of this proposal from those of all others.
         """
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:

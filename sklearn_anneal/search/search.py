@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What a move has brought.
+    """The result of a move.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Found:
         The bounds of the best restart after each of its passes.
     attempts : list of Attempt
     turn : int
-        Number of the turn of moves, which goes on when a move was in vain.
+        Number of the turn of moves, which goes on when a move has failed.
     in_vain : int
         Number of attempts since the last one that was worthwhile.
     spent : int
@@ -158,7 +158,7 @@ class Found:
         return self if self.before_end is None else self.before_end
 
     def judge(self, move: Move, stop: Rule, n_observations: float) -> None:
-        """Keep what a move has led to if its bound is higher, and throw it away otherwise.
+        """Keep the result of a move if its bound is higher, and discard it otherwise.
 
         A move that has proposed nothing is no attempt.
         """
@@ -190,7 +190,7 @@ class Found:
             self.kept = trial
 
     def _pass_by(self, move: Move, passes: int) -> None:
-        """Count a move as one in vain, and its passes as a part of the budget."""
+        """Count a move as failed, and its passes as a part of the budget."""
         if move.counts:
             self.spent += passes + _OF_PROPOSAL.get(move.name, 0)
             self.in_vain += 1
@@ -311,7 +311,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
 
 
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
-    """Make moves until the budget is spent, or all of them were in vain for some time."""
+    """Make moves until the budget is spent, or all of them have failed for some time."""
     problem, monitor, checkpoint = course
     if moves.effort == 0 and not moves.before:
         return found
@@ -356,7 +356,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 if monitor is not None:
                     monitor.end_move(number, move.name, result.trial)
         except np.linalg.LinAlgError:
-            # What a move proposes can lead out of the domain of the parameters.
+            # The proposal of a move can lead out of the domain of the parameters.
             pass
         result.judge(move, stop, problem.units.n_observations)
 
