@@ -1,1 +1,1 @@
-"""Data in parts: files larger than memory, the path in memory, clusters, and what they cost."""
+"""Data in parts: files larger than memory, formats of files, and clusters."""

@@ -1,4 +1,4 @@
-"""Data in parts: files larger than memory, formats, fits in memory against before, clusters, cost.
+"""Data in parts: files larger than memory, formats of files, and clusters.
 
     python -m benchmarks.parts.speed            # everything
     python -m benchmarks.parts.speed files
@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..common.measuring import Script
-from .before import measure_before
 from .cluster import distributed, measure_cluster
-from .cost import measure_cost
 from .files import TASKS, measure_files
 from .formats import measure_formats, pyarrow
 from .workload import FULL, QUICK, Size
@@ -24,9 +22,7 @@ from .workload import FULL, QUICK, Size
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "files": (measure_files, True),
     "formats": (measure_formats, True),
-    "before": (measure_before, True),
     "cluster": (measure_cluster, False),
-    "cost": (measure_cost, False),
 }
 
 

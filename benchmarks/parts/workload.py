@@ -42,10 +42,6 @@ class Size:
         Number of passes over which tasks are counted.
     groups : tuple of int
         Numbers of parts without work whose visits are timed.
-    machines : tuple of int
-        Numbers of machines in the model of cost.
-    messages : tuple of int
-        Sizes of messages that are sent, in bytes.
     repeats : int
         Number of repetitions of short calls.
     """
@@ -62,7 +58,6 @@ class Size:
     on_cluster_parts: int = 4
     many_passes: int = 100
     groups: tuple[int, ...] = (1, 8, 64, 128)
-    machines: tuple[int, ...] = (1, 4, 16, 64)
     repeats: int = 15
     quick: bool = False
 
@@ -82,7 +77,6 @@ QUICK = Size(
     on_cluster_parts=2,
     many_passes=4,
     groups=(1, 4),
-    machines=(1, 2),
     repeats=2,
     quick=True,
 )
