@@ -182,8 +182,7 @@ def _record(
     _note_error(trace, step, run.units)
     if held_out is not None:
         returned = progress.as_returned()
-        how = {"keep": False, "evaluation": True}
-        seen = visits.visit(returned, PLAIN, held_out, run.workers, **how)
+        seen = visits.visit(*(returned, PLAIN, held_out, run.workers), keep=False, evaluation=True)
         trace.validation.append(seen.step.bound / held_out.total_weight)
         after = trace.validation[run.n_annealed :]
         if after and after[-1] == max(after):
