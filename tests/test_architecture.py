@@ -226,6 +226,8 @@ NOT_COUNTED = (
     "SharedKernel.part",
     # A request takes the minibatches of a part to where its data are.
     "Minibatches.at",
+    # What is computed once for some data, when it is first needed.
+    "cached_property.__get__",
     # A thread can take the next minibatch from the data while one is in use.
     "Workers.ahead",
     "_Ahead.__next__",

@@ -101,7 +101,6 @@ def fit(
         minibatches = settings.batch_size is not None and settings.batch_size < units.n_units
     if minibatches:
         strategy.check_minibatches()
-    units = units.batch(slice(None))
     run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, minibatches)
     gives_bound = strategy.exact_bound or strategy.finish
     batch_pass = _batch_pass if gives_bound else _batch_pass_without_bound

@@ -101,10 +101,7 @@ class Units(ABC):
         """Return the data points of an index; they are copied unless the index is a slice."""
 
     def batch(self, index: np.ndarray | slice) -> Units:
-        """Return the data points of an index of :meth:`batches`, ready for a visit.
-
-        What visits to them need and does not change is computed here, once.
-        """
+        """Return the data points of an index of :meth:`batches`, ready for a visit."""
         return self if isinstance(index, slice) else self.take(index)
 
     def chunks(self) -> list[slice]:
