@@ -72,7 +72,7 @@ class Prepared:
         return self.visit.forgets(self.exploring, self.noise)
 
     def __getstate__(self) -> dict[str, object]:
-        # What the visit knows of q serves the next visit, and no local step.
+        # ``known`` serves the next visit, and no local step.
         visit = self.visit
         if visit.known is not None:
             visit = replace(visit, known=None)
