@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_annealing import MIXTURE, VARIANTS, mixture, run
-from harness import FULL_STEPS, context_of, lower_bound, one_update, recorded_visits, units_of
+from harness import (
+    FULL_STEPS,
+    context_of,
+    lower_bound,
+    one_update,
+    recorded_visits,
+    units_of,
+    visit_of,
+)
 from scipy.special import softmax
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
@@ -22,7 +30,7 @@ def test_draws_average_to_the_expectations(params, rng):
     some = units.take(slice(5))
     expected = ctx.model.log_joint(some, ctx.model.expectations(ctx.q))
     draws = np.array([
-        ctx.model.log_joint(some, method.visit(ctx, some).expected) for _ in range(1500)
+        ctx.model.log_joint(some, visit_of(ctx, method, some).expected) for _ in range(1500)
     ])  # fmt: skip
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert (error > 0).all()

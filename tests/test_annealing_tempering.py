@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from cases_annealing import MIXTURE, mixture, run
-from harness import context_of, one_update, open_run, quick, units_of
+from harness import context_of, one_update, open_run, quick, units_of, visit_of
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
@@ -156,6 +156,6 @@ def test_local_tempering_records_the_mean_temperature(rng):
     X = MIXTURE.data(rng, 40)
     weights = rng.uniform(0.5, 2.0, 40)
     ctx, method, units = open_run(mixture(quick("local_tempering")), X, weights)
-    x = method.visit(ctx, units).step(units).inverse_temperatures
+    x = visit_of(ctx, method, units).step(units).inverse_temperatures
     seen = one_update(ctx, method, units)
     assert seen.temperature == pytest.approx(np.average(1 / x, weights=weights), rel=1e-12)

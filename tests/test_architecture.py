@@ -9,10 +9,14 @@ import ast
 import inspect
 import re
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from harness import quick
+from scipy import sparse
 from sklearn.utils._param_validation import Options
 
 import sklearn_anneal
@@ -182,32 +186,89 @@ def test_fits_describe_checkpoints_alike():
     assert len({described(cls.fit, "checkpoint") for cls in ESTIMATORS}) == 1
 
 
-ONE_STEP = (
-    AnnealedBayesianGaussianMixture,
-    AnnealedBayesianMixture,
-    AnnealedFactorialMixture,
-    AnnealedHMM,
-    AnnealedSpikeSlabFactorAnalysis,
+BINARY = (np.random.default_rng(0).standard_normal((40, 3)) > 0).astype(float)
+COUNTS = np.random.default_rng(0).poisson(1.0, (40, 30))
+RATINGS = sparse.csr_matrix(np.random.default_rng(0).integers(0, 6, (40, 8)).astype(float))
+# Data with missing cells are left out for Gaussian mixtures of rows with covariances: their rows go
+# two ways, with all cells by one kernel, and with patterns of missing cells in groups.
+WAYS = {
+    "gaussian_mixture": (AnnealedBayesianGaussianMixture, {}, BINARY),
+    "mixture_of_tables": (AnnealedBayesianMixture, {"emission": "bernoulli"}, BINARY),
+    "mixture_of_categories": (AnnealedBayesianMixture, {"emission": "categorical"}, BINARY),
+    "mixture_of_counts": (AnnealedBayesianMixture, {"emission": "poisson"}, COUNTS),
+    "mixture_of_sparse_rows": (
+        AnnealedBayesianMixture,
+        {"emission": "bernoulli"},
+        sparse.csr_matrix(BINARY),
+    ),
+    "mixture_of_blocks": (
+        AnnealedBayesianMixture,
+        {"emission": [("a", "bernoulli", [0, 1]), ("b", "gaussian", [2])]},
+        BINARY,
+    ),
+    "factorial_mixture": (AnnealedFactorialMixture, {}, BINARY),
+    "hidden_markov": (AnnealedHMM, {}, BINARY),
+    "hidden_markov_of_symbols": (AnnealedHMM, {"emission": "categorical"}, BINARY[:, :1]),
+    "spike_slab": (AnnealedSpikeSlabFactorAnalysis, {}, BINARY),
+    "counts": (AnnealedGammaProcessNMF, {}, COUNTS),
+    "sparse_counts": (AnnealedGammaProcessNMF, {}, sparse.csr_matrix(COUNTS)),
+    "topics": (AnnealedLatentDirichletAllocation, {}, COUNTS),
+    "drawn_topics": (AnnealedLatentDirichletAllocation, {"local_step": "gibbs"}, COUNTS),
+    "ratings": (AnnealedPMF, {}, RATINGS),
+    "belief_net": (AnnealedSigmoidBeliefNet, {}, BINARY),
+}
+# Those that make visits of their own, or read other results of them.
+METHODS_OF_WAYS = ("none", "local_tempering", "svi_plus", "structured", "proximity")
+NOT_COUNTED = (
+    # How threads share a kernel is told once, whatever the kernel computes.
+    "Workers.share",
+    "Workers.share_kernel",
+    "SharedKernel.part",
+    # A request takes the minibatches of a part to where its data are.
+    "Minibatches.at",
+    # What is computed once for some data, when it is first needed.
+    "cached_property.__get__",
+    # A thread can take the next minibatch from the data while one is in use.
+    "Workers.ahead",
+    "_Ahead.__next__",
+    # Blocks of columns have components of their own.
+    "BlockComponents.for_rows",
+    "BlockComponents.log_density",
+    "BlockComponents.add",
 )
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("cls", ONE_STEP, ids=lambda cls: cls.__name__)
-def test_a_local_step_is_eight_calls_below_the_loop(cls, rng, monkeypatch):
-    """From the loop to the first kernel of a step; what a reader has to follow."""
-    call, depths = _compile.Kernel.__call__, []
+@pytest.mark.parametrize("name", WAYS)
+def test_from_the_loop_to_a_kernel_are_eight_calls(name, monkeypatch):
+    """What a reader has to follow, in any pass and in the evaluation at its end.
+
+    Longer ways come from functions that only hand over to others.
+    """
+    call, ways = _compile.Kernel.__call__, set()
 
     def counted(kernel, *arguments):
         names, frame = [], sys._getframe(1)
         while frame is not None and frame.f_code is not loop.fit.__code__:
-            names.append(frame.f_code.co_qualname)
+            names.append(frame.f_code.co_qualname.partition(".<locals>.<")[0])
             frame = frame.f_back
-        if frame is not None and "Units.visit" in names:
-            # The kernel's own call is one, and the loop itself another.
-            depths.append(len(names) + 2)
+        if frame is not None:
+            # A function within another is one of its own, but a comprehension is not.
+            names = [new for new, old in zip(names, [None, *names], strict=False) if new != old]
+            way = [each for each in reversed(names) if each not in NOT_COUNTED]
+            ways.add(("fit", *way, kernel.__name__))
         call(kernel, *arguments)
 
     monkeypatch.setattr(_compile.Kernel, "__call__", counted)
-    X = (rng.standard_normal((40, 3)) > 0).astype(float)
-    cls(n_components=2, annealing="none", effort=0, max_iter=2, random_state=0).fit(X)
-    assert depths and max(depths) <= 8
+    cls, params, X = WAYS[name]
+    for method, batch_size in product(METHODS_OF_WAYS, (None, 16)):
+        estimator = cls(2, annealing=quick(method, 2), max_iter=2, random_state=0, **params)
+        how = {"effort": 0, "learning_method": "batch" if batch_size is None else "online"}
+        how |= {} if batch_size is None else {"batch_size": batch_size}
+        estimator.set_params(**{key: how[key] for key in how.keys() & estimator.get_params()})
+        try:
+            estimator.fit(X)
+        except ValueError as refused:
+            assert "cannot be combined" in str(refused)
+    assert ways
+    assert not [" > ".join(way) for way in sorted(ways) if len(way) > 8]

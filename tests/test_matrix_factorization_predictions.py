@@ -49,7 +49,7 @@ def test_fold_in_is_the_update_of_batch_mode_at_fixed_items(variant, rng):
     Y = ratings(rng)
     ctx, method, units = open_run(small(**VARIANTS[variant]), Y)
     across = ctx.model.expectations(ctx.q)
-    _, _, folded = ctx.model.fold_in(units, across, np.ones(len(Y)), Tempering())
+    folded = ctx.model.fold_in(units, across, np.ones(len(Y)), Tempering())
     one_update(ctx, method, units)
     for key, value in folded.items():
         assert_allclose(value, ctx.q[f"users_{key}"], rtol=1e-13)

@@ -19,7 +19,14 @@ from cases_matrix_factorization import (
     small,
     sparse_of,
 )
-from harness import assert_identical, context_of, fitted_state, largest_difference, quick
+from harness import (
+    assert_identical,
+    context_of,
+    fitted_state,
+    largest_difference,
+    quick,
+    visit_of,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_anneal import AnnealedPMF
@@ -102,11 +109,12 @@ def test_known_ratings_enter_the_locally_tempered_step(rng):
     units = Ratings(
         units.data, units.indices, units.indptr, 8, counts_ratings=True, known=est._user_statistics
     )
-    visit = method.visit(ctx, units)
+    visit = visit_of(ctx, method, units)
     step = visit.step(units)
     x = step.inverse_temperatures
     solved = ctx.model.fold_in(units, visit.expected, x, Tempering())
-    for key, value in ctx.model.items_step(units, solved, x).statistics.items():
+    own = ctx.model.moments_of(solved["precision"], solved["natural_mean"])
+    for key, value in visit._statistics_of_items(units, own, x, None)[0].items():
         assert_array_equal(step.statistics[key], value)
     forgetful = Ratings(units.values, units.columns, units.indptr, 8)
     other = visit.step(forgetful).statistics

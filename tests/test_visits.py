@@ -8,7 +8,15 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from harness import all_at_once, alternating, combinations, covering, open_run, prepared_visit
+from harness import (
+    all_at_once,
+    alternating,
+    combinations,
+    covering,
+    open_run,
+    prepared_visit,
+    visit_of,
+)
 
 from sklearn_anneal.models.topics.visit import Addends
 
@@ -42,7 +50,7 @@ def copies_of(step):
 
 def opened(entry, params, name, rng, n=30):
     ctx, method, units = open_run(entry.make(annealing=name, **params), entry.data(rng, n))
-    visit = method.visit(ctx, units, block=ctx.model.blocks[0])
+    visit = visit_of(ctx, method, units, block=ctx.model.blocks[0])
     return ctx, method, visit, visit.view(units)
 
 
@@ -89,7 +97,7 @@ def test_the_step_of_units_of_weight_zero_is_the_unit(entry, params, name, place
     weights = np.ones(30)
     weights[PARTS[place]] = 0.0
     ctx, method, units = open_run(est, X, weights)
-    visit = method.visit(ctx, units, block=ctx.model.blocks[0])
+    visit = visit_of(ctx, method, units, block=ctx.model.blocks[0])
     steps = steps_of(ctx, method, visit, visit.view(units), PARTS)
     others = [step for i, step in enumerate(steps) if i != place]
     found, expected = reduce(visit.merge, steps), reduce(visit.merge, others)

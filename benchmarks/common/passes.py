@@ -43,18 +43,19 @@ class PassClock:
     def __exit__(self, *exception: Any) -> None:
         self._stack.close()
 
-    def _timed(self, one_pass: Callable[..., None], *args: Any) -> None:
+    def _timed(self, one_pass: Callable[..., bool], *args: Any) -> bool:
         start = time.process_time(), time.perf_counter()
-        one_pass(*args)
+        over = one_pass(*args)
         self.processor.append(time.process_time() - start[0])
         self.wall.append(time.perf_counter() - start[1])
         q = args[0].ctx.q
         self.parameter_bytes = sum(np.asarray(value).nbytes for value in q.values())
         for call in self.at_end:
             call()
+        return over
 
     def per_pass(self, times: list[float]) -> float:
-        """Median seconds of a pass, without the last, which also computes the final bound."""
+        """Median seconds of a pass, without the last, which ends the fit and makes no update."""
         return float(np.median(times[:-1]))
 
 

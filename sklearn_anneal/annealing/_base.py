@@ -17,7 +17,7 @@ from .schedules import finished
 
 if TYPE_CHECKING:
     from ..data.units import Units
-    from ..models._base import Block, Known, LocalStep, Visit
+    from ..models._base import Block, Known, LocalStep
 
 State = dict[str, Any]
 
@@ -274,10 +274,9 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         """The factors of the local step, the statistics and the prior in this update."""
         return Tempering()
 
-    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
-        """Prepare a visit to data; ``how`` has further arguments of the model's ``visit``."""
-        t = self.temper(ctx, units)
-        return ctx.model.visit(ctx.q, units, t, separate_noise=self.separate_noise, **how)
+    def visit_options(self, ctx: Context) -> dict[str, Any]:
+        """Further arguments of the model's ``visit``, by which a visit is prepared otherwise."""
+        return {}
 
     def draw(self, ctx: Context, block: Block) -> Any:
         """Random numbers that are drawn once for the visit before the update of a block."""

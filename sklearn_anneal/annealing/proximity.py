@@ -15,8 +15,7 @@ from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixi
 from .schedules import finished, geometric, linear
 
 if TYPE_CHECKING:
-    from ..data.units import Units
-    from ..models._base import LocalStep, Visit
+    from ..models._base import LocalStep
 
 _LARGEST_PULL = 0.9
 # The exponential schedule ends at this share of its start, and then drops to 0.
@@ -169,10 +168,8 @@ class ProximityVI(DampedMixin, Annealing):
 
     # Models that are trained by gradients
 
-    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
-        if ctx.model.update_rule == "gradient":
-            how["constraint"] = self.constraint
-        return super().visit(ctx, units, **how)
+    def visit_options(self, ctx: Context) -> dict[str, Any]:
+        return {"constraint": self.constraint} if ctx.model.update_rule == "gradient" else {}
 
     def ascent(
         self, ctx: Context, gradient: Natural, step: LocalStep, look: Callable[[Natural], LocalStep]

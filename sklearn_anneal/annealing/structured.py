@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, State
-
-if TYPE_CHECKING:
-    from ..data.units import Units
-    from ..models._base import Visit
 
 
 class StructuredVI(DampedMixin, Annealing):
@@ -137,8 +133,8 @@ class StructuredVI(DampedMixin, Annealing):
     def is_annealing(self, state: State) -> bool:
         return True
 
-    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
-        return super().visit(ctx, units, rng=ctx.rng, **how)
+    def visit_options(self, ctx: Context) -> dict[str, Any]:
+        return {"rng": ctx.rng}
 
     def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
         if self.gradient == "approximate":

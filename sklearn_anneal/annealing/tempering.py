@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from ._base import AUTO, N_PASSES, Annealing, Context, State
 
 if TYPE_CHECKING:
     from ..data.units import Units
-    from ..models._base import LocalStep, Visit
+    from ..models._base import LocalStep
 
 _TEMPERATURES = [Interval(Integral, 2, None, closed="left"), AUTO]
 
@@ -154,15 +153,14 @@ class LocalVariationalTempering(Annealing):
     def needs(self) -> tuple[str, ...]:
         return ("unit_log_partition", "locally_tempered_step")
 
-    def visit(self, ctx: Context, units: Units, **how: Any) -> Visit:
+    def visit_options(self, ctx: Context) -> dict[str, Any]:
         x = np.arange(1, self.n_temperatures + 1) / self.n_temperatures
         partition = ctx.model.unit_log_partition(x, ctx.summary, ctx.q)
-        temperatures = UnitTemperatures(x, partition, self.n_rounds)
-        return super().visit(ctx, units, unit_temperatures=temperatures, **how)
+        return {"unit_temperatures": UnitTemperatures(x, partition, self.n_rounds)}
 
     def inverse_temperatures(self, ctx: Context, units: Units) -> np.ndarray:
         """E_r[1/T] of every data point at the current q, shape (n_units,)."""
-        visit = self.visit(replace(ctx, exploring=False), units)
+        visit = ctx.model.visit(ctx.q, units, **self.visit_options(ctx))
         start = visit.start(units, None, False, 0.0, ctx.rng)
         step: Any = visit.step(units, None, start)
         return step.inverse_temperatures

@@ -231,13 +231,13 @@ class PartedUnits(Units, Generic[U]):
     def identity(self) -> tuple:
         return "parts", self.place.sum(_Identify(self._view))
 
-    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable]:
+    def in_turn(self, rng: np.random.Generator, workers: Workers) -> Iterator[Callable]:
         filled = [i for i, about in enumerate(self._about) if about.weight > 0]
         order = filled if len(filled) == 1 else rng.permutation(filled).tolist()
         for index in order:
-            yield partial(self._at, index)
+            yield partial(self._at, index, workers)
 
-    def _at(self, index: int, request: Any, workers: Workers) -> Any:
+    def _at(self, index: int, workers: Workers, request: Any) -> Any:
         return self.place.at(index, _ToOnePart(self._view, request), workers)
 
     # Visits

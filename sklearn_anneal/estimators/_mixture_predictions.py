@@ -209,8 +209,9 @@ class MixturePredictions(
     @explains("Prediction")
     def _log_joint(self, rows: Rows) -> np.ndarray:
         ctx = self._context()
-        expected = ctx.model.for_rows(ctx.model.expectations(ctx.q), rows)
-        return finite(ctx.model.log_joint(rows, expected), OVERFLOW)
+        expected = ctx.model.expectations(ctx.q)
+        own = ctx.model.components.for_rows(expected.own, rows)
+        return finite(ctx.model.log_joint(rows, expected._replace(own=own)), OVERFLOW)
 
     def _responsibilities(self, rows: Rows) -> np.ndarray:
         joint = self._log_joint(rows)

@@ -630,7 +630,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             across = ctx.model.moments_of(
                 ctx.q["items_precision"][of_items], ctx.q["items_natural_mean"][of_items]
             )
-            natural = ctx.model.fold_in(units, across, ones, Tempering())[2]
+            natural = ctx.model.fold_in(units, across, ones, Tempering())
         prior = ctx.model.row_prior()
         noise_variance = ctx.model.noise_variance
         return {key: noise_variance * (value - prior[key]) for key, value in natural.items()}

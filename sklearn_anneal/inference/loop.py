@@ -23,7 +23,7 @@ from . import visits
 from .minibatches import UPDATES, Minibatches
 from .progress import Progress, Settings, Trace
 from .stopping import History
-from .visits import PLAIN, Visited, evaluate, lower_bound
+from .visits import PLAIN, lower_bound
 
 Monitor = Callable[[Context, Trace], bool]
 
@@ -93,7 +93,7 @@ def fit(
     progress : Progress
         The state at the end of the fit, or at the pause.
     """
-    strategy = progress.strategy
+    strategy, trace = progress.strategy, progress.trace
     n_annealed = strategy.schedule_length()
     n_passes = n_annealed + (settings.max_iter if strategy.finish else 0)
     first_test = n_annealed + (settings.passes_before_test if n_annealed else 1)
@@ -106,14 +106,20 @@ def fit(
     batch_pass = _batch_pass if gives_bound else _batch_pass_without_bound
     one_pass = _minibatch_pass if minibatches else batch_pass
     while not progress.finished and (until is None or progress.passes < until):
-        one_pass(progress, run)
+        over = one_pass(progress, run)
+        if over:
+            _end(progress, run)
+            if trace.evaluated:
+                trace.final = lower_bound(progress.ctx, units, workers)
+            trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
+            progress.finished = True
         if save is not None:
             save(progress)
     return progress
 
 
-def _batch_pass(progress: Progress, run: _Run) -> None:
-    """Visit all the data, record the bound that this yields, and update unless the fit ends."""
+def _batch_pass(progress: Progress, run: _Run) -> bool:
+    """Visit all the data, record the bound that this yields, and update unless the fit is over."""
     ctx, trace, p = progress.ctx, progress.trace, progress.passes
     method = progress.strategy if p < run.n_annealed else PLAIN
     visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
@@ -132,66 +138,67 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         settled = False
     trace.converged = settled or (tested and run.settings.stop.converged(run.history(trace)))
     if p == run.n_passes or trace.converged or trace.stopped:
-        told = method is PLAIN and visited.visit.gives_bound and progress.mean is None
-        trace.evaluated = not told
-        _end(progress, run, None if trace.evaluated else bound)
-        return
-    _update(progress, run, method, visited)
+        is_final = method is PLAIN and visited.visit.gives_bound and progress.mean is None
+        trace.evaluated, trace.final = not is_final, bound
+        return True
+    progress.temperature = visited.temperature
+    last = UPDATES[ctx.model.update_rule](
+        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
+    )
+    progress.advance(run.workers, last)
+    return False
 
 
-def _batch_pass_without_bound(progress: Progress, run: _Run) -> None:
+def _batch_pass_without_bound(progress: Progress, run: _Run) -> bool:
     """Visit all the data and update, for a method whose visits do not yield the bound.
 
     The pass is then reported without waiting for the next visit.
     """
-    trace, p = progress.trace, progress.passes
+    p = progress.passes
     if p == run.n_passes:
-        _end(progress, run)
-        return
+        return True
     ctx, method = progress.ctx, progress.strategy
     visited = visits.visit(
         *(ctx, method, run.units, run.workers, progress.local, progress.known),
         bound=method.exact_bound,
     )
-    _update(progress, run, method, visited)
-    bound = _bound(progress, method, visited.step, run, p + 1)
-    _record(progress, run, bound, visited.temperature, visited.step)
-    if trace.stopped:
-        _end(progress, run)
-
-
-def _update(progress: Progress, run: _Run, method: Annealing, visited: Visited) -> None:
-    """Update the parameters after a visit to all the data."""
-    progress.temperature, ctx = visited.temperature, progress.ctx
     last = UPDATES[ctx.model.update_rule](
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.advance(run.workers, last)
+    bound = _bound(progress, method, visited.step, run, p + 1)
+    _record(progress, run, bound, visited.temperature, visited.step)
+    return progress.trace.stopped
 
 
 def _record(
     progress: Progress, run: _Run, bound: float, temperature: float, step: LocalStep
 ) -> None:
-    """Note the history of a pass, and report it to the monitor."""
-    trace = progress.trace
+    """Note the history of a pass, with the bound of other data, and report it to the monitor."""
+    trace, held_out = progress.trace, run.settings.validation
     trace.lower_bounds.append(bound)
     trace.temperatures.append(temperature)
     _note_error(trace, step, run.units)
-    _validate(progress, run)
+    if held_out is not None:
+        returned = progress.as_returned()
+        seen = visits.visit(*(returned, PLAIN, held_out, run.workers), keep=False, evaluation=True)
+        trace.validation.append(seen.step.bound / held_out.total_weight)
+        after = trace.validation[run.n_annealed :]
+        if after and after[-1] == max(after):
+            progress.best = returned.q
     trace.stopped = run.stopped(progress)
 
 
-def _minibatch_pass(progress: Progress, run: _Run) -> None:
+def _minibatch_pass(progress: Progress, run: _Run) -> bool:
     """Visit and update for every minibatch, and record the bound that the visits estimate."""
     ctx, trace, p = progress.ctx, progress.trace, progress.passes
     if p == run.n_passes:
-        _end(progress, run)
-        return
+        return True
     method = progress.strategy if p < run.n_annealed else PLAIN
     minibatches = Minibatches(ctx, method, run.units.total_weight, run.settings)
     data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
-    for visit_part in run.units.in_turn(ctx.rng):
-        seen = visit_part(minibatches, run.workers)
+    for visit_part in run.units.in_turn(ctx.rng, run.workers):
+        seen = visit_part(minibatches)
         if seen.ctx is not ctx:
             # The part is in another process, which has changed a copy.
             vars(ctx).update(vars(seen.ctx))
@@ -205,24 +212,20 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
     history = run.history(trace)
     tested = p + 1 >= run.first_test
     trace.converged = tested and (stop.settled(history) or stop.converged(history))
-    if trace.converged or trace.stopped:
-        _end(progress, run)
+    return trace.converged or trace.stopped
 
 
-def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
-    """End the fit, and record the bound of the result, which is evaluated unless it is given."""
+def _end(progress: Progress, run: _Run) -> None:
+    """Set the parameters that the fit returns, and release what only passes need."""
     trace = progress.trace
     trace.reason = _reason(progress, run)
     progress.ctx.q = progress.as_returned().q
     if progress.best is not None:
-        progress.ctx.q, bound = progress.best, None
-    trace.final = lower_bound(progress.ctx, run.units, run.workers) if bound is None else bound
-    trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
+        progress.ctx.q, trace.evaluated = progress.best, True
     if not progress.strategy.finish:
         trace.converged = not trace.stopped
     progress.local = progress.known = progress.best = None
     progress.mean = progress.prior_of_mean = None
-    progress.finished = True
 
 
 def _reason(progress: Progress, run: _Run) -> str:
@@ -244,19 +247,6 @@ def _note_error(trace: Trace, step: LocalStep, units: Units) -> None:
         trace.standard_errors.append(float(np.sqrt(weight * variance)))
 
 
-def _validate(progress: Progress, run: _Run) -> None:
-    """Record the bound of the data for validation, and keep the parameters if it is the best."""
-    held_out, trace = run.settings.validation, progress.trace
-    if held_out is None:
-        return
-    returned = progress.as_returned()
-    step = evaluate(returned, held_out, run.workers).step
-    trace.validation.append(step.bound / held_out.total_weight)
-    after = trace.validation[run.n_annealed :]
-    if after and after[-1] == max(after):
-        progress.best = returned.q
-
-
 def _bound(
     progress: Progress,
     method: Annealing,
@@ -265,15 +255,17 @@ def _bound(
     p: int,
     known: Known | None = None,
 ) -> float:
-    """The bound after pass p, from its local step if the method allows it; NaN if not due."""
+    """The bound after pass p, of its local step or of an evaluation; NaN if that is not due."""
     ctx = progress.ctx
     # Visits see the last parameters, and not a mean.
-    if method.exact_bound and progress.mean is None:
-        return step.bound - ctx.model.kl(ctx.q, ctx.prior, known, run.workers)
-    # That of the result is evaluated when the fit ends.
-    if 0 < p < run.n_passes and p % method.evaluate_every == 0:
-        return lower_bound(progress.as_returned(), run.units, run.workers)
-    return np.nan
+    if not method.exact_bound or progress.mean is not None:
+        # That of the result is evaluated when the fit ends.
+        if p == 0 or p >= run.n_passes or p % method.evaluate_every:
+            return np.nan
+        ctx = progress.as_returned()
+        seen = visits.visit(ctx, PLAIN, run.units, run.workers, keep=False, evaluation=True)
+        step, known = seen.step, seen.visit.known
+    return step.bound - ctx.model.kl(ctx.q, ctx.prior, known, run.workers)
 
 
 def rehearse(

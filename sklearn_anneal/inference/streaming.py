@@ -11,7 +11,7 @@ from ..parallel.workers import Workers
 from . import visits
 from .minibatches import UPDATES
 from .progress import Settings
-from .visits import PLAIN, evaluate
+from .visits import PLAIN
 
 # The share of a stream in which the schedule runs. The rest is plain inference: every data point
 # is seen once only, and parameters that are learned at high temperature are crude. A longer share
@@ -82,7 +82,8 @@ def update(
     if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
         step = visited.step
         if not method.exact_bound:
-            step = evaluate(ctx, batch, workers).step
+            seen = visits.visit(ctx, PLAIN, batch, workers, keep=False, evaluation=True)
+            step = seen.step
         kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
         bound = ctx.scale * step.bound - kl
         if not np.isfinite(bound):

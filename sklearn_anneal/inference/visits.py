@@ -71,19 +71,6 @@ class Prepared:
         """Whether local variables start anew, whatever they were at the last visit."""
         return self.visit.forgets(self.exploring, self.noise)
 
-    def random_weights(
-        self, units: Units, rng: np.random.Generator, totals: Any = None
-    ) -> np.ndarray | None:
-        """Draw the random factors of data points; None if there are none.
-
-        ``totals`` are the sums to which the factors of all data are scaled, if these data points
-        are only a part of them.
-        """
-        if self.weights is None:
-            return None
-        drawn, own = self.weights.draw(units.n_weight_units, rng)
-        return self.weights.scaled(drawn, own, own if totals is None else totals)
-
     def __getstate__(self) -> dict[str, object]:
         # ``known`` serves the next visit, and no local step.
         visit = self.visit
@@ -124,7 +111,8 @@ def visit(
     keep : bool, default=True
         Whether to return the local variables.
     evaluation : bool, default=False
-        Whether the visit serves to compute the lower bound.
+        Whether the visit serves to compute the lower bound of ``ctx.q``, whichever method led to
+        these parameters. Local variables then start as they do at the end of a fit.
     bound : bool, default=True
         Whether the terms of the lower bound will be read. Without it, they may be NaN.
 
@@ -133,8 +121,15 @@ def visit(
     visited : Visited
     """
     block = ctx.model.blocks[0] if block is None else block
-    found = method.visit(
-        ctx, units, block=block, evaluation=evaluation, known=known, workers=workers
+    t, options = method.temper(ctx, units), method.visit_options(ctx)
+    found = ctx.model.visit(
+        *(ctx.q, units, t),
+        block=block,
+        separate_noise=method.separate_noise,
+        evaluation=evaluation,
+        known=known,
+        workers=workers,
+        **options,
     )
     if not bound:
         found = found.without_bound()
@@ -142,7 +137,8 @@ def visit(
         found = found.without_energy()
     draw = method.draw(ctx, block)
     weights = method.weights(ctx, units.n_weight_units)
-    prepared = Prepared(found, *method.local_start(ctx), weights, keep)
+    exploring, noise = method.local_start(ctx)
+    prepared = Prepared(found, exploring and not evaluation, noise, weights, keep)
     step, kept = units.visit(prepared, ctx.rng, local, workers)
     step = found.finish(step)
     if step.temperature is not None:
@@ -152,14 +148,8 @@ def visit(
     return Visited(found, step, draw, temperature, kept)
 
 
-def evaluate(ctx: Context, units: Units, workers: Workers) -> Visited:
-    """The plain local step at ``ctx.q``, whichever method led to these parameters."""
-    ctx = replace(ctx, exploring=False)
-    return visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
-
-
 def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
     """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
-    visited = evaluate(ctx, units, workers)
+    visited = visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
     kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
     return visited.step.bound - kl

@@ -301,16 +301,6 @@ class ConjugateModel(Model[U, S]):
         """
         raise NotImplementedError
 
-    def locally_tempered_step(
-        self,
-        units: U,
-        expected: Expected,
-        temperatures: UnitTemperatures,
-        noise: np.ndarray | None = None,
-    ) -> LocalStep:
-        """Return the local step in which every data point has a temperature that is inferred."""
-        raise NotImplementedError
-
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block, in the shapes of its natural parameters."""
         return {key: raw[key] for key in block.keys}
@@ -327,9 +317,9 @@ class ConjugateModel(Model[U, S]):
         raise NotImplementedError
 
     def unit_log_partition(self, x: np.ndarray, summary: S, q: Natural) -> Any:
-        """Return log c(x) of one data point, in the form in which the local step reads it.
+        """Return log c(x) of one data point, in the form in which visits with temperatures read it.
 
-        The local step in question is :meth:`locally_tempered_step`.
+        These are visits that infer a temperature for every data point.
         """
         raise NotImplementedError
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from ..data.units import Ratings
+from ..families import Natural
 from ._unit_block import RowsOfSteps
 from ._visit import LocalStep, Visit
 
@@ -65,16 +67,61 @@ class FoldingVisit(Visit[Ratings]):
 
     known: Known = field(default_factory=dict)
 
+    statistics: bool = field(default=True, kw_only=True)
+
     def step(
         self, units: Ratings, noise: np.ndarray | None = None, local: None = None
     ) -> LocalStep:
-        model = self.model
-        if self.unit_temperatures is not None:
-            return model.locally_tempered_step(units, self.expected, self.unit_temperatures, noise)
+        """Infer the Gaussians of users given items, and add up what items learn from the users.
+
+        Where users have temperatures, which act on their ratings, each round infers q(u) given the
+        expected inverse temperatures, and then the distribution of the temperatures given
+        E log p of the ratings. After the last round q(u) is inferred once more.
+        """
+        model, temperatures, n_rounds = self.model, self.unit_temperatures, 0
+        sums, _ = model.add_up(units, self.expected, units.rating_weights)
         factor = np.broadcast_to(np.asarray(self.t.statistics, dtype=float), units.n_units)
-        solved = model.fold_in(units, self.expected, factor, self.t)
-        step = model.items_step(units, solved, factor, noise)
+        if temperatures is not None:
+            grid, log_partition, n_rounds = temperatures
+            factor = np.full(units.n_units, grid.mean())
+        for i in range(n_rounds + 1):
+            statistics = model.statistics(sums, factor, model.empty_statistics(sums))
+            natural = model.solution(statistics, self.t, units.known)
+            own = model.moments_of(natural["precision"], natural["natural_mean"])
+            energies = model.energies(sums, own.table)
+            if i < n_rounds:
+                of_grid = np.outer(model.n_ratings(sums), log_partition)
+                factor = softmax(grid * energies[:, None] - of_grid, axis=1) @ grid
+
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        energy, entropy = weights @ energies, weights @ model.entropies(own.log_det)
+        step = LocalStep({}, float(energy), float(entropy))
+        step.log_prior = float(weights @ model.log_priors(own.squares))
+        if self.statistics:
+            found = self._statistics_of_items(units, own, weights * factor, noise)
+            step.statistics, step.deviation = found
+            if model.learns:
+                evidence = model.evidence_of_ratings(units, step.energy)
+                step.statistics[EVIDENCE] = evidence + model.evidence_of_users(own, weights)
+        if temperatures is not None:
+            each = model.n_ratings(sums) if units.counts_ratings else weights
+            step.temperature, step.inverse_temperatures = float(np.sum(each / factor)), factor
         return step if self.separate_noise else absorbed(step)
+
+    def _statistics_of_items(
+        self, units: Ratings, own: Moments, factor: np.ndarray, noise: np.ndarray | None
+    ) -> tuple[Natural, Natural | None]:
+        """Return the statistics of items given users, times a factor per user, and with noise."""
+        model, (order, users, indptr) = self.model, units.transposed()
+        each = factor[users]
+        if units.rating_weights is not None:
+            each = each * units.rating_weights[order]
+        turned = Ratings(units.values[order], users, indptr, units.n_units)
+        sums, noisy = model.add_up(turned, own, each, None if noise is None else noise[order])
+        statistics = model.statistics(sums, 1.0, model.empty_statistics(sums, "items_"))
+        if noisy is None:
+            return statistics, None
+        return statistics, model.statistics(noisy, 1.0, model.empty_statistics(noisy, "items_"))
 
 
 @dataclass(frozen=True)
@@ -111,7 +158,18 @@ class RowsVisit(Visit[Ratings]):
     def step(
         self, units: Ratings, noise: np.ndarray | None = None, local: None = None
     ) -> LocalStep:
-        step = self.model.rows_step(units, self, noise)
+        """Add up the statistics of the rows, given the Gaussians of the other side."""
+        assert self.own is not None and self.row_statistics is not None
+        model, factor, arrays = self.model, self.t.statistics, self.row_statistics
+        sums, noisy = model.add_up(units, self.expected, units.rating_weights, noise)
+        energies = model.energies(sums, self.own.table[units.rows])
+        energy = float(energies.sum() if units.weights is None else units.weights @ energies)
+        statistics = model.statistics(sums, factor, arrays.without_noise.of(units.rows))
+        if model.learns:
+            statistics[EVIDENCE] = model.evidence_of_ratings(units, energy)
+        step = LocalStep(statistics, energy, 0.0, rows=units.rows)
+        if noisy is not None:
+            step.deviation = model.statistics(noisy, factor, arrays.with_noise.of(units.rows))
         return step if self.separate_noise else absorbed(step)
 
     def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:

@@ -1,21 +1,57 @@
-"""The log partition functions of tempered hidden Markov models, with missing frames and cells."""
+"""Hidden Markov models in which each sequence has a temperature: local steps and log partitions.
+
+Sequences can have missing frames and cells.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from ..data.tables import missing_cells
 from ..data.units import Sequences
-from ._base import compiled
+from ..families import Tempering
+from ._base import LocalStep, Visit, compiled
 from .components._missing_cells import RowVolume, tempered_volume
 
 kernels = partial(compiled, "hidden_markov")
 
 # Largest number of frames with which the gaps of a long stream are represented.
 _FRAMES_OF_GAPS = 100_000
+
+
+@dataclass(frozen=True)
+class LocallyTemperedVisit(Visit[Sequences]):
+    """A visit whose local steps infer a temperature for each sequence."""
+
+    def step(
+        self, units: Sequences, noise: np.ndarray | None = None, local: None = None
+    ) -> LocalStep:
+        """Infer states and temperatures by turns.
+
+        Each round infers q(z) given the expected inverse temperatures, and then the distribution
+        of the temperatures given the energies of q(z). After the last round q(z) is inferred once
+        more.
+        """
+        assert self.unit_temperatures is not None
+        model, (grid, log_partition, n_rounds) = self.model, self.unit_temperatures
+        partition = log_partition.of(units)
+        x, energies = np.full(units.n_units, grid.mean()), np.empty(units.n_units)
+        for _ in range(n_rounds):
+            model.local_step(units, self.expected, Tempering(local=x), energies=energies)
+            exponents = grid * energies[:, None] - partition
+            x = softmax(exponents, axis=1) @ grid
+        step: LocalStep = model.local_step(
+            units, self.expected, Tempering(local=x, statistics=x), noise
+        )
+        weights = 1.0 if units.weights is None else units.weights
+        step.temperature = float(np.sum(weights / x))
+        step.inverse_temperatures = x
+        return step
 
 
 class Gaps(NamedTuple):

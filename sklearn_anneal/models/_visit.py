@@ -154,13 +154,14 @@ class Visit(Generic[U]):
     Parameters
     ----------
     model : ConjugateModel
-        The model whose ``local_step`` and ``locally_tempered_step`` are called.
+        The model whose ``local_step`` is called.
     expected : object
-        The expectations under q(β), in the form in which these two methods read them.
+        The expectations under q(β), in the form in which this method reads them.
     t : Tempering
         The factors by which annealing changes the update.
     unit_temperatures : UnitTemperatures or None, default=None
-        If given, local steps infer a temperature for every data point.
+        If given, local steps infer a temperature for every data point. Models that can do so have
+        a subclass for it.
     separate_noise : bool, default=False
         Whether random weights are deviations from 1. The statistics that they produce are then
         returned separately from those of the data.
@@ -243,10 +244,6 @@ class Visit(Generic[U]):
         local : object
             The result of :meth:`start`. It is not changed.
         """
-        if self.unit_temperatures is not None:
-            return self.model.locally_tempered_step(
-                units, self.expected, self.unit_temperatures, noise
-            )
         return self.model.local_step(
             units, self.expected, self.t, noise, self.separate_noise and noise is not None
         )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import polygamma, psi, softmax
+from scipy.special import polygamma, psi
 
 from ..data.units import Sequences
 from ..families import (
@@ -28,7 +28,13 @@ from ._chain_moves import ExchangeableStates
 from ._componentwise import Given, aligned
 from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
 from ._summary import DataSummary, merged, whole
-from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
+from ._tempered_chains import (
+    Gaps,
+    LocallyTemperedVisit,
+    Partition,
+    holes_of,
+    numbers_with_gaps,
+)
 from .components._base import Components, log_means, moved, multiplied
 from .components._missing_cells import tempered_volume
 
@@ -384,14 +390,18 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         q: Natural,
         units: Any,
         t: Tempering = Tempering(),  # noqa: B008
+        *,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
         **how: Any,
     ) -> Visit:
         # Priors that are learned while states still exchange symbols and frames would keep them
         # from doing so: a small concentration practically excludes what a state does not have yet.
         late = bool(self.learned_names) or self.emission.learns_late
-        visit = super().visit(q, units, t, **how)
-        expected = self.for_units(visit.expected, units)
-        return replace(visit, expected=expected, learns_late=late)
+        expected = self.for_units(self.expectations(q, rng), units)
+        kind = Visit if unit_temperatures is None else LocallyTemperedVisit
+        return kind(self, expected, t, unit_temperatures, separate_noise, learns_late=late)
 
     def for_units(self, expected: Expected, units: Sequences) -> Expected:
         """Return expectations in the form that suits the way in which frames are stored."""
@@ -640,32 +650,6 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         if partition.columns is not None:
             total = total - partition.columns @ summary.holes
         return summary.weight / summary.seen * total
-
-    def locally_tempered_step(
-        self,
-        units: Sequences,
-        expected: Expected,
-        temperatures: UnitTemperatures,
-        noise: np.ndarray | None = None,
-    ) -> LocalStep:
-        """Make the local step with one temperature per sequence.
-
-        Each round infers q(z) given the expected inverse temperatures, and then the distribution
-        of the temperatures given the energies of q(z). After the last round q(z) is inferred once
-        more.
-        """
-        grid = temperatures.inverse_temperatures
-        partition = temperatures.log_partition.of(units)
-        x, energies = np.full(units.n_units, grid.mean()), np.empty(units.n_units)
-        for _ in range(temperatures.n_rounds):
-            self.local_step(units, expected, Tempering(local=x), energies=energies)
-            exponents = grid * energies[:, None] - partition
-            x = softmax(exponents, axis=1) @ grid
-        step = self.local_step(units, expected, Tempering(local=x, statistics=x), noise)
-        weights = 1.0 if units.weights is None else units.weights
-        step.temperature = float(np.sum(weights / x))
-        step.inverse_temperatures = x
-        return step
 
     # Functions of the fitted parameters
 

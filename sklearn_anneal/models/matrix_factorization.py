@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import softmax
 
 from ..data.units import Ratings
 from ..families import (
@@ -24,7 +23,7 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
 from ._rating_summary import Summary
-from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, absorbed
+from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
 from ._unit_block import RowsOfSteps, UnitBlock
 
 if TYPE_CHECKING:
@@ -409,7 +408,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         found = self._moments_of_sides(sides, q, known, workers)
         moments = {side: entry[-1] for side, entry in found.items()}
         if not held:
-            return FoldingVisit(self, moments["items"], *settings, found)
+            return FoldingVisit(self, moments["items"], *settings, found, statistics=not evaluation)
         visited, other = self.users, "items"
         n_rows = units.n_units
         if block is not None and not visited.owns(block.keys):
@@ -438,7 +437,10 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         known.clear()
         for side, natural in arrays.items():
             if side not in found:
-                found[side] = (*natural, self.moments_of(*natural, workers))
+                n_rows = len(natural[0])
+                moments = self._empty_moments(n_rows)
+                workers.share(partial(self.moments_of, *natural, moments), n_rows, _ROWS)
+                found[side] = (*natural, moments)
         return found
 
     def _moments_of_items(self, q: Natural, known: Known | None) -> Moments:
@@ -464,42 +466,45 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         return table
 
     def moments_of(
-        self, precision: np.ndarray, natural_mean: np.ndarray, workers: Workers = SEQUENTIAL
+        self,
+        precision: np.ndarray,
+        natural_mean: np.ndarray,
+        found: Moments | None = None,
+        rows: slice = slice(None),
     ) -> Moments:
         """Return means and second moments of Gaussian rows.
+
+        If arrays are given as ``found``, those of some of the rows are written into them.
 
         Raises
         ------
         numpy.linalg.LinAlgError
             If a precision is not positive definite.
         """
-        n = len(precision)
-        shape = (n, kernels().n_columns(self.n_components, self.biases))
-        found = Moments(
-            np.empty((n, self.size)),
-            np.empty(shape, dtype=self.dtype),
-            np.empty(n),
-            np.empty((n, 2)),
+        if found is None:
+            found = self._empty_moments(len(precision))
+        kernels().moments(
+            found.table[rows],
+            precision[rows],
+            natural_mean[rows],
+            self.n_components,
+            int(self.biases),
+            found.mean[rows],
+            found.log_det[rows],
+            found.squares[rows],
         )
-
-        def solve(rows: slice) -> None:
-            kernels().moments(
-                found.table[rows],
-                precision[rows],
-                natural_mean[rows],
-                self.n_components,
-                int(self.biases),
-                found.mean[rows],
-                found.log_det[rows],
-                found.squares[rows],
-            )
-
-        workers.share(solve, n, _ROWS)
-        if np.isnan(found.log_det).any():
+        if np.isnan(found.log_det[rows]).any():
             raise np.linalg.LinAlgError("Matrix is not positive definite")
         return found
 
-    def _add_up(
+    def _empty_moments(self, n_rows: int) -> Moments:
+        shape = (n_rows, kernels().n_columns(self.n_components, self.biases))
+        table = np.empty(shape, dtype=self.dtype)
+        return Moments(
+            np.empty((n_rows, self.size)), table, np.empty(n_rows), np.empty((n_rows, 2))
+        )
+
+    def add_up(
         self,
         units: Ratings,
         across: Moments,
@@ -532,7 +537,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         )
         return sums, None if noise is None else _Sums(*noisy, sums.squares)
 
-    def _statistics(self, sums: _Sums, factor: float | np.ndarray, out: Natural) -> Natural:
+    def statistics(self, sums: _Sums, factor: float | np.ndarray, out: Natural) -> Natural:
         """Write the expected sufficient statistics of the rows, times a factor, into ``out``."""
         kernels().statistics(
             sums.second,
@@ -545,12 +550,17 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         )
         return out
 
-    def _empty(self, sums: _Sums, prefix: str = "") -> Natural:
+    def empty_statistics(self, sums: _Sums, prefix: str = "") -> Natural:
         """Return empty arrays for the statistics of the rows, in the precision of their sums."""
         n, dtype = len(sums.second), sums.second.dtype
         return {prefix + key: np.empty((n, m), dtype) for key, m in self._columns.items()}
 
-    def _energies(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
+    def n_ratings(self, sums: _Sums) -> np.ndarray:
+        """Return the weighted number of ratings of each row, (n_rows,)."""
+        d = self.n_components
+        return sums.second[:, d * (d + 1) // 2 + d]
+
+    def energies(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
         """Return E log p of the ratings of each row in nats, (n_rows,).
 
         ``own`` is the table of second moments of these rows.
@@ -559,9 +569,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         errors = np.empty(len(own))
         first = kernels().first_linear(d)
         kernels().squared_errors(own, *sums, d, int(self.biases), first, errors)
-        count = sums.second[:, d * (d + 1) // 2 + d]
         return -0.5 * (
-            count * (LOG_2PI + np.log(self.noise_variance)) + errors / self.noise_variance
+            self.n_ratings(sums) * (LOG_2PI + np.log(self.noise_variance))
+            + errors / self.noise_variance
         )
 
     def log_priors(self, squares: np.ndarray) -> np.ndarray:
@@ -576,84 +586,32 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         """Return the entropy of the Gaussian of each row in nats, (n_rows,)."""
         return 0.5 * (self.size * (1.0 + LOG_2PI) - log_det)
 
-    def rows_step(self, units: Ratings, visit: RowsVisit, noise: np.ndarray | None) -> LocalStep:
-        """Return the statistics of rows of one side, given the Gaussians of the other side."""
-        assert visit.own is not None and visit.row_statistics is not None
-        t, arrays = visit.t, visit.row_statistics
-        sums, noisy = self._add_up(units, visit.expected, units.rating_weights, noise)
-        energies = self._energies(sums, visit.own.table[units.rows])
-        energy = float(energies.sum() if units.weights is None else units.weights @ energies)
-        statistics = self._statistics(sums, t.statistics, arrays.without_noise.of(units.rows))
-        if self.learns:
-            statistics[EVIDENCE] = self._evidence_of_ratings(units, energy)
-        deviation = None
-        if noisy is not None:
-            deviation = self._statistics(noisy, t.statistics, arrays.with_noise.of(units.rows))
-        return LocalStep(statistics, energy, 0.0, deviation=deviation, rows=units.rows)
-
-    def fold_in(
-        self, units: Ratings, across: Moments, factor: np.ndarray, t: Tempering
-    ) -> tuple[Moments, np.ndarray, Natural]:
-        """Infer the Gaussians of users given items.
-
-        Returns their moments, E log p of the users' ratings, and their natural parameters.
-        """
-        sums, _ = self._add_up(units, across, units.rating_weights)
-        return self._solve(units, sums, factor, t)
-
-    def _solve(
-        self, units: Ratings, sums: _Sums, factor: np.ndarray, t: Tempering
-    ) -> tuple[Moments, np.ndarray, Natural]:
-        """Infer the Gaussians of users as :meth:`fold_in` does, from sums over their ratings."""
-        statistics = self._statistics(sums, factor, self._empty(sums))
-        if units.known is not None:
-            known = self.per_noise(units.known)
-            statistics = {key: value + known[key] for key, value in statistics.items()}
-        natural = self.solution(statistics, t)
-        own = self.moments_of(natural["precision"], natural["natural_mean"])
-        return own, self._energies(sums, own.table), natural
+    def fold_in(self, units: Ratings, across: Moments, factor: np.ndarray, t: Tempering) -> Natural:
+        """Return the natural parameters of users, inferred given items."""
+        sums, _ = self.add_up(units, across, units.rating_weights)
+        statistics = self.statistics(sums, factor, self.empty_statistics(sums))
+        return self.solution(statistics, t, units.known)
 
     def per_noise(self, sums: Natural) -> Natural:
         """Return statistics, given sums over ratings that lack the factor 1/σ²."""
         return {key: value / self.noise_variance for key, value in sums.items()}
 
-    def solution(self, statistics: Natural, t: Tempering = Tempering()) -> Natural:  # noqa: B008
-        """Return the natural parameters of users' rows, given their statistics."""
+    def solution(
+        self,
+        statistics: Natural,
+        t: Tempering = Tempering(),  # noqa: B008
+        known: Natural | None = None,
+    ) -> Natural:
+        """Return the natural parameters of users' rows, given their statistics.
+
+        ``known`` has sums over earlier ratings of the users, without the factor 1/σ².
+        """
+        if known is not None:
+            earlier = self.per_noise(known)
+            statistics = {key: value + earlier[key] for key, value in statistics.items()}
         return self.users.fold_in(statistics, self.row_prior(), t)
 
-    def items_step(
-        self,
-        units: Ratings,
-        solved: tuple[Moments, np.ndarray, Natural],
-        factor: np.ndarray,
-        noise: np.ndarray | None = None,
-    ) -> LocalStep:
-        """Return the statistics of items, given the Gaussians of users from :meth:`fold_in`."""
-        own, energies, _ = solved
-        weights = np.ones(units.n_units) if units.weights is None else units.weights
-        order, users, indptr = units.transposed()
-        each = (weights * factor)[users]
-        if units.rating_weights is not None:
-            each = each * units.rating_weights[order]
-        turned = Ratings(units.values[order], users, indptr, units.n_units)
-
-        sums, noisy = self._add_up(turned, own, each, None if noise is None else noise[order])
-        statistics = self._statistics(sums, 1.0, self._empty(sums, "items_"))
-        deviation = None
-        if noisy is not None:
-            deviation = self._statistics(noisy, 1.0, self._empty(noisy, "items_"))
-        if self.learns:
-            counts = self._evidence_of_ratings(units, float(weights @ energies))
-            statistics[EVIDENCE] = counts + self.evidence_of_users(own, weights)
-        return LocalStep(
-            statistics,
-            float(weights @ energies),
-            float(weights @ self.entropies(own.log_det)),
-            float(weights @ self.log_priors(own.squares)),
-            deviation=deviation,
-        )
-
-    def _evidence_of_ratings(self, units: Ratings, energy: float) -> np.ndarray:
+    def evidence_of_ratings(self, units: Ratings, energy: float) -> np.ndarray:
         """Return the part of the evidence about variances that ratings give.
 
         It consists of the number of the ratings and of their expected squared error.
@@ -749,37 +707,6 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def _log_volume(self, x: np.ndarray) -> np.ndarray:
         return 0.5 * ((1.0 - x) * (LOG_2PI + np.log(self.noise_variance)) - np.log(x))
-
-    def locally_tempered_step(
-        self,
-        units: Ratings,
-        expected: Moments,
-        temperatures: UnitTemperatures,
-        noise: np.ndarray | None = None,
-    ) -> LocalStep:
-        """Make the local step with one temperature per user, which acts on the user's ratings.
-
-        Each round infers q(u) given the expected inverse temperatures, and then the distribution
-        of the temperatures given E log p of the ratings. After the last round q(u) is inferred
-        once more.
-        """
-        inverse_temperatures, log_partition, n_rounds = temperatures
-        sums, _ = self._add_up(units, expected, units.rating_weights)
-        d = self.n_components
-        count = sums.second[:, d * (d + 1) // 2 + d]
-        x, plain = np.full(units.n_units, inverse_temperatures.mean()), Tempering()
-        for _ in range(n_rounds):
-            energies = self._solve(units, sums, x, plain)[1]
-            exponents = inverse_temperatures * energies[:, None] - np.outer(count, log_partition)
-            x = softmax(exponents, axis=1) @ inverse_temperatures
-        step = absorbed(self.items_step(units, self._solve(units, sums, x, plain), x, noise))
-        if units.counts_ratings:
-            weights = count
-        else:
-            weights = np.ones(units.n_units) if units.weights is None else units.weights
-        step.temperature = float(np.sum(weights / x))
-        step.inverse_temperatures = x
-        return step
 
     # Functions of the fitted parameters
 

@@ -119,6 +119,15 @@ class MixtureVisit(Visit[Rows]):
         return result
 
 
+class LocallyTemperedVisit(MixtureVisit):
+    """A visit whose local steps infer a temperature for each row."""
+
+    def step(self, units: Rows, noise: np.ndarray | None = None, local: None = None) -> LocalStep:
+        components: Components = self.model
+        assert self.unit_temperatures is not None
+        return components.locally_tempered_step(units, self.expected, self.unit_temperatures, noise)
+
+
 class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateModel[Rows, Summary]):
     """The model p(x, z = k | π, β) = π_k p(x | β_k) of weights π times components β.
 
@@ -205,10 +214,6 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         log_weights = self.weights.log_weights(q, rng)
         return self.components.joint_expectations(q, log_weights, rng, known)
 
-    def for_rows(self, expected: Joint, rows: Rows) -> Joint:
-        """Return expectations in the form that suits the way in which rows are stored."""
-        return expected._replace(own=self.components.for_rows(expected.own, rows))
-
     def log_joint(self, units: Rows, expected: Joint) -> np.ndarray:
         """Return E log p(x_n, z_n = k) of the observed cells in nats, (n_rows, n_components)."""
         return self.components.log_joint(units, expected)
@@ -233,13 +238,18 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         else:
             factor = self.weights.factor
             of_weights = factor.family.sample(factor.pick(q), rng)
-            own = components.draw(q, rng)
-            draws = list(zip(self.factors(), [of_weights, *own], strict=True))
+            drawn = components.draw(q, rng)
+            draws = list(zip(self.factors(), [of_weights, *drawn], strict=True))
             log_weights = self.weights.drawn_log_weights(of_weights)
-            expected = Joint(components.coefficients(own), log_weights)
-        expected = self.for_rows(expected, units.example)
-        args, late = (t, unit_temperatures, separate_noise), self.learns_late
-        return MixtureVisit(components, expected, *args, draws=draws, known=known, learns_late=late)
+            expected = Joint(components.coefficients(drawn), log_weights)
+        own = components.for_rows(expected.own, units.example)
+        kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
+        return kind(
+            *(components, expected._replace(own=own), t, unit_temperatures, separate_noise),
+            draws=draws,
+            known=known,
+            learns_late=self.learns_late,
+        )
 
     # The update: λ = λ₀ + S
 

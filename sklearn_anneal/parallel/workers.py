@@ -220,7 +220,7 @@ class Workers:
             results[i::n] = map(pickle.loads, found)
         return results
 
-    def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
+    def share(self, function: Callable[[slice], object], n: int, at_least: int) -> None:
         """Call a function that writes into arrays of this process, for all parts of 0, …, n − 1.
 
         In threads there are up to four parts for each worker, of ``at_least`` elements or more, and

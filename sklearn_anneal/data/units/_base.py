@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from operator import methodcaller
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
@@ -170,9 +171,11 @@ class Units(ABC):
         local : object
             The local variables of each chunk; None if there are none, or if they are not kept.
         """
-        visit, found = prepared.visit, []
-        units = visit.view(self)
-        noise = prepared.random_weights(units, rng, totals)
+        visit, weights, found = prepared.visit, prepared.weights, []
+        units, noise = visit.view(self), None
+        if weights is not None:
+            drawn, own = weights.draw(units.n_weight_units, rng)
+            noise = weights.scaled(drawn, own, own if totals is None else totals)
         before = None if local is None else local[::-1]
         if local is not None:
             local.clear()
@@ -194,13 +197,13 @@ class Units(ABC):
             total = step if total is None else visit.merge(total, step)
         return total, found or None
 
-    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable]:
+    def in_turn(self, rng: np.random.Generator, workers: Workers) -> Iterator[Callable]:
         """Yield a function for each part of the data that minibatches are drawn from, in turn.
 
-        The function takes a request and workers, and returns ``request.at(part, workers)``. Data in
-        memory are one part.
+        The function takes a request, and returns ``request.at(part, workers)``. Data in memory are
+        one part.
         """
-        yield lambda request, workers: request.at(self, workers)
+        yield methodcaller("at", self, workers)
 
     @property
     def example(self) -> Self:

@@ -549,13 +549,32 @@ class Components(ABC, Generic[P, R]):
         the factors x and c of the tempering ``t``, and the noise ε. The statistics of the step
         have the raw ones of ``components``, and the ``rows`` that these do not count.
         """
-        log_joint = self.log_joint(rows, joint)
+        fused = self.fused_step(rows, joint, t, noise, separate_noise)
+        if fused is not None:
+            return fused
+        log_joint = self.log_density(rows, joint.own)
+        if joint.log_weights is not None:
+            log_joint += joint.log_weights
         found = responsibilities_step(log_joint, t, rows.weights, noise, separate_noise)
-        raw = self._sums_of(rows, found.shares, joint)
-        step = LocalStep(raw, found.energy, found.entropy)
+        raw = self.zeros(joint.own)
+        self.add(rows, found.shares, raw, joint.own)
+        step = LocalStep(self._as_statistics(rows, found.shares, raw), found.energy, found.entropy)
         if found.noisy is not None:
-            step.deviation = self._sums_of(rows, found.noisy, joint)
+            raw = self.zeros(joint.own)
+            self.add(rows, found.noisy, raw, joint.own)
+            step.deviation = self._as_statistics(rows, found.noisy, raw)
         return step
+
+    def fused_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        t: Tempering,
+        noise: np.ndarray | None,
+        separate_noise: bool,
+    ) -> LocalStep | None:
+        """Return the local step by one kernel that does all of it; None if rows have no such."""
+        return None
 
     def locally_tempered_step(
         self,
@@ -570,21 +589,23 @@ class Components(ABC, Generic[P, R]):
         """
         log_partition = temperatures.log_partition.of(rows)
         which = None if log_partition.ndim == 1 else np.arange(rows.n_units)
-        log_joint = self.log_joint(rows, joint)
+        log_joint = self.log_density(rows, joint.own)
+        if joint.log_weights is not None:
+            log_joint += joint.log_weights
         found = locally_tempered_responsibilities_step(
             log_joint, temperatures, log_partition, which, rows.weights, noise
         )
+        raw = self.zeros(joint.own)
+        self.add(rows, found.shares, raw, joint.own)
         return LocalStep(
-            self._sums_of(rows, found.shares, joint),
+            self._as_statistics(rows, found.shares, raw),
             found.energy,
             found.entropy,
             temperature=found.temperature,
             inverse_temperatures=found.inverse_temperatures,
         )
 
-    def _sums_of(self, rows: Rows, shares: np.ndarray, joint: Joint) -> dict[str, Any]:
-        raw = self.zeros(joint.own)
-        self.add(rows, shares, raw, joint.own)
+    def _as_statistics(self, rows: Rows, shares: np.ndarray, raw: R) -> dict[str, Any]:
         others = self.uncounted(rows)
         number = column_sums(shares) if others is None else shares[others].sum(axis=0)
         return {"components": raw, "rows": number}

@@ -102,38 +102,6 @@ def _empty_table(packing: Packing, n_components: int) -> np.ndarray:
     return room[begin : begin + shape[0] * shape[1]].reshape(shape)
 
 
-def density_of_codes(rows: Coded, table: Table | Levels) -> np.ndarray:
-    """Return E log p(x_n | z_n = k) of packed rows in nats, of shape (n_rows, n_components)."""
-    if isinstance(table, Levels):
-        found: np.ndarray = kernels(plain=True).log_density(
-            rows.levels(), rows.packing.first_level, table.entries
-        )
-        return found
-    out = np.empty((len(rows), table.n_components))
-    codes = np.ascontiguousarray(rows.codes)
-    kernels().log_density(codes, rows.packing.begins, table.entries, out)
-    return out
-
-
-def shares_of_levels(rows: Coded, shares: np.ndarray) -> np.ndarray:
-    """Return the sums of the rows' shares over the rows that have each level of each column.
-
-    The shape is (n_levels, n_components). Rows whose cell is missing are in none of the sums.
-    """
-    table = _empty_table(rows.packing, shares.shape[1])
-    table[:] = 0.0
-    codes = np.ascontiguousarray(rows.codes)
-    kernels().add_shares(codes, rows.packing.begins, np.ascontiguousarray(shares), table)
-    return _levels_of_table(table, rows.packing)[:, : shares.shape[1]]
-
-
-def _levels_of_table(table: np.ndarray, p: Packing) -> np.ndarray:
-    """Return the sums of the entries that stand for each level; the table is overwritten."""
-    levels = np.zeros((int(p.first_level[-1]), table.shape[1]))
-    kernels().collect_levels(table, p.first_level, p.radices, p.first_column, p.begins, levels)
-    return levels
-
-
 def filled(X: np.ndarray, center: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
     """Return dense rows with zeros in place of missing cells, and the mask of these cells.
 
@@ -188,21 +156,77 @@ class PackedComponents(Components[P, R]):
     def add_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: R) -> None:
         """Add the sums of shares of all levels of packed columns to ``raw``, in place.
 
-        ``levels`` (n_levels, n_components) is the result of :func:`shares_of_levels`, and
+        ``levels`` (n_levels, n_components) has the sums of the rows' shares over the rows that
+        have each level of each column; rows whose cell is missing are in none of them.
         ``count`` (n_components,) has the sums over all rows.
         """
 
-    def local_step(
+    @abstractmethod
+    def _density_of_cells(self, rows: Rows, expected: Any) -> np.ndarray:
+        """Return the result of :meth:`log_density` where no kernel reads the layout of the rows."""
+
+    def _sums_of_cells(
+        self, rows: Rows, shares: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return Σ R f(x) and the weight of missing cells, for rows that no kernel reads."""
+        raise NotImplementedError
+
+    def _add_sums(
+        self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None, raw: R
+    ) -> None:
+        """Add such sums to ``raw``, in place; ``count`` has the sums of the shares."""
+        raise NotImplementedError
+
+    def _sparse_carrier(self, X: Any) -> Any:
+        """Return c(x) of the rows of a sparse matrix, whose zeros contribute nothing to it."""
+        return 0.0
+
+    def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
+        X: Any = rows.X
+        if isinstance(expected, Table):
+            out = np.empty((len(X), expected.n_components))
+            codes = np.ascontiguousarray(X.codes)
+            kernels().log_density(codes, X.packing.begins, expected.entries, out)
+            return out
+        if isinstance(expected, Columns):
+            out = np.tile(expected.constants, (X.shape[0], 1))
+            arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
+            kernels(rows.plain).add_sparse_log_density(
+                *arrays, expected.slopes, expected.cells, out
+            )
+            return out + np.reshape(self._sparse_carrier(X), (-1, 1))
+        return self._density_of_cells(rows, expected)
+
+    def add(self, rows: Rows, shares: np.ndarray, raw: R, expected: Expected = None) -> None:
+        X: Any = rows.X
+        count, k = column_sums(shares), shares.shape[1]
+        if isinstance(X, Coded):
+            table, p = _empty_table(X.packing, k), X.packing
+            table[:] = 0.0
+            codes = np.ascontiguousarray(X.codes)
+            kernels().add_shares(codes, p.begins, np.ascontiguousarray(shares), table)
+            levels = np.zeros((int(p.first_level[-1]), table.shape[1]))
+            kernels().collect_levels(table, *_places_of_levels(p), levels)
+            self.add_levels(levels[:, :k], count, p, raw)
+        elif issparse(X):
+            sums, missing = (np.zeros((X.shape[1], k)) for _ in range(2))
+            arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
+            kernels().add_sparse_shares(*arrays, np.ascontiguousarray(shares), sums, missing)
+            self._add_sums(count, sums.T, missing.T, raw)
+        else:
+            self._add_sums(count, *self._sums_of_cells(rows, shares), raw)
+
+    def fused_step(
         self,
         rows: Rows,
         joint: Joint,
         t: Tempering,
-        noise: np.ndarray | None = None,
-        separate_noise: bool = False,
-    ) -> LocalStep:
+        noise: np.ndarray | None,
+        separate_noise: bool,
+    ) -> LocalStep | None:
         table, coded = joint.own, rows.X
         if not isinstance(table, Table) or separate_noise or joint.log_weights is None:
-            return super().local_step(rows, joint, t, noise, separate_noise)
+            return None
         assert isinstance(coded, Coded)
         k, p = table.n_components, coded.packing
         out, sums = _empty_table(p, k), np.zeros(2)
@@ -221,10 +245,17 @@ class PackedComponents(Components[P, R]):
         )
         # Every row has one of the entries of the first code.
         number = out[: p.begins[1], :k].sum(axis=0)
+        levels = np.zeros((int(p.first_level[-1]), out.shape[1]))
+        kernels().collect_levels(out, *_places_of_levels(p), levels)
         raw = self.zeros(table)
-        self.add_levels(_levels_of_table(out, p)[:, :k], number, p, raw)
+        self.add_levels(levels[:, :k], number, p, raw)
         statistics: Any = {"components": raw, "rows": number}
         return LocalStep(statistics, float(sums[0]), float(sums[1]))
+
+
+def _places_of_levels(p: Packing) -> tuple[np.ndarray, ...]:
+    """Return from what the kernel finds the entries of a table that each level has."""
+    return p.first_level, p.radices, p.first_column, p.begins
 
 
 @dataclass(frozen=True)
@@ -294,20 +325,10 @@ class LinearComponents(PackedComponents[P, LinearSums]):
             return Columns(slopes, cells, expected.cells.sum(axis=1))
         return expected
 
-    def log_density(self, rows: Rows, expected: Expected) -> np.ndarray:
-        if rows.plain and isinstance(rows.X, Coded):
+    def _density_of_cells(self, rows: Rows, expected: Coefficients) -> np.ndarray:
+        if isinstance(rows.X, Coded):
             rows = unpacked(rows)
-        X: Any = rows.X
-        if isinstance(X, Coded):
-            return density_of_codes(X, expected)
-        if issparse(X):
-            out = np.tile(expected.constants, (X.shape[0], 1))
-            arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
-            kernels(rows.plain).add_sparse_log_density(
-                *arrays, expected.slopes, expected.cells, out
-            )
-            return out + np.reshape(self._sparse_carrier(X), (-1, 1))
-        values, mask = filled(X, rows.center)
+        values, mask = filled(rows.X, rows.center)  # type: ignore[arg-type]
         out = self._values(values) @ expected.slopes.T
         out += expected.cells.sum(axis=1)
         if mask is not None:
@@ -316,7 +337,6 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         return out + carrier[:, None] if np.ndim(carrier) else out
 
     def _sparse_carrier(self, X: Any) -> Any:
-        """Return c(x) of the rows of a sparse matrix, whose zeros contribute nothing to it."""
         carrier = self._carrier(np.nan_to_num(X.data)[:, None])
         if np.ndim(carrier) == 0:
             return 0.0
@@ -328,26 +348,19 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         k, n_values = self.n_components, self._values(np.zeros((1, self.n_features))).shape[1]
         return LinearSums(np.zeros(k), np.zeros((k, n_values)), np.zeros((k, self.n_features)))
 
-    def add(
-        self, rows: Rows, shares: np.ndarray, raw: LinearSums, expected: Expected = None
+    def _sums_of_cells(
+        self, rows: Rows, shares: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        values, mask = filled(rows.X, rows.center)  # type: ignore[arg-type]
+        return shares.T @ self._values(values), None if mask is None else shares.T @ mask
+
+    def _add_sums(
+        self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None, raw: LinearSums
     ) -> None:
-        X: Any = rows.X
-        count = column_sums(shares)
-        if isinstance(X, Coded):
-            self.add_levels(shares_of_levels(X, shares), count, X.packing, raw)
-            return
         raw.count[:] += count
-        if issparse(X):
-            sums, missing = (np.zeros((X.shape[1], len(count))) for _ in range(2))
-            arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
-            kernels().add_sparse_shares(*arrays, np.ascontiguousarray(shares), sums, missing)
-            raw.sum[:] += sums.T
-            raw.missing[:] += missing.T
-        else:
-            values, mask = filled(X, rows.center)
-            raw.sum[:] += shares.T @ self._values(values)
-            if mask is not None:
-                raw.missing[:] += shares.T @ mask
+        raw.sum[:] += sums
+        if missing is not None:
+            raw.missing[:] += missing
 
     def add_levels(
         self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: LinearSums

@@ -18,8 +18,7 @@ from ._linear import (
     Levels,
     PackedComponents,
     Table,
-    density_of_codes,
-    shares_of_levels,
+    kernels,
     table_of,
 )
 
@@ -155,16 +154,16 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     def for_rows(self, expected: np.ndarray, rows: Rows) -> Table | Levels:
         return table_of(expected, rows)
 
-    def log_density(self, rows: Rows, expected: Table | Levels) -> np.ndarray:
-        return density_of_codes(rows.X, expected)  # type: ignore[arg-type]
+    def _density_of_cells(self, rows: Rows, expected: Levels) -> np.ndarray:
+        coded: Coded = rows.X  # type: ignore[assignment]
+        first_level = coded.packing.first_level
+        found: np.ndarray = kernels(plain=True).log_density(
+            coded.levels(), first_level, expected.entries
+        )
+        return found
 
     def zeros(self, expected: Expected) -> LevelSums:
         return LevelSums(np.zeros((sum(self.n_levels), self.n_components)))
-
-    def add(
-        self, rows: Rows, shares: np.ndarray, raw: LevelSums, expected: Expected = None
-    ) -> None:
-        raw.levels[:] += shares_of_levels(rows.X, shares)  # type: ignore[arg-type]
 
     def add_levels(
         self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: LevelSums

@@ -345,7 +345,7 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         known: Any = None,
         workers: Workers = SEQUENTIAL,
     ) -> TopicsVisit:
-        words = self.words_of(units, q)
+        words = Words.of(units, q[TOPICS], self.absent)
         expected = Concentrations.of(q[TOPICS], words)
         how: dict[str, Any] = {"words": words, "statistics": not evaluation, "workers": workers}
         if unit_temperatures is not None:
@@ -361,10 +361,6 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         # the model is fitted with another local step.
         kind = MeanFieldVisit if evaluation else self._visit
         return kind(self, topics, t, separate_noise=separate_noise, **how)
-
-    def words_of(self, units: Documents, q: Natural) -> Words:
-        """Return the words that occur in some documents."""
-        return Words.of(units, q[TOPICS], self.absent)
 
     def n_iter(self, exploring: bool) -> int:
         """Return the largest number of iterations over a document.

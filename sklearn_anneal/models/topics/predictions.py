@@ -21,7 +21,7 @@ from .collapsed import CVB0Visit
 from .lazy_columns import LazyColumns
 from .mean_field import MeanFieldVisit
 from .model import LatentDirichlet
-from .tables import Concentrations, mean_topics
+from .tables import Concentrations, Words, mean_topics
 from .visit import TOPICS, LocalStart, TopicsVisit
 
 # Plain kernels take documents with at most so many products of a word and a topic, if all were as
@@ -68,7 +68,7 @@ def _visit_of_means(
     kind: type[TopicsVisit], model: LatentDirichlet, units: Documents, q: Natural, workers: Workers
 ) -> TopicsVisit:
     """Return a visit at the expected topics E β, without statistics."""
-    words = model.words_of(units, q)
+    words = Words.of(units, q[TOPICS], model.absent)
     topics = mean_topics(Concentrations.of(q[TOPICS], words), model.dtype, workers)
     return kind(model, topics, Tempering(), words=words, statistics=False)
 

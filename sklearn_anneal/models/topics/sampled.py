@@ -24,7 +24,7 @@ from ...parallel.workers import SEQUENTIAL, Workers
 from .._base import LocalStep, compiled
 from .collapsed import CollapsedLatentDirichlet
 from .model import LatentDirichlet
-from .tables import Concentrations, words_of_task
+from .tables import Concentrations, Words, words_of_task
 from .visit import NOTHING, TOPICS, Addends, TopicsVisit
 
 # In the mean over passes, a topic loses a word of which it has fewer tokens than this. A token has
@@ -265,7 +265,7 @@ class SampledLatentDirichlet(CollapsedLatentDirichlet):
         how |= {"separate_noise": separate_noise, "workers": workers}
         if rng is None:
             return super().visit(q, units, t, **how)
-        words = self.words_of(units, q)
+        words = Words.of(units, q[TOPICS], self.absent)
         expected = Concentrations.of(q[TOPICS], words)
         counts: Any = counts_of(expected, self.n_components, self.dtype, workers)
         return SampledVisit(
