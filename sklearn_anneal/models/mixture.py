@@ -112,43 +112,43 @@ class MixtureVisit(Visit[Rows]):
 
     draws: Sequence[tuple[Factor, dict[str, np.ndarray]]] = ()
 
-    def step(self, units: Rows, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
-        if units.classes is None:
-            return super().step(units, noise, local)
-        return self._step_with_classes(units, units.classes, noise)
+    def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
+        result: Natural = {}
+        for factor, draw in self.draws:
+            family: Any = factor.family
+            given = (factor.pick(arrays) for arrays in (q, prior, stats))
+            result |= factor.rename(family.exact_gradient_statistics(draw, *given))
+        return result
 
-    def _step_with_classes(
-        self, units: Rows, classes: np.ndarray, noise: np.ndarray | None
-    ) -> LocalStep:
+
+@dataclass(frozen=True)
+class LabelledVisit(MixtureVisit):
+    """A visit to rows some of whose classes are known."""
+
+    def step(self, units: Rows, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
         """Make the local steps of rows of unknown and of known class.
 
         The kernels of components make the former. Of the latter, a limited number is in memory at a
         time, and their steps read the log joint densities of all components as an array.
         """
-        unknown, known = np.flatnonzero(classes < 0), np.flatnonzero(classes >= 0)
+        assert units.classes is not None
+        unknown, known = np.flatnonzero(units.classes < 0), np.flatnonzero(units.classes >= 0)
         size = rows_at_a_time(units.X.shape[1], self.model.n_components)
-        parts = [known[i : i + size] for i in range(0, len(known), size)]
-        steps = [
-            self._for(part)._plain_step(units.take(part), values_at(noise, part)) for part in parts
-        ]
+        parts, steps = [known[i : i + size] for i in range(0, len(known), size)], []
         if len(unknown):
-            own = self._for(unknown)
-            steps.insert(
-                0,
-                super(MixtureVisit, own).step(units.unlabelled(unknown), values_at(noise, unknown)),
-            )
-            parts.insert(0, unknown)
-        total = steps[0]
-        for step in steps[1:]:
-            total = total + step
+            rows, own = units.unlabelled(unknown), self._for(unknown)
+            steps.append(MixtureVisit.step(own, rows, values_at(noise, unknown)))
+        for part in parts:
+            steps.append(self._for(part)._plain_step(units.take(part), values_at(noise, part)))
+        total = sum(steps[1:], start=steps[0])
         if steps[0].inverse_temperatures is not None:
             found = np.empty(units.n_units)
-            for part, step in zip(parts, steps, strict=True):
-                found[part] = step.inverse_temperatures
+            order = np.concatenate([unknown, known])
+            found[order] = np.concatenate([step.inverse_temperatures for step in steps])
             total.inverse_temperatures = found
         return total
 
-    def _for(self, index: np.ndarray) -> MixtureVisit:
+    def _for(self, index: np.ndarray) -> LabelledVisit:
         """Return the visit as rows of an index have it, which can have factors of their own."""
         t = self.t
         own = t._replace(local=values_at(t.local, index), statistics=values_at(t.statistics, index))
@@ -162,14 +162,6 @@ class MixtureVisit(Visit[Rows]):
             return Components.locally_tempered_step(components, *how)
         separate = self.separate_noise and noise is not None
         return Components.local_step(components, units, self.expected, self.t, noise, separate)
-
-    def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
-        result: Natural = {}
-        for factor, draw in self.draws:
-            family: Any = factor.family
-            given = (factor.pick(arrays) for arrays in (q, prior, stats))
-            result |= factor.rename(family.exact_gradient_statistics(draw, *given))
-        return result
 
 
 class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateModel[Rows, Summary]):
@@ -300,7 +292,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             expected = Joint(components.coefficients(own), log_weights, own_classes)
         expected = self.for_rows(expected, units.example)
         args, late = (t, unit_temperatures, separate_noise), self.learns_late
-        return MixtureVisit(components, expected, *args, draws=draws, known=known, learns_late=late)
+        kind = MixtureVisit if units.example.classes is None else LabelledVisit
+        return kind(components, expected, *args, draws=draws, known=known, learns_late=late)
 
     # The update: λ = λ₀ + S
 
