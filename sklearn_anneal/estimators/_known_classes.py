@@ -12,7 +12,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
 
 from .._compat import with_callbacks
-from ..data.units import Rows
+from ..data.units import Rows, Units
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
@@ -25,7 +25,8 @@ from ._validation import checks_parameters, refuse_masked, without_value
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ..annealing import Context
+    from ..annealing import Annealing, Context
+    from ..search.search import Plan
 
 CLASS_CONSTRAINTS: dict = {
     "n_components_per_class": [Interval(Integral, 1, None, closed="left"), dict, None],
@@ -415,6 +416,12 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
                 f"n_components={self.n_components}, but n_components_per_class and "
                 f"n_unlabelled_components make {total} components. Leave n_components out."
             )
+
+    def _plan(self, strategy: Annealing, units: Units) -> Plan:
+        plan = super()._plan(strategy, units)
+        # Labels lead to the optimum in which components are the classes. Others may have a higher
+        # bound, in which components are groups that cross the classes.
+        return plan.with_effort_up_to(0.0) if self._classifies and self.effort == "auto" else plan
 
     @property
     def _component_classes(self) -> np.ndarray | None:

@@ -107,9 +107,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         early when every move has been in vain three times in a row. ``"auto"``: 4 if ``annealing``
         is ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        inference, and ``"structured"`` search nothing, and a number above 0 is then refused. With
+        ``n_components_per_class``, ``"auto"`` is 0: labels lead to the optimum in which components
+        are the classes, and one of a higher bound may cross them.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
-        How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
+        How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means. With
+        known classes, it is constrained k-means of standardised columns, whose means begin at rows
+        with labels; the other starts respect classes as well.
         ``"k-means++"`` and ``"random_from_data"`` assign a single row to each component, chosen by
         k-means++ or at random, and leave all other rows without a component. ``"random"`` draws
         uniform random numbers. With ``batch_size`` this is done for a random subset of the rows. A

@@ -123,7 +123,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         early when every move has been in vain three times in a row. ``"auto"``: 4 if ``annealing``
         is ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        inference, and ``"structured"`` search nothing, and a number above 0 is then refused. With
+        ``n_components_per_class``, ``"auto"`` is 0: labels lead to the optimum in which components
+        are the classes, and one of a higher bound may cross them.
     init_params : {"random", "kmeans", "k-means++", "random_from_data"}, \
             default="random_from_data"
         How the responsibilities are initialised: drawn from a uniform distribution over all
@@ -131,6 +133,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         chosen by k-means++ or at random. k-means measures distances between standardised columns,
         with one indicator for each category, and the mean of the column in missing cells. Rows as
         components keep more components in use than ``"random"``, which suits two or three better.
+        All starts respect known classes; ``"kmeans"`` is then constrained k-means, whose means
+        begin at rows with labels, and suits ``n_components_per_class`` best.
     weights_init : array-like of shape (n_components,) or None, default=None
         Weights of the components at the start, which sum to 1. None: those of ``init_params``.
     emission_init : dict or None, default=None
