@@ -46,7 +46,7 @@ def exclude_others(density: np.ndarray, classes: np.ndarray, of_components: np.n
 
 
 class KnownClasses(NamedTuple):
-    """Which rows can belong to which components.
+    """The classes of rows and of components.
 
     Attributes
     ----------
