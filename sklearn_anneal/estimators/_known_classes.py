@@ -474,7 +474,7 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
 
 
 def _present(sample_weight: Any, known: np.ndarray) -> np.ndarray | None:
-    """Return a mask of the rows of positive weight; weights that are no such numbers are refused later."""
+    """Return a mask of the rows of positive weight; other weights are refused later."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight)

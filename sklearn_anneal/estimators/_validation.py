@@ -207,7 +207,7 @@ def finite(values: np.ndarray, sentence: str) -> np.ndarray:
 
 
 def without_value(labels: np.ndarray) -> np.ndarray:
-    """Which labels of an array with one dimension are NaN, NaT, None or pandas' NA."""
+    """Return a mask of the labels that are NaN, NaT, None or pandas' NA, (n_labels,)."""
     if labels.dtype.kind in "fcmM":
         return np.isnan(labels)
     if labels.dtype.kind != "O":
