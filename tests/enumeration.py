@@ -5,6 +5,7 @@ They are written from the generative models and use nothing of the package but f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -13,10 +14,22 @@ from scipy.sparse import issparse
 from scipy.special import betaln, gammaln, logsumexp, multigammaln
 
 
-def gaussian_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
-    """log p(X) of the mixture with K full precision matrices; all parameters are integrated out."""
+def _assignments(estimator: Any, n: int, y: Any) -> Iterator[tuple[int, ...]]:
+    """All assignments of n rows to components; rows with a label (not −1) keep to their class."""
+    components = range(estimator.n_components_)
+    if y is None:
+        return product(components, repeat=n)
+    of = estimator.component_classes_
+    return product(*([k for k in components if label in (-1, of[k])] for label in y))
+
+
+def gaussian_mixture_log_evidence(estimator: Any, X: np.ndarray, y: Any = None) -> float:
+    """log p(X) of the mixture with K full precision matrices; all parameters are integrated out.
+
+    With labels it is log p(X, y).
+    """
     n, d = X.shape
-    k = estimator.n_components
+    k = estimator.n_components_
     common = np.asarray(estimator.covariance_prior_, dtype=float)
     if common.ndim < 2:
         common = common * np.eye(d)
@@ -31,7 +44,7 @@ def gaussian_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
         for members in product((False, True), repeat=n)
     }
     terms = []
-    for z in product(range(k), repeat=n):
+    for z in _assignments(estimator, n, y):
         assigned = np.equal.outer(np.arange(k), z)
         term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
         terms.append(term + sum(cluster[i, tuple(map(bool, r))] for i, r in enumerate(assigned)))
@@ -99,9 +112,12 @@ def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
     )
 
 
-def mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
-    """log p(observed cells) of a mixture of independent columns; all parameters integrated out."""
-    k = estimator.n_components
+def mixture_log_evidence(estimator: Any, X: np.ndarray, y: Any = None) -> float:
+    """log p(observed cells) of a mixture of independent columns; all parameters integrated out.
+
+    With labels it is the log of the probability of cells and labels.
+    """
+    k = estimator.n_components_
     if isinstance(estimator.emission, str):
         found = [_column_marginals(estimator, estimator.emission, X)]
     else:
@@ -112,7 +128,7 @@ def mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
         ]
     columns = [marginal for each in found for marginal in each]
     terms = []
-    for z in product(range(k), repeat=len(X)):
+    for z in _assignments(estimator, len(X), y):
         assigned = np.equal.outer(np.arange(k), z)
         term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
         of_components = [m(j, row) for j, row in enumerate(assigned) for m in columns]

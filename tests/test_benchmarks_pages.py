@@ -13,7 +13,8 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 
 @pytest.mark.parametrize(
-    "module", ["missing_cells", "numbers", "package.simd", "gamma_process_nmf.held_out"]
+    "module",
+    ["missing_cells", "known_classes", "numbers", "package.simd", "gamma_process_nmf.held_out"],
 )
 def test_a_quick_run_does_not_replace_the_page(module, capsys):
     script = import_module(f"benchmarks.{module}")
@@ -47,6 +48,32 @@ def test_every_method_keeps_what_is_observed(rng):
         found = impute(Y)
         np.testing.assert_array_equal(found[~missing], X[~missing])
         assert 0.3 < missing_cells.error(found, X, missing) < 2.0
+
+
+# Partly labelled data
+
+
+def test_a_quick_run_on_partly_labelled_data_writes_every_section(tmp_path):
+    from benchmarks import known_classes
+
+    page = tmp_path / "page.md"
+    known_classes.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("## Accuracy", "Why moves are left out", "Time of a pass", "A quick run"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_a_share_of_labels_stays_and_one_of_each_class(rng):
+    from benchmarks import known_classes
+
+    y = rng.integers(3, size=200)
+    for share, n in ((0.01, 3), (0.2, 40)):
+        found = known_classes.hidden(y, share, 0)
+        kept = found >= 0
+        assert kept.sum() == n
+        np.testing.assert_array_equal(found[kept], y[kept])
+        assert set(found[kept]) == {0, 1, 2}
 
 
 # Numbers of components

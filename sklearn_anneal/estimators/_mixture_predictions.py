@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Rows
-from ..models.mixture import Mixture
-from ._base import BaseAnnealed
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import D, has_unit_temperatures
+from ._known_classes import KnownClasses
 from ._part_predictions import by_parts
 from ._validation import explains, finite
 
@@ -33,9 +33,17 @@ class MixturePredictions(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     DensityMixin,
-    BaseAnnealed[D, Rows, Mixture],
+    KnownClasses[D],
 ):
     """Methods of all mixtures that assign rows to components."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if self._classifies:
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags()
+            tags.target_tags.required = True
+        return tags
 
     @abstractmethod
     def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
@@ -47,21 +55,21 @@ class MixturePredictions(
         """Log of the posterior predictive density of each row."""
 
     def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit the model and return the most probable component of each row.
+        """Fit the model and return the result of :meth:`predict` for the training data.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Training data.
-        y : Ignored
-            Not used, present for API consistency by convention.
+        y : array-like of shape (n_samples,), default=None
+            Ignored unless ``n_components_per_class`` is given; :meth:`fit` explains it.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
         Returns
         -------
         labels : ndarray of shape (n_samples,)
-            Component labels.
+            Component labels, or classes.
         """
         return self.fit(X, y, sample_weight=sample_weight).predict(X)
 
@@ -69,6 +77,9 @@ class MixturePredictions(
     def predict(self, X):
         """Most probable component of each row, by the variational responsibilities at T = 1.
 
+        With ``n_components_per_class`` it is the most probable class, by the sums of the
+        responsibilities of its components; ``transform(X).argmax(axis=1)`` has the components.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts
@@ -77,14 +88,20 @@ class MixturePredictions(
         Returns
         -------
         labels : ndarray of shape (n_samples,)
-            Component labels.
+            Component labels, or elements of ``classes_``.
         """
-        return self._log_joint(self._again(X)[0]).argmax(axis=1)
+        rows, _ = self._again(X)
+        if self._classifies:
+            of_classes = self._sums_of_classes(self._responsibilities(rows))
+            return self.classes_[of_classes.argmax(axis=1)]
+        return self._log_joint(rows).argmax(axis=1)
 
     @by_parts
     def predict_proba(self, X):
         """Variational responsibilities of the components for each row, at T = 1.
 
+        With ``n_components_per_class`` they are summed over the components of each class.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts
@@ -93,43 +110,52 @@ class MixturePredictions(
         Returns
         -------
         responsibilities : ndarray of shape (n_samples, n_components)
-            They sum to 1 over the components. They are float32 if X is, else float64.
+            They sum to 1 over the components. They are float32 if X is, else float64. With
+            ``n_components_per_class`` there is one column for each of ``classes_``.
+        """
+        rows, dtype = self._again(X)
+        shares = self._responsibilities(rows)
+        if self._classifies:
+            shares = self._sums_of_classes(shares)
+        return shares.astype(dtype, copy=False)
+
+    @by_parts
+    def transform(self, X):
+        """Responsibilities of the components for each row, at T = 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or data in parts
+            Rows.
+
+        Returns
+        -------
+        responsibilities : ndarray of shape (n_samples, n_components)
+            One column per component; ``component_classes_`` has their classes, if there are any.
         """
         rows, dtype = self._again(X)
         return self._responsibilities(rows).astype(dtype, copy=False)
 
-    @by_parts
-    def transform(self, X):
-        """Responsibilities of the components for each row, as :meth:`predict_proba`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-
-        Returns
-        -------
-        responsibilities : ndarray of shape (n_samples, n_components)
-            One column per component.
-        """
-        return self.predict_proba(X)
-
     def score(self, X, y=None, sample_weight=None):
-        """Mean log predictive density per row.
+        """Mean log predictive density per row, or the accuracy of a classifier.
+
+        With ``n_components_per_class`` it is the share of the rows with a label whose class
+        :meth:`predict` finds. The mean log density is then ``score_samples(X).mean()``.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
+        y : array-like of shape (n_samples,), default=None
+            Ignored unless ``n_components_per_class`` is given. Then it has the classes of rows;
+            rows whose class is unknown (−1, None or NaN) do not count.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights with which the rows enter the mean. With data in parts, one array for each part.
 
         Returns
         -------
-        log_density : float
-            The mean in nats per row; higher is better.
+        score : float
+            The mean in nats per row, or the accuracy; higher is better.
         """
         return self._score(X, y, sample_weight)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils._missing import is_pandas_na
 from sklearn.utils.validation import _num_samples
 
 from ..data.units import Sequences
@@ -17,6 +16,7 @@ from ._validation import (
     masked_as_nan,
     read_array,
     refuse_unobserved_columns,
+    without_value,
 )
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _lengths_of_groups(groups: object, n_rows: int) -> np.ndarray:
             f"groups has {len(groups)} entries, but X has {n_rows} rows: it holds the id of its "
             "sequence for every row. Use lengths= for the numbers of rows of each sequence."
         )
-    unknown = np.flatnonzero(_without_value(groups))
+    unknown = np.flatnonzero(without_value(groups))
     if len(unknown):
         raise ValueError(
             f"groups has {groups[unknown[0]]!r} for row {unknown[0]}, but every row belongs to a "
@@ -245,16 +245,6 @@ def _lengths_of_groups(groups: object, n_rows: int) -> np.ndarray:
             f"{again} of the ids come back after another one. Sort the rows by sequence and time."
         )
     return np.diff(np.append(starts, n_rows)).astype(np.int64)
-
-
-def _without_value(ids: np.ndarray) -> np.ndarray:
-    """Return a mask of the ids that are NaN, NaT, None or pandas' NA."""
-    if ids.dtype.kind in "fcmM":
-        return np.isnan(ids)
-    if ids.dtype.kind != "O":
-        return np.zeros(len(ids), dtype=bool)
-    # NaN and NaT, of numpy as of pandas, differ from themselves. A comparison with NA has no value.
-    return np.array([v is None or is_pandas_na(v) or bool(v != v) for v in ids.tolist()])
 
 
 def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> SequenceData:

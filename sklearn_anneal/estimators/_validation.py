@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn import config_context, get_config
 from sklearn.utils import check_array
+from sklearn.utils._missing import is_pandas_na
 from sklearn.utils._param_validation import (
     InvalidParameterError,
     Options,
@@ -200,6 +201,19 @@ def finite(values: np.ndarray, sentence: str) -> np.ndarray:
     if not np.isfinite(values).all():
         raise ValueError(sentence)
     return values
+
+
+# Labels
+
+
+def without_value(labels: np.ndarray) -> np.ndarray:
+    """Return a mask of the labels that are NaN, NaT, None or pandas' NA, (n_labels,)."""
+    if labels.dtype.kind in "fcmM":
+        return np.isnan(labels)
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), dtype=bool)
+    # NaN and NaT, of numpy as of pandas, differ from themselves. A comparison with NA has no value.
+    return np.array([v is None or is_pandas_na(v) or bool(v != v) for v in labels.tolist()])
 
 
 # Masked arrays

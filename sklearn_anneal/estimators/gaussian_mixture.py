@@ -19,6 +19,7 @@ from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array, given_precisions, given_probabilities
+from ._known_classes import CLASS_CONSTRAINTS, KnownClasses
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
@@ -107,9 +108,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
         ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` do not search, and refuse a number above 0.
+        inference, and ``"structured"`` do not search, and refuse a number above 0. With
+        ``n_components_per_class``, ``"auto"`` is 0: labels lead to the optimum in which components
+        are the classes, and one of a higher bound may cross them.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
-        How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
+        How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means. With
+        known classes, it is constrained k-means of standardised columns, whose means begin at rows
+        with labels; the other starts respect classes as well.
         ``"k-means++"`` and ``"random_from_data"`` assign a single row to each component, chosen by
         k-means++ or at random, and leave all other rows without a component. ``"random"`` draws
         uniform random numbers. With ``batch_size`` this is done for a random subset of the rows. A
@@ -176,6 +181,20 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         distribution, or a Gaussian and a Wishart distribution that are independent. Independent
         factors give a lower bound that is further below the evidence; they are available to
         reproduce results that were obtained with them.
+    n_components_per_class : int, dict or None, default=None
+        None: ``y`` is ignored, as by mixtures of scikit-learn. A number makes the estimator a
+        classifier, whose components belong to classes: it is the number of components of each
+        class, or a dictionary has one for each class. ``fit`` then reads the classes of rows from
+        ``y``, in which −1, None or NaN stand for an unknown class. Rows whose class is known belong
+        to components of this class alone, at every temperature and in every move of the search, and
+        others to any (:ref:`known-classes`). ``predict`` returns classes, ``predict_proba`` their
+        probabilities, and ``score`` the accuracy. ``n_components`` is left out then, since it is
+        the sum over classes; parameters that have a value for each component have those of the
+        first class first, in the order of ``classes_``.
+    n_unlabelled_components : int, default=0
+        Number of further components, which belong to classes that no label names. Rows of known
+        class keep away from them. ``predict`` returns −1 for rows of these components, and −1 is
+        the first of ``classes_``. It needs ``n_components_per_class``.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
         that many rows per update. The starts and the automatic temperatures are then determined
@@ -280,6 +299,12 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         The sizes s_k by which V is multiplied: their expectations (``mean``, of shape
         (n_components,)). If they are inferred, also the ``shape`` and the ``rate`` of their gamma
         distributions, and the parameter of their prior Gamma(a, a) (``strength``).
+    classes_ : ndarray of shape (n_classes,)
+        Only with ``n_components_per_class``: the classes of the labels, preceded by −1 if there are
+        ``n_unlabelled_components``.
+    component_classes_ : ndarray of shape (n_components,)
+        Only with ``n_components_per_class``: the class of each component, an element of
+        ``classes_``.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -354,6 +379,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         "degrees_of_freedom_prior": _POSITIVE,
         "covariance_prior": [*_POSITIVE, "array-like"],
         "factorization": [StrOptions({"joint", "independent"})],
+        **CLASS_CONSTRAINTS,
     }
 
     def __init__(
@@ -379,6 +405,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         degrees_of_freedom_prior="auto",
         covariance_prior="auto",
         factorization="joint",
+        n_components_per_class=None,
+        n_unlabelled_components=0,
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
@@ -409,6 +437,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.factorization = factorization
+        self.n_components_per_class = n_components_per_class
+        self.n_unlabelled_components = n_unlabelled_components
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay
@@ -441,6 +471,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         "covariance_prior",
         "factorization",
         "reg_covar",
+        *KnownClasses._class_parameters,
     )
 
     def __sklearn_tags__(self):
@@ -455,7 +486,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
 
     # Methods that the base class calls
 
-    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
+    def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> np.ndarray:
         refuse_masked(X, "X", nan_is_missing=True)
         return validated_table(
             self,
@@ -466,8 +497,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             ensure_min_samples=ensure_min_samples,
         )
 
-    def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
-        return Rows(X, sample_weight, patterns=cell_patterns(X))
+    def _rows(self, X: np.ndarray, weights: np.ndarray | None, classes: np.ndarray | None) -> Rows:
+        return Rows(X, weights, patterns=cell_patterns(X), classes=classes)
 
     def _check_training(self, units: Rows) -> None:
         refuse_unobserved_columns(units)
@@ -514,6 +545,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             self.weight_concentration_prior_type,
             self.init_params,
             self.weight_concentration_prior,
+            self._component_classes,
         )
 
     def _given_start(self, model: Mixture) -> Given:
@@ -563,6 +595,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,
             "covariance_prior_": components.common_scale,
             "covariance_prior_sizes_": components.described_sizes,
+            **self._attributes_of_classes(ctx),
         }
 
     def _warn_of_scales(self, summary: Any) -> None:
@@ -687,6 +720,6 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
 
     def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
         ctx = self._context()
-        X = self._validate_data(X, reset=False, ensure_min_samples=1)
-        rows = self._make_units(X, None).centered(ctx.summary)
-        return self._plain_if_few(rows), X.dtype
+        table = self._validate_data(X, reset=False, ensure_min_samples=1)
+        rows = self._make_units(table, None).centered(ctx.summary)
+        return self._plain_if_few(rows), table.dtype

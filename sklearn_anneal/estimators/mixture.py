@@ -29,6 +29,7 @@ from ._columns import (
 )
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
+from ._known_classes import CLASS_CONSTRAINTS, KnownClasses
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
@@ -123,7 +124,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
         ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` do not search, and refuse a number above 0.
+        inference, and ``"structured"`` do not search, and refuse a number above 0. With
+        ``n_components_per_class``, ``"auto"`` is 0: labels lead to the optimum in which components
+        are the classes, and one of a higher bound may cross them.
     init_params : {"random", "kmeans", "k-means++", "random_from_data"}, \
             default="random_from_data"
         How the responsibilities are initialised: drawn from a uniform distribution over all
@@ -131,6 +134,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         chosen by k-means++ or at random. k-means measures distances between standardised columns,
         with one indicator for each category, and the mean of the column in missing cells. Rows as
         components keep more components in use than ``"random"``, which suits two or three better.
+        All starts respect known classes; ``"kmeans"`` is then constrained k-means, whose means
+        begin at rows with labels, and suits ``n_components_per_class`` best.
     weights_init : array-like of shape (n_components,) or None, default=None
         Weights of the components at the start, which sum to 1. None: those of ``init_params``.
     emission_init : dict or None, default=None
@@ -185,6 +190,20 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         dictionary maps the name of a block to one of these. It declares categories that the
         training data do not have, and ``partial_fit`` needs it. None: one more than the largest
         category of the column.
+    n_components_per_class : int, dict or None, default=None
+        None: ``y`` is ignored, as by mixtures of scikit-learn. A number makes the estimator a
+        classifier, whose components belong to classes: it is the number of components of each
+        class, or a dictionary has one for each class. ``fit`` then reads the classes of rows from
+        ``y``, in which −1, None or NaN stand for an unknown class. Rows whose class is known belong
+        to components of this class alone, at every temperature and in every move of the search, and
+        others to any (:ref:`known-classes`). ``predict`` returns classes, ``predict_proba`` their
+        probabilities, and ``score`` the accuracy. ``n_components`` is left out then, since it is
+        the sum over classes; parameters that have a value for each component have those of the
+        first class first, in the order of ``classes_``.
+    n_unlabelled_components : int, default=0
+        Number of further components, which belong to classes that no label names. Rows of known
+        class keep away from them. ``predict`` returns −1 for rows of these components, and −1 is
+        the first of ``classes_``. It needs ``n_components_per_class``.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
         that many rows per update. The starts and the automatic temperatures are then determined
@@ -286,6 +305,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
+    classes_ : ndarray of shape (n_classes,)
+        Only with ``n_components_per_class``: the classes of the labels, preceded by −1 if there are
+        ``n_unlabelled_components``.
+    component_classes_ : ndarray of shape (n_components,)
+        Only with ``n_components_per_class``: the class of each component, an element of
+        ``classes_``.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -356,6 +381,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         "scale_prior": _PRIOR,
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "n_categories": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
+        **CLASS_CONSTRAINTS,
     }
 
     def __init__(
@@ -384,6 +410,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         scale_prior="auto",
         reg_covar=1e-6,
         n_categories=None,
+        n_components_per_class=None,
+        n_unlabelled_components=0,
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
@@ -417,6 +445,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         self.scale_prior = scale_prior
         self.reg_covar = reg_covar
         self.n_categories = n_categories
+        self.n_components_per_class = n_components_per_class
+        self.n_unlabelled_components = n_unlabelled_components
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay
@@ -449,6 +479,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         "scale_prior",
         "reg_covar",
         "n_categories",
+        *KnownClasses._class_parameters,
     )
 
     def __sklearn_tags__(self):
@@ -467,8 +498,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     # Methods that the base class calls
 
-    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
-        """X as a table of numbers, whose categories :meth:`_make_units` counts."""
+    def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
+        """X as a table of numbers, whose categories :meth:`_rows` counts."""
         given = X
         X = self._table(X, reset, ensure_min_samples)
         if reset:
@@ -507,15 +538,15 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """A table in the form that the model reads, with declared numbers of categories."""
         return cells_of(X, self.emission, self._blocks, self._number, declared, "n_categories")
 
-    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
+    def _rows(self, X: Any, weights: np.ndarray | None, classes: np.ndarray | None) -> Rows:
         X = self._encoded(X, self._known)
         method = ANNEALING[self.annealing] if isinstance(self.annealing, str) else self.annealing
         minibatches = self.batch_size is not None and self.batch_size < X.shape[0]
-        if not (minibatches or method.draws_weights):
-            merged = merged_rows(X, sample_weight)
+        if classes is None and not (minibatches or method.draws_weights):
+            merged = merged_rows(X, weights)
             if merged is not None:
                 return Rows(*merged, n_merged=X.shape[0])
-        return _rows_of(X, sample_weight)
+        return _rows_of(X, weights, classes)
 
     def _check_training(self, units: Rows) -> None:
         # A row with a weight of 2 counts twice. Rows that were merged count as they were given.
@@ -547,6 +578,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             self.weight_concentration_prior_type,
             self.init_params,
             self.weight_concentration_prior,
+            self._component_classes,
         )
 
     def _given_start(self, model: Mixture) -> Given:
@@ -572,6 +604,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             "weight_concentration_prior_": model.weights.concentration,
         }
         own = ctx.summary.components
+        attributes |= self._attributes_of_classes(ctx)
         return attributes | self._attributes_of_components(model.components, q, prior, own)
 
     @staticmethod
@@ -625,7 +658,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             single component.
         """
         X, weights = self._counted(X, sample_weight)
-        shares = self.predict_proba(X)
+        shares = self.transform(X)
         if shares.shape[1] == 1:
             return 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -739,9 +772,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         return self._plain_if_few(rows), dtype
 
 
-def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:
+def _rows_of(X: Any, weights: np.ndarray | None, classes: np.ndarray | None = None) -> Rows:
     patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
-    return Rows(X, weights, patterns=patterns)
+    return Rows(X, weights, patterns=patterns, classes=classes)
 
 
 def _refuse_infinite(values: np.ndarray) -> None:

@@ -113,4 +113,6 @@ def aligned(
             "The given start is so far from the data that squares of distances overflow. Give "
             "numbers of the size of those in X."
         )
+    if model.groups is not None:
+        distances[np.not_equal.outer(model.groups, model.groups)] = np.inf
     return of(linear_sum_assignment(distances)[1])

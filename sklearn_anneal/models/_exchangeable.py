@@ -82,6 +82,18 @@ class Exchangeable(Searchable[U, S]):
     def distributions(self) -> Components:
         """The distributions of rows given their components."""
 
+    @property
+    def groups(self) -> np.ndarray | None:
+        """The group of each component, (n_components,); None if there is one group.
+
+        Moves exchange rows between components of a group alone.
+        """
+        return None
+
+    def _together(self) -> np.ndarray | None:
+        """Return which pairs of components are in one group; None if all are."""
+        return None if self.groups is None else np.equal.outer(self.groups, self.groups)
+
     @abstractmethod
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural: ...
 
@@ -123,10 +135,10 @@ class Exchangeable(Searchable[U, S]):
         found = self.assigned(units, q)
         if len(found.weights) < 2:
             return None
-        r, w = found.responsibilities, found.weights
+        r, w, together = found.responsibilities, found.weights, self._together()
         if guided:
             halves, gains = self.halves(found, units, summary, prior, rng)
-            pair = _best_pair(gains, found, rng)
+            pair = _best_pair(gains, found, rng, together)
             if pair is None:
                 return None
             given_up, divided = pair
@@ -134,10 +146,18 @@ class Exchangeable(Searchable[U, S]):
         else:
             sizes = w @ r
             odds = np.ones(len(sizes)) if rng.random() < _UNIFORM else 1.0 / (sizes + 1.0)
+            if together is not None:
+                odds = odds * (together.sum(axis=1) > 1)
+                if not odds.any():
+                    return None
             given_up = int(rng.choice(len(sizes), p=odds / odds.sum()))
         without = _without(given_up, found)
         if not guided:
             sizes = w @ without
+            if together is not None:
+                sizes = sizes * together[given_up]
+                if not sizes.any():
+                    return None
             divided = int(rng.choice(len(sizes), p=sizes / sizes.sum()))
             share = self.division(without[:, divided] * w, self._centered(units), units, rng)
         rows = without[:, divided].copy()
@@ -184,7 +204,8 @@ class Exchangeable(Searchable[U, S]):
         if len(found.weights) < 2:
             return None
         weights = found.weights * (self.n_rows(summary) / max(found.weights.sum(), _TINY))
-        gains = merge_gains(self.distributions, q, prior, found.responsibilities, weights)
+        shares, together = found.responsibilities, self._together()
+        gains = merge_gains(self.distributions, q, prior, shares, weights, together)
         gains += _NOISE_OF_MERGES * rng.gumbel(size=gains.shape)
         pairs = disjoint_pairs(gains, 0.0)
         r = found.responsibilities
@@ -343,13 +364,18 @@ def _without(given_up: int, found: Assigned) -> np.ndarray:
 
 
 def _best_pair(
-    gains: np.ndarray, found: Assigned, rng: np.random.Generator
+    gains: np.ndarray,
+    found: Assigned,
+    rng: np.random.Generator,
+    together: np.ndarray | None = None,
 ) -> tuple[int, int] | None:
     """Return the component to give up and the one to divide; None if no division can be judged."""
     r, _, w = found
     losses = -(w @ np.log1p(-np.minimum(r, 1.0 - 1e-12)))
     net = gains - losses[:, None]
     np.fill_diagonal(net, -np.inf)
+    if together is not None:
+        net[~together] = -np.inf
     if not np.isfinite(net).any():
         return None
     net = net / max(_CHANCE * net.max(), 1.0) + rng.gumbel(size=net.shape)

@@ -12,25 +12,15 @@ from scipy.special import softmax
 from ..data.units import Sequences
 from ..families import Natural
 from ._base import compiled
+from ._known_classes import IMPOSSIBLE, exclude_others
 
 if TYPE_CHECKING:
     from .hidden_markov import Expected, HiddenMarkov, Summary
 
-# The log probability of what cannot be, such as a forbidden transition. Its exponential is 0 at
-# every inverse temperature, and unlike −∞ it can be multiplied by 0 and subtracted from itself.
-IMPOSSIBLE = -1e200
 # Number of entries of the arrays in which sequences are checked at a time.
 _ENTRIES = 320 * 1024
 
 kernels = partial(compiled, "hidden_markov")
-
-
-def exclude_others(density: np.ndarray, states: np.ndarray) -> None:
-    """Make all states but the known one impossible in the frames whose state is known."""
-    known = np.flatnonzero(states >= 0)
-    kept = density[known, states[known]]
-    density[known] = IMPOSSIBLE
-    density[known, states[known]] = kept
 
 
 def impossible_sequence(
@@ -48,7 +38,7 @@ def impossible_sequence(
         some = units.take(part)
         assert some.states is not None
         density = np.zeros((len(some.states), len(startprob_prior)))
-        exclude_others(density, some.states)
+        exclude_others(density, some.states, np.arange(len(startprob_prior)))
         best = np.empty(some.n_units)
         path = np.empty(len(some.states), dtype=np.int64)
         kernels().viterbi(density, some.indptr, *chain, path, best)

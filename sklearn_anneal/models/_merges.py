@@ -32,6 +32,7 @@ def merge_gains(
     prior: Natural,
     responsibilities: np.ndarray,
     weights: np.ndarray,
+    together: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return by how much the bound would rise if two components were one, in nats.
 
@@ -46,6 +47,8 @@ def merge_gains(
     responsibilities : ndarray of shape (n_rows, n_components)
     weights : ndarray of shape (n_rows,)
         The weights of the rows, which sum to that of all rows if these are a sample.
+    together : ndarray of bool, shape (n_components, n_components) or None, default=None
+        The pairs that may be merged; None for all.
 
     Returns
     -------
@@ -57,6 +60,8 @@ def merge_gains(
     counts = w @ r
     used = np.flatnonzero(counts >= _LEAST_ROWS)
     i, j = (used[side] for side in np.triu_indices(len(used), 1))
+    if together is not None:
+        i, j = i[together[i, j]], j[together[i, j]]
     gains = np.full((len(counts),) * 2, -np.inf)
     if len(i) == 0:
         return gains

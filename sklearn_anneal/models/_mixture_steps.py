@@ -7,7 +7,7 @@ for components that have no such kernel.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,20 @@ kernels = partial(compiled, "mixture_steps")
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _EVERY_ROW_ALIKE = np.empty(0, dtype=np.int64)
+
+
+# Largest number of entries of an array of rows and components (or features) in memory at a time.
+_ENTRIES = 512 * 1024
+
+
+def rows_at_a_time(n_features: int, n_components: int) -> int:
+    """Return the number of rows whose log joint densities are in memory at a time."""
+    return max(_ENTRIES // max(n_features, n_components, 64), 1)
+
+
+def values_at(values: Any, index: np.ndarray) -> Any:
+    """Return the values of some rows, or the value itself if it is one for all rows, or None."""
+    return values if values is None or np.size(values) == 1 else values[index]
 
 
 class Assigned(NamedTuple):

@@ -26,7 +26,8 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, Visit, coinciding, compiled
 from ._chain_moves import ExchangeableStates
 from ._componentwise import Given, aligned
-from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
+from ._known_classes import IMPOSSIBLE, exclude_others
+from ._known_states import start_with_known_states
 from ._summary import DataSummary, merged, whole
 from ._tempered_chains import (
     Gaps,
@@ -166,7 +167,7 @@ def _restrict(density: np.ndarray, units: Sequences) -> None:
     if units.missing is not None:
         density[units.missing] = 0.0
     if units.states is not None:
-        exclude_others(density, units.states)
+        exclude_others(density, units.states, np.arange(density.shape[1]))
 
 
 class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):

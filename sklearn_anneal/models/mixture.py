@@ -19,7 +19,9 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, Visit, coinciding
 from ._componentwise import Componentwise, Given, aligned
 from ._exchangeable import Assigned, Exchangeable
+from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
+from ._mixture_steps import rows_at_a_time, values_at
 from ._summary import DataSummary, merged, whole
 from ._weights import WEIGHTS
 from .components._base import ROWS_FOR_KMEANS, Components, Joint, clusterings
@@ -128,6 +130,50 @@ class LocallyTemperedVisit(MixtureVisit):
         return components.locally_tempered_step(units, self.expected, self.unit_temperatures, noise)
 
 
+@dataclass(frozen=True)
+class LabelledVisit(MixtureVisit):
+    """A visit to rows some of whose classes are known."""
+
+    def step(self, units: Rows, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+        """Make the local steps of rows of unknown and of known class.
+
+        The kernels of components make the former. Of the latter, a limited number is in memory at a
+        time, and their steps read the log joint densities of all components as an array.
+        """
+        assert units.classes is not None
+        unknown, known = np.flatnonzero(units.classes < 0), np.flatnonzero(units.classes >= 0)
+        size = rows_at_a_time(units.X.shape[1], self.model.n_components)
+        parts, steps = [known[i : i + size] for i in range(0, len(known), size)], []
+        if len(unknown):
+            rows, own = units.unlabelled(unknown), self._for(unknown)
+            kind = MixtureVisit if self.unit_temperatures is None else LocallyTemperedVisit
+            steps.append(kind.step(own, rows, values_at(noise, unknown)))  # type: ignore[arg-type]
+        for part in parts:
+            steps.append(self._for(part)._plain_step(units.take(part), values_at(noise, part)))
+        total = sum(steps[1:], start=steps[0])
+        if steps[0].inverse_temperatures is not None:
+            found = np.empty(units.n_units)
+            order = np.concatenate([unknown, known])
+            found[order] = np.concatenate([step.inverse_temperatures for step in steps])
+            total.inverse_temperatures = found
+        return total
+
+    def _for(self, index: np.ndarray) -> LabelledVisit:
+        """Return the visit as rows of an index have it, which can have factors of their own."""
+        t = self.t
+        own = t._replace(local=values_at(t.local, index), statistics=values_at(t.statistics, index))
+        return replace(self, t=own)
+
+    def _plain_step(self, units: Rows, noise: np.ndarray | None) -> LocalStep:
+        """Make a local step without the kernels that some components have for it."""
+        components, temperatures = self.model, self.unit_temperatures
+        if temperatures is not None:
+            how = units, self.expected, temperatures, noise
+            return Components.locally_tempered_step(components, *how)
+        separate = self.separate_noise and noise is not None
+        return Components.local_step(components, units, self.expected, self.t, noise, separate)
+
+
 class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateModel[Rows, Summary]):
     """The model p(x, z = k | π, β) = π_k p(x | β_k) of weights π times components β.
 
@@ -147,6 +193,9 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         How the responsibilities are initialised.
     weight_concentration_prior : float, "auto" or None
         None stands for 1 / ``n_components``, and ``"auto"`` for a value that is learned.
+    component_classes : ndarray of intp, shape (n_components,) or None, default=None
+        The number of the class of each component, and −1 for classes that no label names. Rows
+        whose class is known belong to components of this class. None if there are no classes.
 
     References
     ----------
@@ -155,6 +204,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     """
 
     components: Components
+    component_classes: np.ndarray | None = None
 
     def __init__(
         self,
@@ -162,7 +212,9 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         weight_prior: str = "dirichlet_process",
         init_params: str = "random_from_data",
         weight_concentration_prior: float | str | None = None,
+        component_classes: np.ndarray | None = None,
     ):
+        self.component_classes = component_classes
         self.components = components
         self.n_components = components.n_components
         self.weights = WEIGHTS[weight_prior](self.n_components, weight_concentration_prior)
@@ -212,7 +264,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     ) -> Joint:
         """Return E log p(x, z = k) = E log π_k + E log p(x | β_k), or that of one draw."""
         log_weights = self.weights.log_weights(q, rng)
-        return self.components.joint_expectations(q, log_weights, rng, known)
+        joint = self.components.joint_expectations(q, log_weights, rng, known)
+        return joint._replace(classes=self.component_classes)
 
     def log_joint(self, units: Rows, expected: Joint) -> np.ndarray:
         """Return E log p(x_n, z_n = k) of the observed cells in nats, (n_rows, n_components)."""
@@ -241,9 +294,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             drawn = components.draw(q, rng)
             draws = list(zip(self.factors(), [of_weights, *drawn], strict=True))
             log_weights = self.weights.drawn_log_weights(of_weights)
-            expected = Joint(components.coefficients(drawn), log_weights)
-        own = components.for_rows(expected.own, units.example)
+            own_classes = self.component_classes
+            expected = Joint(components.coefficients(drawn), log_weights, own_classes)
+        example = units.example
+        own = components.for_rows(expected.own, example)
         kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
+        if example.classes is not None:
+            kind = LabelledVisit
         return kind(
             *(components, expected._replace(own=own), t, unit_temperatures, separate_noise),
             draws=draws,
@@ -334,7 +391,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         self, units: Rows, random_state: np.random.RandomState
     ) -> tuple[Rows, Callable[[slice], np.ndarray]]:
         """Return some rows, and a function that maps a slice of them to their responsibilities."""
-        k, as_theirs = self.n_components, self.components.starts_like_scikit_learn
+        k, known = self.n_components, self._known(units)
+        as_theirs = self.components.starts_like_scikit_learn and known is None
         rows: Any = units if as_theirs else units.subset(ROWS_FOR_KMEANS, random_state)
         weights, mask = rows.weights, _missing(rows)
         blank = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
@@ -353,7 +411,9 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
                 posteriors: np.ndarray = shares / shares.sum(axis=1, keepdims=True)
                 return posteriors
 
-            return units, random
+            return units, random if known is None else known.held(random)
+        if known is not None:
+            return rows, self._start_with_classes(rows, weights, random_state)
         if self.init_params == "random_from_data":
             share = None if weights is None else weights / weights.sum()
             chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
@@ -368,8 +428,32 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             k = min(k, len(np.unique(points, axis=0)))
         means = clusterings().KMeans(n_clusters=k, n_init=1, random_state=random_state)
         labels = means.fit(points, sample_weight=weights).labels_
+        return rows, self._one_component_each(labels)
+
+    def _one_component_each(self, labels: np.ndarray) -> Callable[[slice], np.ndarray]:
+        """Return responsibilities of rows each of which has one component."""
         every = np.arange(self.n_components)
-        return rows, lambda part: np.equal.outer(labels[part], every).astype(float)
+        return lambda part: np.equal.outer(labels[part], every).astype(float)
+
+    def _known(self, rows: Rows) -> KnownClasses | None:
+        """Return which rows can belong to which components; None if all can belong to all."""
+        if rows.classes is None or self.component_classes is None:
+            return None
+        return KnownClasses(rows.classes, self.component_classes)
+
+    def _start_with_classes(
+        self, rows: Rows, weights: np.ndarray | None, random_state: np.random.RandomState
+    ) -> Callable[[slice], np.ndarray]:
+        """Return the responsibilities of a start in which components have rows of their classes."""
+        known = self._known(rows)
+        assert known is not None
+        weights = np.ones(rows.n_units) if weights is None else weights
+        if self.init_params == "random_from_data":
+            return _one_row_each(known.seeds(weights, random_state))
+        points = scaled(self.components.embedding(rows))
+        if self.init_params == "k-means++":
+            return _one_row_each(known.seeds(weights, random_state, points))
+        return self._one_component_each(known.clusters(points, weights, random_state))
 
     def posterior_given(
         self, responsibilities: np.ndarray, units: Rows, summary: Summary, prior: Natural
@@ -451,6 +535,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     # Exchanges of components
 
+    @property
+    def groups(self) -> np.ndarray | None:
+        return self.component_classes
+
     def preferred_order(self, q: Natural, prior: Natural) -> np.ndarray | None:
         order = self.weights.best_order(self.weights.expected_counts(q, prior))
         return None if (order == np.arange(self.n_components)).all() else order
@@ -461,6 +549,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         added = self.statistics_of(q, prior, order)
         model = copy(self)
         model.components, own = self.components.carried(prior, order)
+        if self.component_classes is not None:
+            model.component_classes = self.component_classes[order]
         prior = prior | own
         return model, prior, {key: prior[key] + value for key, value in added.items()}
 
@@ -477,6 +567,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def assigned(self, units: Rows, q: Natural) -> Assigned:
         density = self.log_densities(units, q)
+        if units.classes is not None and self.component_classes is not None:
+            exclude_others(density, units.classes, self.component_classes)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         return Assigned(softmax(density + self.weights.log_weights(q), axis=1), density, weights)
 

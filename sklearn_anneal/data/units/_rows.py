@@ -13,6 +13,8 @@ from ._base import MOST_CHUNKS, Centered, Units
 
 # Number of entries of an array that are read at a time.
 CELLS_AT_A_TIME = 1 << 20
+# A random subset has at least so many rows of each known class, if there are so many.
+_ROWS_OF_A_CLASS = 20
 
 
 def cell_patterns(X: np.ndarray) -> np.ndarray | None:
@@ -72,6 +74,9 @@ class Rows(Units):
         The number of rows of which these are the distinct ones; 0 if none were merged.
     plain : bool, default=False
         Whether plain kernels read these rows (:mod:`sklearn_anneal.kernels.plain`).
+    classes : ndarray of intp, shape (n_samples,) or None, default=None
+        The number of the class of each row where it is known, and −1 elsewhere; None if no class is
+        known.
     """
 
     def __init__(
@@ -82,12 +87,14 @@ class Rows(Units):
         patterns: np.ndarray | None = None,
         n_merged: int = 0,
         plain: bool = False,
+        classes: np.ndarray | None = None,
     ):
         self.n_merged = n_merged
         self.plain = plain
         self.X = X
         self.weights = weights
         self.patterns = patterns
+        self.classes = classes
         self.center = np.zeros(X.shape[1:]) if center is None else center
 
     @property
@@ -101,10 +108,33 @@ class Rows(Units):
     def take(self, index: np.ndarray | slice) -> Rows:
         weights = None if self.weights is None else self.weights[index]
         patterns = None if self.patterns is None else self.patterns[index]
-        return Rows(self.X[index], weights, self.center, patterns, plain=self.plain)
+        also = None if self.classes is None else self.classes[index]
+        own = self.X[index], weights, self.center, patterns
+        return Rows(*own, plain=self.plain, classes=also)
 
     def centered(self, summary: Centered) -> Rows:
-        return Rows(self.X, self.weights, summary.center, self.patterns, plain=self.plain)
+        own = self.X, self.weights, summary.center, self.patterns
+        return Rows(*own, plain=self.plain, classes=self.classes)
+
+    def unlabelled(self, index: np.ndarray) -> Rows:
+        """Return the rows of an index without their classes."""
+        rows = self.take(index)
+        rows.classes = None
+        return rows
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Units:
+        """Return random rows as :meth:`Units.subset` does, among them some of each known class."""
+        if self.classes is None or self.n_units <= size:
+            return super().subset(size, random_state)
+        weighted = np.ones(self.n_units, bool) if self.weights is None else self.weights > 0
+        order = random_state.permutation(np.flatnonzero(weighted))
+        labels = self.classes[order]
+        found = [
+            np.flatnonzero(labels == c)[:_ROWS_OF_A_CLASS] for c in np.unique(labels[labels >= 0])
+        ]
+        first = np.concatenate([*found, np.empty(0, dtype=np.intp)])[:size]
+        rest = np.delete(np.arange(len(order)), first)
+        return self.take(np.sort(order[np.append(first, rest)[:size]]))
 
     def marked(self) -> Self:
         if self.patterns is not None:

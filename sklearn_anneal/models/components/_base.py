@@ -16,6 +16,7 @@ from ...data.units import Rows
 from ...families import Factor, Natural, Tempering, UnitTemperatures
 from ...kernels import LOADING
 from .._base import Expected, Known, LocalStep, Recommended
+from .._known_classes import exclude_others
 from .._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 
 # Starts by k-means use no more than this many rows.
@@ -72,10 +73,13 @@ class Joint(NamedTuple):
         The values that :meth:`Components.log_density` reads.
     log_weights : ndarray of shape (n_components,) or None
         E log π; None if it is a part of ``own``.
+    classes : ndarray of intp, shape (n_components,) or None
+        The class of each component; None if no class of rows is known.
     """
 
     own: Expected
     log_weights: np.ndarray | None = None
+    classes: np.ndarray | None = None
 
 
 def column_sums(shares: np.ndarray) -> np.ndarray:
@@ -529,10 +533,15 @@ class Components(ABC, Generic[P, R]):
         return None
 
     def log_joint(self, rows: Rows, joint: Joint) -> np.ndarray:
-        """Return E log p(x_n, z_n = k) = E log π_k + E log p(x_n | z_n = k), (n_rows, K), nats."""
+        """Return E log p(x_n, z_n = k) = E log π_k + E log p(x_n | z_n = k), (n_rows, K), nats.
+
+        A row whose class is known cannot belong to components of other classes.
+        """
         out = self.log_density(rows, joint.own)
         if joint.log_weights is not None:
             out += joint.log_weights
+        if rows.classes is not None and joint.classes is not None:
+            exclude_others(out, rows.classes, joint.classes)
         return out
 
     def local_step(

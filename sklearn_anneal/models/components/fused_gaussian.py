@@ -19,7 +19,7 @@ import numpy as np
 from ...data.units import Rows
 from ...families import Natural, Tempering, UnitTemperatures
 from .._base import Known, LocalStep, Recommended
-from .._mixture_steps import partition_polynomials, vector
+from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at, vector
 from ._base import Joint
 from ._features import ROWS_PER_BLOCK, Features, FeatureSums, feature_kind, kernels
 from ._missing_cells import RowVolume, tempered_volume
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..mixture import Summary as MixtureSummary
 
 _NO_MATRIX = np.empty((0, 0))
-# Largest number of entries of an array of rows and components (or features) in memory at a time.
-_ENTRIES = 512 * 1024
 
 
 class RowPartition(NamedTuple):
@@ -178,8 +176,8 @@ class FusedGaussian(GaussianComponents):
         if rows.patterns is not None:
 
             def one(step: Callable[..., LocalStep], some: Rows, index: np.ndarray) -> LocalStep:
-                own = Tempering(_chosen(t.local, index), _chosen(t.statistics, index))
-                return step(some, joint, own, _chosen(noise, index), separate_noise)
+                own = Tempering(values_at(t.local, index), values_at(t.statistics, index))
+                return step(some, joint, own, values_at(noise, index), separate_noise)
 
             return self._in_two_ways(rows, one, self.local_step, super().local_step)
         expected: Features = joint.own
@@ -221,7 +219,7 @@ class FusedGaussian(GaussianComponents):
         if rows.patterns is not None:
 
             def one(step: Callable[..., LocalStep], some: Rows, index: np.ndarray) -> LocalStep:
-                return step(some, joint, temperatures, _chosen(noise, index))
+                return step(some, joint, temperatures, values_at(noise, index))
 
             steps = self.locally_tempered_step, super().locally_tempered_step
             return self._in_two_ways(rows, one, *steps)
@@ -278,7 +276,7 @@ class FusedGaussian(GaussianComponents):
         found: list = [step.inverse_temperatures]
         order = np.concatenate([some, blank])
         others, rest = rows.take(order), None
-        size = max(_ENTRIES // max(self.n_features, self.n_components, 64), 1)
+        size = rows_at_a_time(self.n_features, self.n_components)
         for start in range(0, len(order), size):
             part = slice(start, start + size)
             next_step = one(plain, others.take(part), order[part])
@@ -295,8 +293,3 @@ class FusedGaussian(GaussianComponents):
         mixing = (1 - x) * np.log(self.n_components)
         volume = self.row_volume(summary)
         return RowPartition(x, mixing, volume.whole(x) + mixing, volume)
-
-
-def _chosen(values: Any, index: np.ndarray) -> Any:
-    """Return the values of some rows, or the value itself if it is one for all rows, or None."""
-    return values if values is None or np.size(values) == 1 else values[index]

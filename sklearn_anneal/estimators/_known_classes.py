@@ -1,0 +1,483 @@
+"""Mixtures as classifiers: rows some of whose classes are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils import column_or_1d
+from sklearn.utils._param_validation import Interval
+
+from .._compat import with_callbacks
+from ..data.units import Rows, Units
+from ..models.mixture import Mixture
+from ._attributes import Attributes
+from ._base import BaseAnnealed
+from ._interface import D
+from ._part_fits import stream
+from ._part_predictions import NothingToScore
+from ._shards import in_parts
+from ._validation import checks_parameters, refuse_masked, without_value
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from ..annealing import Annealing, Context
+    from ..search.search import Plan
+
+CLASS_CONSTRAINTS: dict = {
+    "n_components_per_class": [Interval(Integral, 1, None, closed="left"), dict, None],
+    "n_unlabelled_components": [Interval(Integral, 0, None, closed="left")],
+}
+"""The constraints of the parameters with which a mixture is a classifier."""
+
+
+class Labels(NamedTuple):
+    """The y of a user.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_rows,)
+    known : ndarray of bool, shape (n_rows,)
+        Whether a value is a label, and does not stand for an unknown class.
+    """
+
+    values: np.ndarray
+    known: np.ndarray
+
+    def distinct(self, counted: np.ndarray | None = None) -> np.ndarray:
+        """Return the classes that occur in ascending order, in rows that are ``counted``."""
+        return distinct(self.values[self.known if counted is None else self.known & counted])
+
+    def numbers(self, classes: np.ndarray) -> np.ndarray | None:
+        """Return the number of the class of each row, and −1 if it is unknown or no class of these.
+
+        The result is None if no class is known.
+        """
+        place = {label: number for number, label in enumerate(classes.tolist())}
+        found = [
+            place.get(label, -1) if known else -1
+            for label, known in zip(self.values.tolist(), self.known.tolist(), strict=True)
+        ]
+        numbers = np.array(found, dtype=np.intp)
+        return numbers if (numbers >= 0).any() else None
+
+
+@dataclass(frozen=True)
+class LabelledTable:
+    """A table, and the number of the class of each row.
+
+    Attributes
+    ----------
+    X : array-like of shape (n_rows, n_columns)
+    classes : ndarray of intp, shape (n_rows,) or None
+        −1 where the class is unknown; None if it is unknown for all rows.
+    n_labels : int or None
+        The number of entries of y; None if there is no y.
+    """
+
+    X: Any
+    classes: np.ndarray | None
+    n_labels: int | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the table."""
+        found: tuple[int, ...] = self.X.shape
+        return found
+
+    def take(self, chosen: np.ndarray) -> LabelledTable:
+        """Return the rows that a mask chooses; the table must be an array."""
+        classes = None if self.classes is None else self.classes[chosen]
+        return LabelledTable(self.X[chosen], classes, None)
+
+
+def read_labels(y: Any) -> Labels:
+    """Check labels, some of which may stand for an unknown class: −1, None or NaN.
+
+    Raises
+    ------
+    ValueError
+        If they are not one-dimensional, or no labels of classes.
+    """
+    refuse_masked(y, "y")
+    values = column_or_1d(y, warn=True)
+    kind = values.dtype.kind
+    if kind in "US":
+        if (values == np.asarray("-1", dtype=values.dtype.type)).any():
+            raise ValueError(
+                "y has strings, among them '-1', as an array does that is made of strings and −1. "
+                "Give an array of objects, np.array(y, dtype=object), in which −1 or None stands "
+                "for an unknown class."
+            )
+        return Labels(values, np.ones(len(values), dtype=bool))
+    if kind not in "biufO":
+        raise ValueError(f"Unknown label type: y has the dtype {values.dtype}.")
+    known = ~without_value(values)
+    if kind == "O":
+        known &= [not (isinstance(v, Integral) and v == -1) for v in values.tolist()]
+        known &= [not (isinstance(v, float) and v == -1.0) for v in values.tolist()]
+    elif kind != "b":
+        known &= values != -1
+    if kind == "f":
+        if np.isinf(values).any():
+            raise ValueError("Input y contains infinity or a value too large for dtype('float64').")
+        if (values[known] != np.round(values[known])).any():
+            raise ValueError(
+                "Unknown label type: continuous. y has the classes of rows, which are integers or "
+                "strings, but has numbers with fractions."
+            )
+    return Labels(values, known)
+
+
+def distinct(values: Any) -> np.ndarray:
+    """Return the distinct labels in ascending order.
+
+    Raises
+    ------
+    ValueError
+        If they cannot be compared with each other.
+    """
+    try:
+        return np.unique(values)
+    except TypeError:
+        raise ValueError(
+            "Unknown label type: the classes of y are not of one kind, all numbers or all strings."
+        ) from None
+
+
+def layout_of(classes: np.ndarray, per_class: Any, n_unlabelled: int) -> np.ndarray:
+    """Return the number of the class of each component, −1 for those that no label names.
+
+    Components of the first class come first, and those of no class last.
+
+    Raises
+    ------
+    ValueError
+        If ``per_class`` is a dictionary without the number of a class, or with other classes.
+    """
+    labels = classes.tolist()
+    if isinstance(per_class, dict):
+        missing = [label for label in labels if label not in per_class]
+        if missing:
+            raise ValueError(
+                f"n_components_per_class has no number for the class {missing[0]!r} of y. Give "
+                "one for each class."
+            )
+        others = [label for label in per_class if label not in labels]
+        if others:
+            raise ValueError(
+                f"n_components_per_class has the class {others[0]!r}, but no row has this label. "
+                "Components of classes that no label names are n_unlabelled_components."
+            )
+        for label, number in per_class.items():
+            if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+                raise ValueError(
+                    "The parameter 'n_components_per_class' should have integers of at least 1, "
+                    f"but has {number!r} for the class {label!r}."
+                )
+    each = [per_class[label] if isinstance(per_class, dict) else per_class for label in labels]
+    named = np.repeat(np.arange(len(labels)), each)
+    return np.append(named, np.full(n_unlabelled, -1)).astype(np.intp)
+
+
+class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
+    """Mixin of mixtures that are classifiers if ``n_components_per_class`` is given."""
+
+    n_components_per_class: Any
+    n_unlabelled_components: int
+    # The classes of the labels and the class of each component at the start of the fit.
+    _class_labels: np.ndarray
+    _class_layout: np.ndarray
+
+    _class_parameters: ClassVar[tuple[str, ...]] = tuple(CLASS_CONSTRAINTS)
+
+    @property
+    def _classifies(self) -> bool:
+        """Whether the mixture is a classifier."""
+        return self.n_components_per_class is not None
+
+    @property
+    def _number(self) -> int:
+        return len(self._class_layout) if self._classifies else super()._number
+
+    @property
+    def _reads_targets(self) -> bool:
+        return self._classifies
+
+    # Data
+
+    def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
+        """X as an array that the model can read."""
+        raise NotImplementedError
+
+    def _rows(self, X: Any, weights: np.ndarray | None, classes: np.ndarray | None) -> Rows:
+        """The rows of X, which has been validated."""
+        raise NotImplementedError
+
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
+        if not isinstance(X, LabelledTable):
+            return self._validated_rows(X, reset, ensure_min_samples)
+        table = self._validated_rows(X.X, reset, ensure_min_samples)
+        if X.n_labels is not None and X.n_labels != table.shape[0]:
+            raise ValueError(
+                "Found input variables with inconsistent numbers of samples: y has "
+                f"{X.n_labels} entries, but X has {table.shape[0]} rows."
+            )
+        return replace(X, X=table)
+
+    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
+        if isinstance(X, LabelledTable):
+            return self._rows(X.X, sample_weight, X.classes)
+        return self._rows(X, sample_weight, None)
+
+    def _check_weights(
+        self, sample_weight: Any, X: Any, allow_nothing: bool = False
+    ) -> np.ndarray | None:
+        table = X.X if isinstance(X, LabelledTable) else X
+        return super()._check_weights(sample_weight, table, allow_nothing)
+
+    def _chosen(self, X: Any, chosen: np.ndarray) -> Any:
+        return X.take(chosen) if isinstance(X, LabelledTable) else super()._chosen(X, chosen)
+
+    def _callback_data(self, given: object, X: Any) -> Any:
+        return X.X if isinstance(X, LabelledTable) else super()._callback_data(given, X)
+
+    # Fits
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
+        """Fit the model: anneal, then plain variational inference to convergence.
+
+        If the fit is refused or interrupted, the estimator remains as it was before.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or data in parts
+            Training data. Parts are :class:`~sklearn_anneal.Shards` or a collection of Dask.
+        y : array-like of shape (n_samples,), default=None
+            Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
+            where it is known, and −1, None or NaN elsewhere. Labels are data:
+            ``lower_bound_`` is then a bound of the log evidence of rows and labels together.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows. A row with a weight of 2 counts twice, and one with a weight of 0
+            is left out. With data in parts, one array for each part.
+        checkpoint : path-like, default=None
+            A folder in which the state of the fit is saved after every pass. If it contains the
+            state of an interrupted fit to the same data with the same parameters, the fit continues
+            from there, and its result is bit for bit that of a fit without interruption.
+
+        Returns
+        -------
+        self : estimator instance
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If the data or the parameters are refused, if the result is not finite, or if
+            ``checkpoint`` belongs to a fit with other data, parameters or versions.
+        """
+        with self._all_or_nothing():
+            goes_on = self.warm_start and hasattr(self, "_inference")
+            if self._labelled(X):
+                X = self._with_classes(X, y, sample_weight, None, goes_on)
+            return self._fit(X, y, sample_weight, checkpoint)
+
+    @checks_parameters
+    def partial_fit(self, X, y=None, sample_weight=None, *, classes=None):
+        """Update the model with one batch of a stream.
+
+        The first batch fixes the priors that depend on data. The annealing schedule runs within the
+        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
+        inference follows, so that one pass over the stream ends at T = 1, and further passes are
+        plain. Without ``total_samples`` the length of the stream is unknown, and all of it is plain
+        inference, as with ``annealing="none"``. The exception is ``"structured"``, which has no
+        schedule and runs throughout. If components coincide after the schedule, a warning says so;
+        the check is repeated whenever the stream has doubled.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or data in parts
+            The batch. Parts, which are batches one after another, are
+            :class:`~sklearn_anneal.Shards` or a collection of Dask.
+        y : array-like of shape (n_samples,), default=None
+            Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
+            where it is known, and −1, None or NaN elsewhere. None: all are unknown.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows. A batch of weight zero changes nothing. With data in parts, one
+            array for each part.
+        classes : array-like of shape (n_classes,), default=None
+            The classes of all labels of the stream. The first call needs it if
+            ``n_components_per_class`` is given, unless it follows a fit.
+
+        Returns
+        -------
+        self : estimator instance
+            The updated estimator.
+
+        Raises
+        ------
+        ValueError
+            If the batch or a parameter is refused. Both are checked at every call, and the
+            estimator remains as it was before the call.
+        """
+        with self._all_or_nothing():
+            if self._labelled(X):
+                first = not hasattr(self, "_inference")
+                if first and classes is None:
+                    raise ValueError("classes must be passed on the first call to partial_fit.")
+                X = self._with_classes(X, y, sample_weight, classes, not first)
+                return self._partial_fit(X, sample_weight)
+            if classes is not None:
+                raise ValueError(
+                    "classes are those of labels, which n_components_per_class=None ignores. Give "
+                    "the number of components of each class, or leave classes out."
+                )
+            if in_parts(X):
+                stream(self, X, y, sample_weight)
+                return self
+            return self._partial_fit(X, sample_weight)
+
+    def _labelled(self, X: Any) -> bool:
+        """Whether a fit reads labels, after a check that parameters and data suit them."""
+        if not self._classifies:
+            if self.n_unlabelled_components:
+                raise ValueError(
+                    f"n_unlabelled_components={self.n_unlabelled_components} are those beside the "
+                    "components of classes: give n_components_per_class too, or n_components alone."
+                )
+            return False
+        if in_parts(X):
+            raise ValueError(
+                "With n_components_per_class, X cannot be data in parts, because one part does not "
+                "say which classes others have. Call partial_fit with one part after another."
+            )
+        if self._chooses_number:
+            raise ValueError(
+                "n_components='auto' finds one number for all rows, and not one for each class. "
+                "Give n_components_per_class alone, and compare several by lower_bound_ or by a "
+                "search with folds."
+            )
+        return True
+
+    def _with_classes(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, goes_on: bool
+    ) -> LabelledTable:
+        """X together with the numbers of the classes of its rows."""
+        name = type(self).__name__
+        if y is None and classes is None and not goes_on:
+            raise ValueError(
+                f"This {name} estimator requires y to be passed, but the target y is None: with "
+                "n_components_per_class, y has the classes of rows that are known."
+            )
+        labels = None if y is None else read_labels(y)
+        known = None if classes is None else read_labels(classes).distinct()
+        if goes_on:
+            if known is not None and known.tolist() != self._class_labels.tolist():
+                raise ValueError(
+                    f"classes={known.tolist()} differ from those of earlier data, which are "
+                    f"{self._class_labels.tolist()}."
+                )
+            known = self._class_labels
+        elif known is None:
+            assert labels is not None
+            known = labels.distinct(_present(sample_weight, labels.known))
+            if not len(known):
+                raise ValueError(
+                    "y has no label: the class of every row is unknown. Give some labels, or "
+                    "n_components_per_class=None for a mixture without classes."
+                )
+        self._lay_out(known, goes_on)
+        if labels is None:
+            return LabelledTable(X, None, None)
+        found = labels.distinct(_present(sample_weight, labels.known)).tolist()
+        others = [label for label in found if label not in known.tolist()]
+        if others:
+            raise ValueError(
+                f"y has the class {others[0]!r}, but the classes are {known.tolist()}, which "
+                "cannot change. Fit anew with all classes."
+            )
+        return LabelledTable(X, labels.numbers(known), len(labels.values))
+
+    def _lay_out(self, classes: np.ndarray, goes_on: bool) -> None:
+        """Give components to classes, unless the fit goes on with those that they have."""
+        if goes_on:
+            return
+        own = self.n_components_per_class, self.n_unlabelled_components
+        self._class_labels, self._class_layout = classes, layout_of(classes, *own)
+        total = len(self._class_layout)
+        if self.n_components not in (1, total):
+            raise ValueError(
+                f"n_components={self.n_components}, but n_components_per_class and "
+                f"n_unlabelled_components make {total} components. Leave n_components out."
+            )
+
+    def _plan(self, strategy: Annealing, units: Units) -> Plan:
+        plan = super()._plan(strategy, units)
+        # Labels lead to the optimum in which components are the classes. Others may have a higher
+        # bound, in which components are groups that cross the classes.
+        return plan.with_effort_up_to(0.0) if self._classifies and self.effort == "auto" else plan
+
+    @property
+    def _component_classes(self) -> np.ndarray | None:
+        """The numbers of the classes of the components of a new model; None without classes."""
+        return self._class_layout if self._classifies else None
+
+    def _attributes_of_classes(self, ctx: Context) -> Attributes:
+        """The fitted attributes of a classifier."""
+        of = ctx.model.component_classes
+        if of is None:
+            return {}
+        classes = self._class_labels
+        if self.n_unlabelled_components:
+            if classes.dtype.kind not in "if":
+                classes = classes.astype(object)
+            unknown = np.array([-1], dtype=classes.dtype)
+            classes, of = np.concatenate([unknown, classes]), of + 1
+        return {"classes_": classes, "component_classes_": classes[of]}
+
+    # Predictions
+
+    def _sums_of_classes(self, shares: np.ndarray) -> np.ndarray:
+        """Sums of responsibilities over the components of each class, (n_rows, n_classes)."""
+        of = self._context().model.component_classes
+        first = -1 if self.n_unlabelled_components else 0
+        every = np.arange(first, len(self._class_labels))
+        return shares @ np.equal.outer(of, every).astype(shares.dtype)
+
+    def _scored(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[float, float]:
+        if not self._classifies:
+            return super()._scored(X, y, sample_weight)
+        self._context()
+        if y is None:
+            raise ValueError(
+                "score is the accuracy of a classifier, and needs y: the classes of the rows. The "
+                "mean log density of rows is score_samples(X).mean()."
+            )
+        labels = read_labels(y)
+        weights = self._check_weights(sample_weight, X, allow_nothing=True)
+        right = self.predict(X) == labels.values
+        weights = labels.known.astype(float) if weights is None else weights * labels.known
+        if not weights.any():
+            raise NothingToScore(
+                "y has no label of positive weight, so that there is no accuracy. The mean log "
+                "density of rows is score_samples(X).mean()."
+            )
+        return float(np.average(right, weights=weights)), float(weights.sum())
+
+
+def _present(sample_weight: Any, known: np.ndarray) -> np.ndarray | None:
+    """Return a mask of the rows of positive weight; other weights are refused later."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight)
+    if weights.shape != known.shape or weights.dtype.kind not in "biuf" or not weights.any():
+        return None
+    return np.asarray(weights > 0)
