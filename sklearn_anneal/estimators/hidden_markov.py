@@ -243,6 +243,13 @@ class AnnealedHMM(StatePredictions):
         Posterior means of the start probabilities.
     transmat_ : ndarray of shape (n_components, n_components)
         Posterior means of the transition probabilities, one row for each state that is left.
+    stationary_distribution_ : ndarray of shape (n_components,)
+        Shares of its time that an endless sequence spends in each state. Where ``transmat_prior``
+        forbids so many transitions that they depend on the start, they are those expected from
+        ``startprob_``.
+    expected_durations_ : ndarray of shape (n_components,)
+        Mean number of frames for which each state lasts at ``transmat_``, infinite for a state that
+        cannot be left.
     startprob_posterior_, transmat_posterior_ : ndarray
         Concentrations of their Dirichlet posteriors.
     startprob_prior_, transmat_prior_ : ndarray
@@ -831,55 +838,3 @@ class AnnealedHMM(StatePredictions):
                 "first batch (or fit) on, or fit anew."
             )
         self._names_states = known or (goes_on and self._names_states)
-
-    def fit_transform(
-        self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None
-    ):
-        """Fit the model and return the posterior probabilities of the states of each frame.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Training sequences.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-        sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence.
-        states : array-like of int, shape (n_frames,), or list of such, default=None
-            Known states for :meth:`fit`, which the result need not have: it is made from X alone.
-
-        Returns
-        -------
-        posteriors : ndarray of shape (n_frames, n_components)
-            The result of :meth:`transform`.
-        """
-        how = {"groups": groups, "lengths": lengths}
-        also = {"sample_weight": sample_weight, "states": states}
-        return self.fit(X, y, **how, **also).transform(X, **how)
-
-    def fit_predict(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None):
-        """Fit the model and return the most probable path of states of each training sequence.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Training sequences.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-        sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence.
-        states : array-like of int, shape (n_frames,), or list of such, default=None
-            Known states for :meth:`fit`, which the result need not have: it is made from X alone.
-
-        Returns
-        -------
-        states : ndarray of int, shape (n_frames,)
-            The result of :meth:`predict`.
-        """
-        how = {"groups": groups, "lengths": lengths}
-        also = {"sample_weight": sample_weight, "states": states}
-        return self.fit(X, y, **how, **also).predict(X, **how)
