@@ -10,7 +10,7 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Sequences
-from ..models.hidden_markov import HiddenMarkov, kernels, log_probabilities
+from ..models.hidden_markov import HiddenMarkov
 from ._base import BaseAnnealed
 from ._columns import TablesOfColumns
 from ._forecasts import ahead, expected_blocks, expected_frames, long_run_shares
@@ -138,14 +138,14 @@ class StatePredictions(
             One state per frame.
         """
         ctx, _, units = self._units(X, groups, lengths)
-        chain = [log_probabilities(ctx.q[key]) for key in ("startprob", "transmat")]
+        chain = ctx.model.chain_at_means(ctx.q)
         states = np.empty(int(units.indptr[-1]), dtype=np.int64)
         best = np.empty(units.n_units)
         for part, some, density in ctx.model.densities(units, ctx.q, self.predictive):
-            kernels().viterbi(
+            ctx.model.best_paths(
                 finite(density, _OVERFLOW),
                 some.indptr,
-                *chain,
+                chain,
                 states[units.indptr[part.start] : units.indptr[part.stop]],
                 best[part],
             )
@@ -348,20 +348,43 @@ class StatePredictions(
         ctx = self._context()
         check_n_samples(n_samples)
         random_state = check_random_state(self.random_state)
-        states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
+        start, transitions = ctx.model.markov_chain(ctx.q)
+        drawn = draw_states(start, transitions, random_state, int(n_samples))
+        states = ctx.model.states_of_sub_states[drawn]
         return self._draw(ctx.model.emission, states, random_state), states
 
     @property
     def stationary_distribution_(self):
         """Shares of its time that an endless sequence spends in each state."""
-        return long_run_shares(self.startprob_, self.transmat_)
+        ctx = self._quiet_context()
+        return long_run_shares(self.startprob_, ctx.model.frame_transitions(ctx.q))
 
     @property
     def expected_durations_(self):
         """Mean number of frames for which each state lasts once it is reached."""
-        leaves = self.transmat_.sum(axis=1, where=~np.eye(len(self.transmat_), dtype=bool))
         with np.errstate(divide="ignore"):
-            return 1.0 / leaves
+            return self.duration_shapes_ / self.leaveprob_
+
+    @property
+    def duration_shapes_(self):
+        """Shapes of the negative binomial distributions of the durations of states."""
+        return np.bincount(self._quiet_context().model.states_of_sub_states)
+
+    @property
+    def leaveprob_(self):
+        """Posterior means of the probabilities to leave a state, or a sub-state, in a frame."""
+        leave, stay = self.leaveprob_posterior_.T
+        return leave / (leave + stay)
+
+    @property
+    def leaveprob_posterior_(self):
+        """Parameters of the beta posteriors of the probabilities to leave."""
+        return self._quiet_context().model.durations(self._quiet_context().q)
+
+    @property
+    def leaveprob_prior_(self):
+        """Parameters of the beta priors of the probabilities to leave."""
+        return self._quiet_context().model.durations(self._quiet_context().prior)
 
     @explains("Prediction")
     def predict_next(self, X, n_steps=1, *, groups=None, lengths=None):
@@ -419,9 +442,12 @@ class StatePredictions(
         """
         check_n_steps(n_steps)
         ctx, _, units = self._units(X, groups, lengths)
-        posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
-        self._log_likelihoods(ctx, units, self.predictive, posteriors)
-        shares = ahead(posteriors[units.indptr[1:] - 1], self.transmat_, int(n_steps))
+        states, (_, transitions) = ctx.model.states_of_sub_states, ctx.model.markov_chain(ctx.q)
+        ends = np.empty((units.n_units, len(states)))
+        self._log_likelihoods(ctx, units, self.predictive, ends=ends)
+        later = ahead(ends, transitions, int(n_steps))
+        first = np.searchsorted(states, np.arange(ctx.model.n_components))
+        shares = np.add.reduceat(later, first, axis=-1)
         return Bunch(state_probabilities=shares, **self._expected(ctx, shares))
 
     def _expected(self, ctx: Context, shares: np.ndarray) -> Bunch:
@@ -501,9 +527,10 @@ class StatePredictions(
         units: Sequences,
         predictive: bool,
         posteriors: np.ndarray | None = None,
+        ends: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Log-likelihoods of sequences; ``posteriors`` is filled with those of states if given."""
-        found, energies = ctx.model.log_likelihoods(units, ctx.q, predictive, posteriors)
+        """Log-likelihoods of sequences; probabilities of states are filled in if they are given."""
+        found, energies = ctx.model.log_likelihoods(units, ctx.q, predictive, posteriors, ends)
         # Energies, unlike normalisers, also show densities that are not finite in some states only.
         finite(energies, _OVERFLOW)
         return finite(found, _OVERFLOW)

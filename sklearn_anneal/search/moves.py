@@ -174,6 +174,22 @@ class Merge(Rearrangement):
 
 
 @dataclass(frozen=True)
+class Reshape(Rearrangement):
+    """Other shapes of the distributions of components, such as those of durations."""
+
+    guided: bool
+
+    @property
+    def name(self) -> str:
+        return "guided reshape" if self.guided else "random reshape"
+
+    def rearranged(
+        self, model: Searchable, sample: Units, ctx: Context, rng: np.random.Generator
+    ) -> Rearranged | None:
+        return model.reshaped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
+
+
+@dataclass(frozen=True)
 class Start(Move):
     """A new start of a certain kind, which has to keep up with the first fit.
 

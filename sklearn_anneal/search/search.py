@@ -18,18 +18,32 @@ from ..inference.progress import Progress, Trace
 from ..inference.stopping import Rule
 from ..models._searchable import Searchable
 from ..parallel.workers import Workers
-from .moves import FirstStart, Merge, Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
+from .moves import (
+    FirstStart,
+    Merge,
+    Move,
+    Plain,
+    Reheat,
+    Reorder,
+    Reshape,
+    Start,
+    Swap,
+    kinds_of_starts,
+)
 from .problem import Problem
 from .restarts import Course, completed, raced
 
 # The budget is counted in passes of the first fit, which count as this many at least.
 _LEAST_PASSES = 12
 # Passes over the data that the proposal of a move takes.
-_OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2}
+_OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2,
+               "guided reshape": 1, "random reshape": 1}  # fmt: skip
 # A rise of the bound by less than this, in nats per observation, does not keep the search going.
 _LEAST_RISE = 1e-4
 # The search ends after each move has been in vain this many times in a row.
 _PATIENCE = 3
+# Shapes are changed at random this many times before moves take turns, and on while it pays.
+_RANDOM_SHAPES = 4
 # The shares of noise with which reheats begin. Low noise suffices for most data, and high noise
 # leads out of optima of data in many dimensions.
 _NOISES = (0.1, 0.5)
@@ -306,7 +320,12 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     tried: tuple[Move, ...] = ()
     if effort > 0 and isinstance(problem.model, Searchable):
         tried = (FirstStart(1),) if problem.model.tries_other_start_first else ()
-    before = (*guard, *tried, *order)
+    shapes: tuple[Move, ...] = ()
+    if isinstance(problem.model, Searchable) and problem.model.learns_shapes:
+        # Shapes are chosen without any effort too.
+        shapes = (Reshape(guided=True), *[Reshape(guided=False)] * _RANDOM_SHAPES)
+        turns += [Reshape(guided=True), Reshape(guided=False)]
+    before = (*guard, *tried, *shapes, *order)
     return Moves(before, tuple(turns), order, effort, plan.automatic)
 
 
