@@ -347,6 +347,27 @@ def test_every_method_fits_durations(annealing, rng):
     assert_allclose(np.diagonal(est.transmat_), 0.0)
 
 
+def test_numbers_of_states_and_shapes_are_found_together(rng):
+    X = [lasting(rng, [1, 3, 12], 50)[0] for _ in range(10)]
+    how = {"annealing": "none", "random_state": 0, "max_iter": 30}
+    est = AnnealedHMM("auto", duration="auto", **how).fit(X)
+    assert est.n_components_ == len(est.duration_shapes_) in (3, 4)
+    assert est.duration_shapes_.max() > 4
+    with pytest.raises(ValueError, match=r"give one number for all of them"):
+        AnnealedHMM("auto", duration=[1, 3, 12], annealing="none").fit(X)
+
+
+def test_fitted_models_are_written_and_read(rng):
+    """Files of fitted estimators name every class of the model."""
+    est = small(n_components=3, duration=2).fit(draw("gaussian-full", rng, [30]))
+    state = est.__getstate__()
+    again = AnnealedHMM.__new__(AnnealedHMM)
+    again.__setstate__(state)
+    (X,) = draw("gaussian-full", rng, [20])
+    assert_array_equal(again.predict_proba(X), est.predict_proba(X))
+    assert "HiddenSemiMarkov" in str(state["_inference"])
+
+
 def test_one_state_has_no_duration(rng):
     (X,) = draw("gaussian-full", rng, [30])
     one = small(n_components=1, duration=3).fit(X)
@@ -367,6 +388,20 @@ def test_one_state_has_no_duration(rng):
 def test_durations_that_are_none_are_refused(duration, message, rng):
     with pytest.raises(ValueError, match=message):
         small(n_components=3, duration=duration).fit(draw("gaussian-full", rng, [30])[0])
+
+
+def test_display_shows_transitions_of_frames(rng):
+    pytest.importorskip("matplotlib")
+    from sklearn_anneal.inspection import TransitionMatrixDisplay
+
+    X, _ = lasting(rng, [4, 4, 4], 300)
+    est = small(n_components=3, duration=4, max_iter=30).fit(X)
+    display = TransitionMatrixDisplay.from_estimator(est)
+    assert_allclose(display.transitions.sum(axis=1), 1.0)
+    stays = np.diagonal(display.transitions)
+    assert_allclose(stays, 1.0 - 1.0 / est.expected_durations_[display.numbers])
+    counts = est.predict_proba(X).mean(axis=0)[display.numbers]
+    assert_allclose(display.shares, counts, atol=1e-3)
 
 
 @pytest.mark.parametrize("how", [{"annealing": "structured"}, {"max_iter": 0}])

@@ -171,14 +171,13 @@ class AnnealedHMM(StatePredictions):
         A zero on the diagonal of ``transmat_prior`` forbids nothing if a number is added to it.
     duration : "geometric", "auto", int or array-like of int, default="geometric"
         Distribution of the number of frames for which a state lasts. ``"geometric"`` is that of
-        every Markov chain: most segments are shorter than their mean. A number r, for all states
-        or one for each, is the shape of a negative binomial distribution, of which no segment but
-        the last one of a sequence is shorter than r: the state consists of r sub-states with one
-        emission, which follow each other, and each is left with the same probability in every
-        frame. With 1 it is geometric. A larger number lets durations vary less. ``"auto"`` compares
-        fits of several shapes, of at most 100, by their lower bounds. A sequence begins with the
-        first frame of a segment. See Notes for what the other parameters and ``transmat_`` then
-        mean.
+        every Markov chain: most segments are shorter than their mean. A number r, for all states or
+        one for each, is the shape of a negative binomial distribution: the state has r sub-states
+        with one emission, which follow each other, and each is left with the same probability in
+        every frame. No segment but the last one of a sequence is shorter than r, and durations vary
+        the less the larger it is; with 1 it is geometric. ``"auto"`` compares fits of several
+        shapes, of at most 100, by their lower bounds. A sequence begins with the first frame of a
+        segment. The Notes say what the other parameters then mean.
     emissionprob_prior : float, array-like or "auto", default=None
         For ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or an
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
@@ -370,10 +369,9 @@ class AnnealedHMM(StatePredictions):
     a row of a Dirichlet distribution consists of a beta distribution of its diagonal entry and a
     Dirichlet distribution of the shares of the others. The entries off the diagonal are the
     concentrations of jumps, and the probability of leaving a sub-state has the prior Beta(a, b)
-    with their sum a and the diagonal entry b. A zero on the diagonal makes every segment r frames
-    long, and a row of zeros elsewhere makes a state last to the end. ``transmat_init`` has the
-    probabilities of frames, of which the diagonal says how long states last. A pass costs
-    K² + Σ_k r_k operations per frame [5]_ [6]_.
+    with their sum a and the diagonal entry b. With a zero on the diagonal every segment has r
+    frames, and with zeros elsewhere a state lasts to the end. The diagonal of ``transmat_init``
+    says how long states last. A pass costs K² + Σ_k r_k operations per frame [5]_ [6]_.
 
     References
     ----------
