@@ -27,7 +27,7 @@ plt.rc("font", size=16)
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 lasted = [n for k, n in segments if k == 1]
 left.hist(lasted, np.arange(0.5, 61, 4), density=True, color="lightgray", label="drawn")
-now = (2.5 * np.repeat([0, 1], [20, 18]) + rng.standard_normal(38))[:, None]
+now = 2.5 * np.repeat([0.0, 1.0], [20, 18])[:, None]
 for duration, style in (("geometric", "--"), ("auto", "-")):
     hmm = AnnealedHMM(3, duration=duration, random_state=0).fit(X)
     middle = np.argsort(hmm.means_[:, 0])[1]

@@ -2,7 +2,7 @@
 
 Chains whose states last negative binomial times are drawn, and real sequences are divided into
 training and held-out parts. Geometric durations, shapes that the fit chooses and, where they are
-known, true shapes are compared, beside hmmlearn's maximum likelihood with the best of ten starts.
+known, true shapes are compared, beside hmmlearn's maximum likelihood with the best of five starts.
 ``--write`` writes the page ``doc/results/durations.md``; without it the page is printed.
 ``--quick`` is a small run that shows that everything works and whose figures mean nothing.
 """
@@ -29,7 +29,7 @@ from ..common.report import Page, machine, write_or_print
 
 PAGE = Path(__file__).resolve().parents[2] / "doc" / "results" / "durations.md"
 SHAPES, MEAN_DURATION = (1, 4, 12), 15.0
-N_FRAMES, SEEDS, STARTS = 2000, 3, 10
+N_FRAMES, SEEDS, STARTS = 2000, 3, 5
 # Distances of the means of neighbouring states, in standard deviations of their frames.
 DISTANCES = {"apart": 3.0, "overlapping": 1.5}
 # Pseudo-counts of hmmlearn's probabilities, without which a held-out sequence can be impossible.
@@ -101,11 +101,11 @@ def accuracy(found: np.ndarray, true: np.ndarray) -> tuple[float, np.ndarray]:
 def models(k: int, symbols: int | None, quick: bool) -> dict[str, Any]:
     """The models that are compared on all data."""
     kind = {} if symbols is None else {"emission": "categorical", "n_symbols": symbols}
-    how = {"random_state": 0, "max_iter": 300} | kind | (_QUICK if quick else {})
+    how = {"random_state": 0, "max_iter": 100} | kind | (_QUICK if quick else {})
     return {
         "geometric": AnnealedHMM(k, **how),
         "chosen shapes": AnnealedHMM(k, duration="auto", **how),
-        "hmmlearn": Peer(k, symbols, 1 if quick else STARTS, 5 if quick else 200),
+        "hmmlearn": Peer(k, symbols, 1 if quick else STARTS, 5 if quick else 50),
     }
 
 

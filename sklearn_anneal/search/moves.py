@@ -175,9 +175,14 @@ class Merge(Rearrangement):
 
 @dataclass(frozen=True)
 class Reshape(Rearrangement):
-    """Other shapes of the distributions of components, such as those of durations."""
+    """Other shapes of the distributions of components, such as those of durations.
+
+    They are tried with any effort, of which they are no part.
+    """
 
     guided: bool
+
+    counts = False
 
     @property
     def name(self) -> str:
@@ -230,6 +235,7 @@ class Reorder(Move):
 
     name = "reorder"
     counts = False
+    repeats = False
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
@@ -246,6 +252,7 @@ class Plain(Move):
     name = "plain"
     continues = False
     counts = False
+    repeats = False
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress:
         return problem.open(seeds[0], self.start, PLAIN)

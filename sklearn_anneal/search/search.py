@@ -36,8 +36,7 @@ from .restarts import Course, completed, raced
 # The budget is counted in passes of the first fit, which count as this many at least.
 _LEAST_PASSES = 12
 # Passes over the data that the proposal of a move takes.
-_OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2,
-               "guided reshape": 1, "random reshape": 1}  # fmt: skip
+_OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2}
 # A rise of the bound by less than this, in nats per observation, does not keep the search going.
 _LEAST_RISE = 1e-4
 # The search ends after each move has been in vain this many times in a row.
@@ -190,7 +189,7 @@ class Found:
         kept = 0 < rise < np.inf and finite(trial.ctx.q)
         self.attempts.append(Attempt(move.name, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
-        again = move.counts and move.repeats and kept and worthwhile
+        again = move.repeats and kept and worthwhile
         self._pass_by(move, passes)
         if again:
             self.in_vain = 0
