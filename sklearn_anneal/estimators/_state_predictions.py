@@ -103,7 +103,10 @@ class StatePredictions(
         """The most probable path of states of each sequence, by the Viterbi algorithm.
 
         The parameter ``predictive`` chooses the densities of frames; transition probabilities are
-        posterior means. Ties go to the state of lowest index.
+        posterior means. Ties go to the state of lowest index. Unless ``duration`` is
+        ``"geometric"``, the path is that of sub-states: a segment can go through these in many
+        ways, of which it has the most probable one. ``predict_proba(X).argmax(axis=1)`` sums over
+        all of them, and finds more frames' states.
 
         Parameters
         ----------
