@@ -106,7 +106,7 @@ class StatePredictions(
         posterior means. Ties go to the state of lowest index. Unless ``duration`` is
         ``"geometric"``, the path is that of sub-states: a segment can go through these in many
         ways, of which it has the most probable one. ``predict_proba(X).argmax(axis=1)`` sums over
-        all of them, and finds more frames' states.
+        all of them.
 
         Parameters
         ----------
