@@ -85,9 +85,6 @@ class Peer:
     def predict(self, X: np.ndarray) -> np.ndarray:
         return np.asarray(self.model.predict(X))
 
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray(self.model.predict_proba(X))
-
     def score_sequences(self, sequences: list[np.ndarray]) -> np.ndarray:
         return np.array([self.model.score(s) for s in sequences])
 
@@ -99,12 +96,6 @@ def accuracy(found: np.ndarray, true: np.ndarray) -> tuple[float, np.ndarray]:
     np.add.at(table, (true, found), 1)
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(true)), columns
-
-
-def of_states(fit: Any, Y: np.ndarray, true: np.ndarray) -> tuple[list[float], np.ndarray]:
-    """The shares of right states by the best path and frame by frame, and the order of states."""
-    by_path, order = accuracy(fit.predict(Y), true)
-    return [by_path, accuracy(fit.predict_proba(Y).argmax(axis=1), true)[0]], order
 
 
 def models(k: int, symbols: int | None, quick: bool) -> dict[str, Any]:
@@ -131,7 +122,7 @@ def drawn(page: Page, quick: bool) -> None:
             every = models(3, None, quick)
             for how, fit in list(every.items()):
                 seconds = processor_seconds(partial(fit.fit, [X]))
-                share, order = of_states(fit, Y, test)
+                share, order = accuracy(fit.predict(Y), test)
                 shapes = getattr(fit, "duration_shapes_", None)
                 found = None if shapes is None else shapes[order]
                 density = float(fit.score_sequences([Y])[0]) / n
@@ -143,36 +134,33 @@ def drawn(page: Page, quick: bool) -> None:
                     means = {"means": fit.means_}
                     given.set_params(duration=true, emission_init=means)
                     seconds = processor_seconds(partial(given.fit, [X]))
-                    own, _ = of_states(given, Y, test)
+                    own = accuracy(given.predict(Y), test)[0]
                     density = float(given.score_sequences([Y])[0]) / n
                     results.setdefault("true shapes", []).append((own, density, None, seconds))
         base = np.array([r[1] for r in results["geometric"]])
         for how, found in results.items():
-            shares = np.mean([r[0] for r in found], axis=0)
-            densities = np.array([r[1] for r in found])
+            shares, densities = np.array([r[:2] for r in found]).T
             shapes = [r[2] for r in found if r[2] is not None and how == "chosen shapes"]
             cell = "; ".join(", ".join(map(str, s)) for s in shapes) or "–"
             times = np.median([r[3] for r in found])
             difference = densities - base
-            cells = [f"{share:.1%}" for share in shares]
-            higher = f"{np.sum(difference > 0)} of {len(found)}"
-            cells += [f"{difference.mean():+.4f}", higher, cell, f"{times:.2g} s"]
-            rows.append([name, how, *cells])
+            rows.append([name, how, f"{shares.mean():.1%}", f"{difference.mean():+.4f}",
+                         f"{np.sum(difference > 0)} of {len(found)}", cell,
+                         f"{times:.2g} s"])  # fmt: skip
     page.section(
         "Drawn chains",
         f"Three states with two real columns last {MEAN_DURATION:g} frames on average, with the "
         f"shapes {', '.join(map(str, SHAPES))}. Neighbouring means are "
         f"{' or '.join(f'{d:g} ({n})' for n, d in DISTANCES.items())} standard deviations apart. "
         f"Each of {SEEDS} data sets has {N_FRAMES} frames for the fit, and as many others for "
-        "everything in the table. *Path* is the share of frames whose state the most probable path "
-        "has found, and *frames* that whose state has the highest posterior probability. The "
-        "density is the mean log density per frame in nats, minus that of "
+        "everything in the table. *States* is the share of frames whose state the most probable "
+        "path has found. The density is the mean log density per frame in nats, minus that of "
         "geometric durations. *Shapes* are those that each fit chose, in the order of the true "
         "ones. hmmlearn is its `GaussianHMM`, the best of "
         f"{STARTS} starts. Fits with the true shapes begin at the means that the fit with chosen "
         "shapes found, so that each state has its own shape. Times are medians of processor time.",
     )
-    head = ["data", "model", "path", "frames", "density", "higher", "shapes", "time"]
+    head = ["data", "model", "states", "density", "higher", "shapes", "time"]
     page.table(head, rows)
 
 
