@@ -120,6 +120,25 @@ def fitted(variant, rng, n_components=2, **params):
     return est.fit(draw(variant, rng, [20, 15, 1]))
 
 
+def mean_logs(est, X):
+    """log π and log A at the posterior means, and log p(x | z) of one sequence.
+
+    The last one is that at the posterior means, or the log marginal density of each frame alone,
+    as ``est.predictive`` says.
+    """
+    q, emission = plain.parameters_of(est), plain.emission_of(est)
+    density = emission.log_density(q.emission, X)
+    if est.predictive:
+        for t in np.flatnonzero(density.any(axis=1)):  # a missing frame has the density 1
+            for k in range(density.shape[1]):
+                density[t, k] = emission.log_marginal(q.emission, k, X[t : t + 1])
+    return (
+        np.log(q.start / q.start.sum()),
+        np.log(q.transition / q.transition.sum(axis=1, keepdims=True)),
+        density,
+    )
+
+
 def assert_same_fit(one, other):
     assert_array_equal(one.lower_bounds_, other.lower_bounds_)
     q = context_of(other).q
@@ -132,7 +151,8 @@ def symbols(*sequences):
     return [np.array(s, dtype=int) for s in sequences]
 
 
-READERS = ("predict", "predict_proba", "transform", "score", "score_sequences", "decode")
+READERS = ("predict", "predict_proba", "transform", "score", "score_sequences", "decode",
+           "predict_next")  # fmt: skip
 
 
 def assert_sound(est, sequences):

@@ -559,4 +559,63 @@ def full_matrices(scale, covariance_type, k, d):
 
 def hidden_markov_log_evidence(estimator, X):
     """log p(X) at the fitted priors of an estimator; X is a list of sequences."""
-    return log_evidence(emission_of(estimator), parameters_of(estimator, "prior"), list(X))
+    emission, prior = emission_of(estimator), parameters_of(estimator, "prior")
+    if isinstance(estimator.duration, str) and estimator.duration == "geometric":
+        return log_evidence(emission, prior, list(X))
+    how = estimator.duration_shapes_, estimator.leaveprob_prior_
+    return log_evidence_of_durations(emission, prior, list(X), *how)
+
+
+# States of several sub-states
+
+
+def expanded(start, jump, stay, leave, shapes):
+    """The Markov chain of all sub-states, written from its definition, and their states."""
+    names = [(k, j) for k, r in enumerate(shapes) for j in range(r)]
+    log_start = np.array([start[k] if j == 0 else NEVER for k, j in names])
+    table = np.full((len(names),) * 2, NEVER)
+    for a, (k, j) in enumerate(names):
+        for b, (m, i) in enumerate(names):
+            if a == b:
+                table[a, b] = stay[k]
+            elif k == m and i == j + 1:
+                table[a, b] = leave[k]
+            elif k != m and j == shapes[k] - 1 and i == 0:
+                table[a, b] = max(leave[k] + jump[k, m], NEVER)
+    return log_start, table, np.array([k for k, _ in names])
+
+
+def log_evidence_of_durations(emission, prior, sequences, shapes, durations):
+    """log p(X) where states have sub-states, by all paths of these.
+
+    ``durations`` (K, 2) has the beta priors of leaving a sub-state, and of staying in it.
+    """
+    k = len(shapes)
+    nothing = np.zeros(k), np.zeros((k, k)), np.zeros(k), np.zeros(k)
+    start, table, states = expanded(*nothing, shapes)
+    lengths = [len(X) for X in sequences]
+    first = np.cumsum([0, *lengths[:-1]])
+    inside = np.setdiff1d(np.arange(sum(lengths)), first)
+    X = np.concatenate(sequences)
+    seen = emission.observed(X)
+    paths = all_paths(sum(lengths), len(states))
+    possible = (start[paths[:, first]] == 0).all(axis=1)
+    possible &= (table[paths[:, inside - 1], paths[:, inside]] == 0).all(axis=1)
+    of_state: dict[tuple, float] = {}
+    terms = []
+    for z in paths[possible]:
+        s = states[z]
+        jumps, frames = np.zeros((k, k)), np.zeros((k, 2))
+        before, after = s[inside - 1], s[inside]
+        np.add.at(frames, (before, (z[inside - 1] == z[inside]).astype(int)), 1)
+        np.add.at(jumps, (before, after), before != after)
+        term = dirichlet_marginal(np.bincount(s[first], minlength=k), prior.start)
+        term += dirichlet_marginal(jumps, prior.transition) + dirichlet_marginal(frames, durations)
+        for state in range(k):
+            mine = (s == state) & seen
+            key = (state, *mine)
+            if key not in of_state:
+                of_state[key] = emission.log_marginal(prior.emission, state, X[mine])
+            term += of_state[key]
+        terms.append(term)
+    return float(logsumexp(terms))

@@ -14,7 +14,14 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 @pytest.mark.parametrize(
     "module",
-    ["missing_cells", "known_classes", "numbers", "package.simd", "gamma_process_nmf.held_out"],
+    [
+        "missing_cells",
+        "known_classes",
+        "numbers",
+        "package.simd",
+        "gamma_process_nmf.held_out",
+        "hidden_markov.durations",
+    ],
 )
 def test_a_quick_run_does_not_replace_the_page(module, capsys):
     script = import_module(f"benchmarks.{module}")
@@ -214,3 +221,39 @@ def test_held_out_counts_are_scored_as_by_the_estimator():
     assert held.per_token(activations, fitted.components_, 1.0) == pytest.approx(
         held.per_token(np.eye(len(rates)), rates, 0.0)
     )
+
+
+# Durations
+
+
+def test_a_quick_run_on_durations_writes_every_section(no_data, tmp_path):
+    pytest.importorskip("hmmlearn")
+    from benchmarks.hidden_markov import durations
+
+    page = tmp_path / "page.md"
+    durations.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("Drawn chains", "Real sequences", "chosen shapes", "hmmlearn", "A quick run"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_drawn_states_last_as_the_page_says(rng):
+    from benchmarks.hidden_markov import durations
+
+    states = durations.drawn_states((1, 12), 40_000, rng)
+    at = np.flatnonzero(np.diff(states, prepend=-1))
+    lengths, which = np.diff(at), states[at[:-1]]
+    for k, shape in enumerate((1, 12)):
+        own = lengths[which == k]
+        assert own.min() >= shape
+        assert own.mean() == pytest.approx(durations.MEAN_DURATION, rel=0.1)
+
+
+def test_states_are_compared_in_the_order_that_fits_best(rng):
+    from benchmarks.hidden_markov import durations
+
+    true = rng.integers(3, size=500)
+    share, order = durations.accuracy(np.array([2, 0, 1])[true], true)
+    assert share == 1.0
+    np.testing.assert_array_equal(order, [2, 0, 1])

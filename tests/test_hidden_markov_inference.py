@@ -18,6 +18,7 @@ from cases_hidden_markov import (
     assert_sound,
     draw,
     fitted,
+    mean_logs,
     plain_state,
     run_of,
     sequence_weights,
@@ -145,25 +146,6 @@ def test_log_partition_is_the_sum_over_paths_and_observations(variant, gaps, rng
 
 
 # Prediction
-
-
-def mean_logs(est, X):
-    """log π and log A at the posterior means, and log p(x | z) of one sequence.
-
-    The last one is that at the posterior means, or the log marginal density of each frame alone,
-    as ``est.predictive`` says.
-    """
-    q, emission = plain.parameters_of(est), plain.emission_of(est)
-    density = emission.log_density(q.emission, X)
-    if est.predictive:
-        for t in np.flatnonzero(density.any(axis=1)):  # a missing frame has the density 1
-            for k in range(density.shape[1]):
-                density[t, k] = emission.log_marginal(q.emission, k, X[t : t + 1])
-    return (
-        np.log(q.start / q.start.sum()),
-        np.log(q.transition / q.transition.sum(axis=1, keepdims=True)),
-        density,
-    )
 
 
 @all_variants

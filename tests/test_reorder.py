@@ -131,6 +131,7 @@ REFUSED = (
     "asymmetric",
     "sticky",
     "forbidding",
+    "lasting",
     "markov_blocks-full",
     "centered",
     "each",

@@ -45,6 +45,7 @@ _CLASSES = {
     "models.factorial_mixture": ("FactorialMixture", "Summary"),
     "models.gamma_process_nmf": ("GammaProcessNMF", "Summary"),
     "models.hidden_markov": ("HiddenMarkov", "Summary"),
+    "models.hidden_semi_markov": ("HiddenSemiMarkov",),
     "models.matrix_factorization": ("MatrixFactorization",),
     "models.mixture": ("Mixture", "Summary"),
     "models.sigmoid_belief_net": ("SigmoidBeliefNet", "Summary"),

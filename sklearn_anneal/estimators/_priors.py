@@ -62,6 +62,32 @@ def checked_prior(
     return prior
 
 
+def checked_shapes(value: Any, n_components: int) -> np.ndarray | None:
+    """Check the parameter ``duration``, and return the shapes with which a fit begins, one each.
+
+    The result is None for geometric durations.
+
+    Raises
+    ------
+    ValueError
+        If they are no integers above 0, or are not as many as there are states.
+    """
+    if isinstance(value, str):
+        return None if value == "geometric" else np.ones(n_components, dtype=np.int64)
+    shapes = np.asarray(value)
+    if shapes.dtype.kind not in "iu" or (shapes < 1).any() or shapes.size == 0:
+        raise ValueError(
+            f"duration={value!r}, but it is 'geometric', 'auto', or the shapes of the durations of "
+            "states: integers of at least 1, one for all states or one for each."
+        )
+    if shapes.shape not in ((), (n_components,)):
+        raise ValueError(
+            f"duration has the shape {shapes.shape}, but there are {n_components} states: give one "
+            "number for all of them, or one for each."
+        )
+    return np.array(np.broadcast_to(shapes, (n_components,)), dtype=np.int64)
+
+
 def refuse_empty_rows(prior: np.ndarray, name: str, consequence: str) -> None:
     """Raise a ValueError if all entries of a distribution are 0, and with them all probabilities.
 

@@ -11,6 +11,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import _num_samples
 
 from ..data.units import Sequences
+from ..models._known_states import impossible_sequence
 from ._validation import (
     hint_of_one,
     masked_as_nan,
@@ -373,6 +374,25 @@ def refuse_all_missing(units: Sequences) -> None:
     if units.missing is not None and units.missing.all():
         raise ValueError(
             "All frames of X are missing (or have weight zero), so there is nothing to learn from."
+        )
+
+
+def refuse_impossible(
+    units: Sequences,
+    startprob_prior: np.ndarray,
+    transmat_prior: np.ndarray,
+    shapes: np.ndarray | None,
+) -> None:
+    """Raise a ValueError if known states of a sequence need what the priors, or shapes, forbid."""
+    number = None
+    if units.states is not None:
+        number = impossible_sequence(units, startprob_prior, transmat_prior, shapes)
+    if number is not None:
+        shorter = "" if shapes is None else ", or a segment has fewer frames than duration"
+        raise ValueError(
+            f"Sequence {number} cannot happen: startprob_prior or transmat_prior forbids every "
+            f"path through the states that are given for it{shorter}. Correct its states, or give "
+            "the starts and transitions that it needs a prior above 0."
         )
 
 

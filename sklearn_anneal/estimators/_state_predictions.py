@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Sequences
-from ..models.hidden_markov import HiddenMarkov, kernels, log_probabilities
+from ..models.hidden_markov import HiddenMarkov
 from ._base import BaseAnnealed
 from ._columns import TablesOfColumns
+from ._forecasts import ahead, expected_blocks, expected_frames, long_run_shares
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._sequences import SequenceData, draw_states
 from ._shards import in_parts
-from ._validation import check_n_samples, explains, finite
+from ._validation import check_n_samples, check_n_steps, explains, finite
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -45,12 +46,67 @@ class StatePredictions(
     __metadata_request__predict_proba = {"groups": True}
     __metadata_request__transform = {"groups": True}
 
+    def fit_transform(
+        self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None
+    ):
+        """Fit the model and return the posterior probabilities of the states of each frame.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Training sequences.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+        states : array-like of int, shape (n_frames,), or list of such, default=None
+            Known states for :meth:`fit`. The result follows from X alone, and can differ from them.
+
+        Returns
+        -------
+        posteriors : ndarray of shape (n_frames, n_components)
+            The result of :meth:`transform`.
+        """
+        how = {"groups": groups, "lengths": lengths}
+        also = {"sample_weight": sample_weight, "states": states}
+        return self.fit(X, y, **how, **also).transform(X, **how)
+
+    def fit_predict(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None):
+        """Fit the model and return the most probable path of states of each training sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Training sequences.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+        states : array-like of int, shape (n_frames,), or list of such, default=None
+            Known states for :meth:`fit`. The result follows from X alone, and can differ from them.
+
+        Returns
+        -------
+        states : ndarray of int, shape (n_frames,)
+            The result of :meth:`predict`.
+        """
+        how = {"groups": groups, "lengths": lengths}
+        also = {"sample_weight": sample_weight, "states": states}
+        return self.fit(X, y, **how, **also).predict(X, **how)
+
     @by_parts
     def predict(self, X, *, groups=None, lengths=None):
         """The most probable path of states of each sequence, by the Viterbi algorithm.
 
         The parameter ``predictive`` chooses the densities of frames; transition probabilities are
-        posterior means. Ties go to the state of lowest index.
+        posterior means. Ties go to the state of lowest index. Unless ``duration`` is
+        ``"geometric"``, the path is that of sub-states: a segment can go through these in many
+        ways, of which it has the most probable one. ``predict_proba(X).argmax(axis=1)`` sums over
+        all of them.
 
         Parameters
         ----------
@@ -85,14 +141,14 @@ class StatePredictions(
             One state per frame.
         """
         ctx, _, units = self._units(X, groups, lengths)
-        chain = [log_probabilities(ctx.q[key]) for key in ("startprob", "transmat")]
+        chain = ctx.model.chain_at_means(ctx.q)
         states = np.empty(int(units.indptr[-1]), dtype=np.int64)
         best = np.empty(units.n_units)
         for part, some, density in ctx.model.densities(units, ctx.q, self.predictive):
-            kernels().viterbi(
+            ctx.model.best_paths(
                 finite(density, _OVERFLOW),
                 some.indptr,
-                *chain,
+                chain,
                 states[units.indptr[part.start] : units.indptr[part.stop]],
                 best[part],
             )
@@ -295,8 +351,119 @@ class StatePredictions(
         ctx = self._context()
         check_n_samples(n_samples)
         random_state = check_random_state(self.random_state)
-        states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
+        start, transitions = ctx.model.markov_chain(ctx.q)
+        drawn = draw_states(start, transitions, random_state, int(n_samples))
+        states = ctx.model.states_of_sub_states[drawn]
         return self._draw(ctx.model.emission, states, random_state), states
+
+    @property
+    def stationary_distribution_(self):
+        """Shares of its time that an endless sequence spends in each state."""
+        ctx = self._quiet_context()
+        return long_run_shares(self.startprob_, ctx.model.frame_transitions(ctx.q))
+
+    @property
+    def expected_durations_(self):
+        """Mean number of frames for which each state lasts once it is reached."""
+        with np.errstate(divide="ignore"):
+            return self.duration_shapes_ / self.leaveprob_
+
+    @property
+    def duration_shapes_(self):
+        """Shapes of the negative binomial distributions of the durations of states."""
+        return np.bincount(self._quiet_context().model.states_of_sub_states)
+
+    @property
+    def leaveprob_(self):
+        """Posterior means of the probabilities to leave a state, or a sub-state, in a frame."""
+        leave, stay = self.leaveprob_posterior_.T
+        return leave / (leave + stay)
+
+    @property
+    def leaveprob_posterior_(self):
+        """Parameters of the beta posteriors of the probabilities to leave."""
+        return self._quiet_context().model.durations(self._quiet_context().q)
+
+    @property
+    def leaveprob_prior_(self):
+        """Parameters of the beta priors of the probabilities to leave."""
+        return self._quiet_context().model.durations(self._quiet_context().prior)
+
+    @explains("Prediction")
+    def predict_next(self, X, n_steps=1, *, groups=None, lengths=None):
+        """Forecast the states and the observations after the end of each sequence.
+
+        The state of the last frame is inferred from the whole sequence, as by
+        :meth:`predict_proba`, and every step makes a transition. A frame of a later step has the
+        mixture of the states' distributions. These are posterior predictive distributions, or with
+        ``predictive=False`` those at the posterior means, as in :meth:`score`. Start and transition
+        probabilities are posterior means. Steps are counted from the last row of a sequence, be it
+        missing or not.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        n_steps : int, default=1
+            Number of frames to forecast.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+
+        Returns
+        -------
+        forecast : Bunch
+            Arrays whose first two axes are the sequences and the steps 1, …, n_steps.
+
+            state_probabilities : ndarray of shape (n_sequences, n_steps, n_components)
+                The distributions of the states, which sum to 1.
+            mean, std : ndarray of shape (n_sequences, n_steps, n_features), or None
+                Means and standard deviations of real numbers and counts; None if there are none.
+                In a table of blocks, they are NaN in columns that have probabilities. What ``std``
+                is where a state has no variance is as in :meth:`AnnealedBayesianMixture.impute`.
+            probabilities : ndarray, dict of ndarray or None
+                For symbols, an array of shape (n_sequences, n_steps, n_symbols). For binary
+                columns, the probabilities of ones, of shape (n_sequences, n_steps, n_features).
+                For a table of blocks, a dictionary from the position of each column of categories
+                to an array of shape (n_sequences, n_steps, n_categories), and of each binary
+                column to the probabilities of ones, of shape (n_sequences, n_steps). None if there
+                are no such columns.
+
+        Raises
+        ------
+        ValueError
+            If ``n_steps`` is no integer above 0, or if X is refused.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_anneal import AnnealedHMM
+        >>> X = np.tile(np.repeat([0.0, 5.0], 10), 5) + np.random.default_rng(0).normal(size=100)
+        >>> hmm = AnnealedHMM(2, random_state=0).fit(X[:, None])
+        >>> forecast = hmm.predict_next(X[:, None], n_steps=20)
+        >>> forecast.mean[0, [0, 19], 0].round(1)
+        array([4.6, 2.7])
+        """
+        check_n_steps(n_steps)
+        ctx, _, units = self._units(X, groups, lengths)
+        states, (_, transitions) = ctx.model.states_of_sub_states, ctx.model.markov_chain(ctx.q)
+        ends = np.empty((units.n_units, len(states)))
+        self._log_likelihoods(ctx, units, self.predictive, ends=ends)
+        later = ahead(ends, transitions, int(n_steps))
+        first = np.searchsorted(states, np.arange(ctx.model.n_components))
+        shares = np.add.reduceat(later, first, axis=-1)
+        return Bunch(state_probabilities=shares, **self._expected(ctx, shares))
+
+    def _expected(self, ctx: Context, shares: np.ndarray) -> Bunch:
+        """Return the moments and probabilities of frames, given those of their states."""
+        components, center, how = ctx.model.emission, ctx.summary.center, self.predictive
+        if self._blocks is None:
+            return expected_frames(components, ctx.q, center, shares, how)
+        parts = []
+        for name, _, columns in self._blocks:
+            own = components.own(name, ctx.q)
+            part = components.parts[name]
+            parts.append((columns, expected_frames(part, own, center[name], shares, how)))
+        return expected_blocks(parts, shares.shape[:2], self.n_features_in_)
 
     @available_if(has_unit_temperatures)
     @by_parts
@@ -363,9 +530,10 @@ class StatePredictions(
         units: Sequences,
         predictive: bool,
         posteriors: np.ndarray | None = None,
+        ends: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Log-likelihoods of sequences; ``posteriors`` is filled with those of states if given."""
-        found, energies = ctx.model.log_likelihoods(units, ctx.q, predictive, posteriors)
+        """Log-likelihoods of sequences; probabilities of states are filled in if they are given."""
+        found, energies = ctx.model.log_likelihoods(units, ctx.q, predictive, posteriors, ends)
         # Energies, unlike normalisers, also show densities that are not finite in some states only.
         finite(energies, _OVERFLOW)
         return finite(found, _OVERFLOW)

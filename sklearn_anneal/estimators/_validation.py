@@ -278,6 +278,15 @@ def check_activations(X: Any, n_components: int, components: str = "components")
     return X
 
 
+def check_n_steps(n_steps: Any) -> None:
+    """Refuse a number of steps ahead that is below 1, or is not an integer."""
+    if isinstance(n_steps, bool) or not isinstance(n_steps, Integral) or n_steps < 1:
+        raise ValueError(
+            f"n_steps is {n_steps!r}, but it is the number of frames to forecast, an integer of at "
+            "least 1."
+        )
+
+
 def check_n_samples(n_samples: Any) -> None:
     """Refuse a number of samples to draw that is below 1, or is not an integer."""
     # A truth value is an Integral to Python, and no number of samples to NumPy.

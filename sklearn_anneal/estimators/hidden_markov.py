@@ -16,8 +16,9 @@ from ..data.tables import missing_cells
 from ..data.units import Sequences, cell_patterns
 from ..families import COVARIANCE_TYPES
 from ..models._componentwise import Given
-from ..models._known_states import impossible_sequence
 from ..models.hidden_markov import HiddenMarkov, log_probabilities
+from ..models.hidden_semi_markov import HiddenSemiMarkov
+from ..search.search import Plan
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._columns import cells_of
@@ -26,7 +27,7 @@ from ._emissions.categorical import LEAST_CONCENTRATION, SymbolEmission
 from ._given_starts import given_probabilities
 from ._number import NUMBER_OR_AUTO
 from ._part_fits import stream
-from ._priors import checked_prior, is_auto, refuse_empty_rows
+from ._priors import checked_prior, checked_shapes, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
@@ -34,6 +35,7 @@ from ._sequences import (
     read_states,
     refuse_all_missing,
     refuse_beside_parts,
+    refuse_impossible,
     refuse_part,
     weights_of_frames,
     weights_of_sequences,
@@ -46,7 +48,7 @@ from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_z
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ..annealing import Context
+    from ..annealing import Annealing, Context
     from ._state import Inference
 
 
@@ -169,6 +171,15 @@ class AnnealedHMM(StatePredictions):
         transitions from each state to itself, so that a larger number makes segments longer. With
         ``transmat_prior="auto"`` it stays as given, and the best number to add it to is learned.
         A zero on the diagonal of ``transmat_prior`` forbids nothing if a number is added to it.
+    duration : "geometric", "auto", int or array-like of int, default="geometric"
+        Distribution of the number of frames for which a state lasts. ``"geometric"`` is that of
+        every Markov chain: most segments are shorter than their mean. A number r, for all states or
+        one for each, is the shape of a negative binomial distribution: the state has r sub-states
+        with one emission, which follow each other, and each is left with the same probability in
+        every frame. No segment but the last one of a sequence is shorter than r, and durations vary
+        the less the larger it is; with 1 it is geometric. ``"auto"`` compares fits of several
+        shapes, of at most 100, by their lower bounds. A sequence begins with the first frame of a
+        segment. The Notes say what the other parameters then mean.
     emissionprob_prior : float, array-like or "auto", default=None
         For ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or an
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
@@ -244,7 +255,23 @@ class AnnealedHMM(StatePredictions):
     startprob_ : ndarray of shape (n_components,)
         Posterior means of the start probabilities.
     transmat_ : ndarray of shape (n_components, n_components)
-        Posterior means of the transition probabilities, one row for each state that is left.
+        Posterior means of the transition probabilities, one row for each state that is left. Unless
+        ``duration`` is ``"geometric"``, they are those of the next state once a state ends, with 0
+        on the diagonal.
+    duration_shapes_ : ndarray of int, shape (n_components,)
+        Shapes of the distributions of durations, 1 for geometric ones.
+    leaveprob_ : ndarray of shape (n_components,)
+        Posterior means of the probabilities that a frame is the last one of its state, or of one of
+        its sub-states.
+    leaveprob_posterior_, leaveprob_prior_ : ndarray of shape (n_components, 2)
+        Parameters of their beta posteriors and priors.
+    stationary_distribution_ : ndarray of shape (n_components,)
+        Shares of its time that an endless sequence spends in each state. Where ``transmat_prior``
+        forbids so many transitions that they depend on the start, they are those expected from
+        ``startprob_``.
+    expected_durations_ : ndarray of shape (n_components,)
+        Mean number of frames for which each state lasts, ``duration_shapes_ / leaveprob_``,
+        infinite for a state that cannot be left.
     startprob_posterior_, transmat_posterior_ : ndarray
         Concentrations of their Dirichlet posteriors.
     startprob_prior_, transmat_prior_ : ndarray
@@ -341,6 +368,12 @@ class AnnealedHMM(StatePredictions):
     from ten frames per column on. Such priors repeat the data of the state, so that predictions
     from fewer frames would be too certain.
 
+    With another ``duration`` than ``"geometric"``, ``transmat_prior`` and ``sticky`` mean the same:
+    off the diagonal are the concentrations of jumps, and the probability of leaving a sub-state has
+    the prior Beta(a, b), with a their sum and b the entry of the diagonal. With a zero there, every
+    segment has r frames, and with zeros elsewhere a state lasts to the end. The diagonal of
+    ``transmat_init`` says how long states last [5]_ [6]_.
+
     References
     ----------
     .. [1] MacKay (1997). Ensemble learning for hidden Markov models.
@@ -348,6 +381,9 @@ class AnnealedHMM(StatePredictions):
     .. [3] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference,
        section 4.2.
     .. [4] Minka (2000). Estimating a Dirichlet distribution, for the step that learns one.
+    .. [5] Johnson (2005). Capacity and complexity of HMM duration modeling techniques. IEEE Signal
+       Processing Letters 12.
+    .. [6] Johnson, Willsky (2013). Bayesian nonparametric hidden semi-Markov models. JMLR 14.
 
     Examples
     --------
@@ -379,6 +415,11 @@ class AnnealedHMM(StatePredictions):
         "startprob_prior": _PRIOR,
         "transmat_prior": _PRIOR,
         "sticky": [Interval(Real, 0.0, None, closed="left")],
+        "duration": [
+            StrOptions({"geometric", "auto"}),
+            Interval(Integral, 1, None, closed="left"),
+            "array-like",
+        ],
         "emissionprob_prior": _PRIOR,
         "means_prior": [None, "array-like", StrOptions({"auto"})],
         "beta_prior": _PRIOR,
@@ -410,6 +451,7 @@ class AnnealedHMM(StatePredictions):
         startprob_prior="auto",
         transmat_prior="auto",
         sticky=0.0,
+        duration="geometric",
         emissionprob_prior=None,
         means_prior="auto",
         beta_prior="auto",
@@ -446,6 +488,7 @@ class AnnealedHMM(StatePredictions):
         self.startprob_prior = startprob_prior
         self.transmat_prior = transmat_prior
         self.sticky = sticky
+        self.duration = duration
         self.emissionprob_prior = emissionprob_prior
         self.means_prior = means_prior
         self.beta_prior = beta_prior
@@ -465,7 +508,14 @@ class AnnealedHMM(StatePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
+    _kernel_modules = (
+        "hidden_markov",
+        "hidden_semi_markov",
+        "gaussian_mixture",
+        "discrete",
+        "missing_cells",
+        "gamma",
+    )
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
     _of_frames = True
@@ -489,6 +539,7 @@ class AnnealedHMM(StatePredictions):
         "startprob_prior",
         "transmat_prior",
         "sticky",
+        "duration",
         "emissionprob_prior",
         "means_prior",
         "beta_prior",
@@ -583,6 +634,11 @@ class AnnealedHMM(StatePredictions):
                 warn_of_zero("symbol", "symbols", None, "n_symbols")
 
     def _check_first_batch(self, units: Sequences, model: HiddenMarkov) -> None:
+        if is_auto(self.duration):
+            raise ValueError(
+                "partial_fit does not choose shapes, because they are compared by fits to all "
+                "data: give duration as numbers, or go on from a fit."
+            )
         self._check_training(units)
         if self._blocks is not None:
             self._check_all_declared()
@@ -597,13 +653,31 @@ class AnnealedHMM(StatePredictions):
         k = self._number
         start, transmat = self._chain_priors()
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
-        return HiddenMarkov(
+        parts = (
             self._components(present),
             start,
             transmat,
             kind.checked_init_params(self, transmat),
             tuple(name for name, value in chain.items() if k > 1 and is_auto(value)),
         )
+        shapes = self._shapes
+        if shapes is None:
+            return HiddenMarkov(*parts)
+        return HiddenSemiMarkov(*parts, shapes=shapes, chooses_shapes=is_auto(self.duration))
+
+    @property
+    def _shapes(self) -> np.ndarray | None:
+        """The shapes of durations at the start of a fit; None for geometric durations."""
+        return checked_shapes(self.duration, self._number)
+
+    def _plan(self, strategy: Annealing, units: Any) -> Plan:
+        if is_auto(self.duration) and (self.max_iter == 0 or not strategy.finish):
+            what = "max_iter=0" if strategy.finish else f"annealing={self.annealing!r}"
+            raise ValueError(
+                f"duration='auto' cannot be combined with {what}: shapes are compared by the lower "
+                "bounds that plain inference reaches with them. Give the shapes, as numbers."
+            )
+        return super()._plan(strategy, units)
 
     def _given_start(self, model: HiddenMarkov) -> Given:
         given: Given = {}
@@ -644,16 +718,7 @@ class AnnealedHMM(StatePredictions):
         return start, transmat
 
     def _refuse_impossible(self, units: Sequences) -> None:
-        """Raise a ValueError if known states of a sequence need what the priors forbid."""
-        number = None
-        if units.states is not None:
-            number = impossible_sequence(units, *self._chain_priors())
-        if number is not None:
-            raise ValueError(
-                f"Sequence {number} cannot happen: startprob_prior or transmat_prior forbids every "
-                "path through the states that are given for it. Correct its states, or give the "
-                "starts and transitions that it needs a prior above 0."
-            )
+        refuse_impossible(units, *self._chain_priors(), self._shapes)
 
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:
         self._refuse_impossible(units)
@@ -833,55 +898,3 @@ class AnnealedHMM(StatePredictions):
                 "first batch (or fit) on, or fit anew."
             )
         self._names_states = known or (goes_on and self._names_states)
-
-    def fit_transform(
-        self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None
-    ):
-        """Fit the model and return the posterior probabilities of the states of each frame.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Training sequences.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-        sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence.
-        states : array-like of int, shape (n_frames,), or list of such, default=None
-            Known states for :meth:`fit`. The result follows from X alone, and can differ from them.
-
-        Returns
-        -------
-        posteriors : ndarray of shape (n_frames, n_components)
-            The result of :meth:`transform`.
-        """
-        how = {"groups": groups, "lengths": lengths}
-        also = {"sample_weight": sample_weight, "states": states}
-        return self.fit(X, y, **how, **also).transform(X, **how)
-
-    def fit_predict(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None):
-        """Fit the model and return the most probable path of states of each training sequence.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Training sequences.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-        sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence.
-        states : array-like of int, shape (n_frames,), or list of such, default=None
-            Known states for :meth:`fit`. The result follows from X alone, and can differ from them.
-
-        Returns
-        -------
-        states : ndarray of int, shape (n_frames,)
-            The result of :meth:`predict`.
-        """
-        how = {"groups": groups, "lengths": lengths}
-        also = {"sample_weight": sample_weight, "states": states}
-        return self.fit(X, y, **how, **also).predict(X, **how)

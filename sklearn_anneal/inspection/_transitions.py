@@ -229,13 +229,10 @@ class TransitionMatrixDisplay:
                 f"hmmlearn, but got {type(estimator).__name__}. Give transitions= to the class "
                 "itself for those of any other model."
             )
-        # The sequences added their expected numbers of frames in each state to the priors.
-        first = estimator.startprob_posterior_ - estimator.startprob_prior_
-        others = estimator.transmat_posterior_ - estimator.transmat_prior_
-        frames = np.maximum(first + others.sum(axis=0), 0.0)
+        transitions, frames = _of_frames(estimator)
         chosen = choose(states, frames, "states", "frame")
         display = cls(
-            transitions=estimator.transmat_[np.ix_(chosen, chosen)],
+            transitions=transitions[np.ix_(chosen, chosen)],
             numbers=[int(k) for k in chosen],
             shares=frames[chosen] / max(float(frames.sum()), np.finfo(float).tiny),
         )
@@ -246,6 +243,24 @@ class TransitionMatrixDisplay:
             im_kwargs=im_kwargs,
             text_kwargs=text_kwargs,
         )
+
+
+def _of_frames(estimator: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the transitions from frame to frame, and the expected frames of each state."""
+    transitions = estimator.transmat_
+    # The sequences added their expected numbers of frames in each state to the priors.
+    first = estimator.startprob_posterior_ - estimator.startprob_prior_
+    others = estimator.transmat_posterior_ - estimator.transmat_prior_
+    into = others.sum(axis=0)
+    duration = getattr(estimator, "duration", "geometric")
+    if not (isinstance(duration, str) and duration == "geometric"):
+        # Only jumps are counted in the transitions. Each frame but the last one of a sequence is
+        # followed by one of the same state or by a jump.
+        followed = (estimator.leaveprob_posterior_ - estimator.leaveprob_prior_).sum(axis=1)
+        into = followed + into - others.sum(axis=1)
+        leaves = 1.0 / estimator.expected_durations_
+        transitions = leaves[:, None] * transitions + np.diag(1.0 - leaves)
+    return transitions, np.maximum(first + into, 0.0)
 
 
 def _luminance(image: Any, value: float) -> float:

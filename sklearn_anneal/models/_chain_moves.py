@@ -100,6 +100,7 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
         Consecutive frames count as independent given these probabilities. In a chain whose states
         are visited in one order, they are put into the order of their mean times.
         """
+        model: Any = self
         r = np.array(responsibilities)
         if units.states is not None:
             known = units.states >= 0
@@ -117,6 +118,7 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
             "startprob": weighted[firsts].sum(axis=0) * (summary.weight / weights.sum()),
             "transmat": r[later - 1].T @ weighted[later],
         }
+        counts = model.chain_statistics(counts)
         # Transitions that the prior forbids have no counts either.
         chain = {k: prior[k] + np.where(prior[k] > 0, counts[k], 0.0) for k in counts}
         if units.missing is not None:

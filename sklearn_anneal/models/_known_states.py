@@ -12,6 +12,7 @@ from scipy.special import softmax
 from ..data.units import Sequences
 from ..families import Natural
 from ._base import compiled
+from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
 
 if TYPE_CHECKING:
@@ -24,16 +25,28 @@ kernels = partial(compiled, "hidden_markov")
 
 
 def impossible_sequence(
-    units: Sequences, startprob_prior: np.ndarray, transmat_prior: np.ndarray
+    units: Sequences,
+    startprob_prior: np.ndarray,
+    transmat_prior: np.ndarray,
+    shapes: np.ndarray | None = None,
 ) -> int | None:
     """Return the number of the first sequence whose known states no allowed path passes through.
 
-    Paths with a start or a transition whose prior is 0 are not allowed. The result is None if there
-    is no such sequence.
+    Paths with a start or a transition whose prior is 0 are not allowed, and with numbers of
+    sub-states, the ``shapes`` (n_components,), neither are shorter segments. The result is None if
+    there is no such sequence.
     """
-    if units.states is None or ((startprob_prior > 0).all() and (transmat_prior > 0).all()):
+    priors = {"startprob": startprob_prior, "transmat": transmat_prior}
+    free = all((prior > 0).all() for prior in priors.values())
+    if units.states is None or (free and (shapes is None or (shapes == 1).all())):
         return None
-    chain = [np.where(prior > 0, 0.0, IMPOSSIBLE) for prior in (startprob_prior, transmat_prior)]
+    viterbi, more = kernels().viterbi, []
+    if shapes is not None:
+        priors |= divided(transmat_prior)
+        leave, stay = np.where(priors.pop("durations") > 0, 0.0, IMPOSSIBLE).T
+        more = [np.ascontiguousarray(stay), np.ascontiguousarray(leave), shapes]
+        viterbi = compiled("hidden_semi_markov").viterbi
+    chain = [np.where(prior > 0, 0.0, IMPOSSIBLE) for prior in priors.values()]
     for part in units.parts(_ENTRIES // len(startprob_prior)):
         some = units.take(part)
         assert some.states is not None
@@ -41,7 +54,7 @@ def impossible_sequence(
         exclude_others(density, some.states, np.arange(len(startprob_prior)))
         best = np.empty(some.n_units)
         path = np.empty(len(some.states), dtype=np.int64)
-        kernels().viterbi(density, some.indptr, *chain, path, best)
+        viterbi(density, some.indptr, *chain, *more, path, best)
         if (best < 0).any():
             return part.start + int(np.argmax(best < 0))
     return None
@@ -73,7 +86,7 @@ def start_with_known_states(
         shares[known] = one_hot * shares[known].sum(axis=1, keepdims=True)
         model.emission.add(some.rows(), shares, raw, expected.emission)
     own = model.emission.posterior_given(raw, prior)
-    return q | own | _known_moves(q, units, weights * (summary.weight / weights.sum()))
+    return q | own | model.with_known_moves(q, units, weights * (summary.weight / weights.sum()))
 
 
 def _shares(
@@ -93,10 +106,12 @@ def _shares(
     return shares, known, units.states[known]
 
 
-def _known_moves(q: Natural, units: Sequences, weights: np.ndarray) -> Natural:
-    """Return the parameters of starts and transitions, plus the weights of known ones."""
+def add_known_moves(
+    units: Sequences, weights: np.ndarray, start: np.ndarray, transmat: np.ndarray
+) -> None:
+    """Add the weights of known starts and transitions to numbers of them, in place."""
     assert units.states is not None
-    start, transmat, states = q["startprob"].copy(), q["transmat"].copy(), units.states
+    states = units.states
     firsts = units.indptr[:-1][units.lengths > 0]
     follows = np.ones(len(states), dtype=bool)
     follows[firsts] = False
@@ -105,4 +120,3 @@ def _known_moves(q: Natural, units: Sequences, weights: np.ndarray) -> Natural:
     moved = np.flatnonzero(follows & (states >= 0))
     moved = moved[states[moved - 1] >= 0]
     np.add.at(transmat, (states[moved - 1], states[moved]), units.per_frame(weights)[moved])
-    return {"startprob": start, "transmat": transmat}

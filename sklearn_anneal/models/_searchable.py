@@ -73,6 +73,28 @@ class Searchable(ABC, Generic[U, S]):
         """
         return None
 
+    @property
+    def learns_shapes(self) -> bool:
+        """Whether :meth:`reshaped` proposes other shapes of distributions."""
+        return False
+
+    def reshaped(
+        self,
+        units: U,
+        q: Natural,
+        summary: S,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Rearranged | None:
+        """Return the model with other shapes of its distributions, and q for them.
+
+        Shapes are whole numbers, of which no step of inference changes any. With guidance they are
+        those that the present assignments prefer, and else one of them is changed at random. The
+        parameters are those of :meth:`swapped`. None stands for shapes that stay.
+        """
+        return None
+
     def preferred_order(self, q: Natural, prior: Natural) -> np.ndarray | None:
         """Return the order of the components that their prior prefers, as their numbers.
 

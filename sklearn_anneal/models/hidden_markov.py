@@ -26,8 +26,9 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, Visit, coinciding, compiled
 from ._chain_moves import ExchangeableStates
 from ._componentwise import Given, aligned
+from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
-from ._known_states import start_with_known_states
+from ._known_states import add_known_moves, start_with_known_states
 from ._summary import DataSummary, merged, whole
 from ._tempered_chains import (
     Gaps,
@@ -155,11 +156,15 @@ class Expected(NamedTuple):
         Log probabilities of transitions, from the row's state to the column's state.
     emission : object
         The log densities of frames, in the form that the emission reads.
+    durations : ndarray of shape (n_components, 2) or None, default=None
+        For states with sub-states: log probabilities of leaving a sub-state, and of staying in it.
+        Transitions are then jumps from the last sub-state.
     """
 
     startprob: np.ndarray
     transmat: np.ndarray
     emission: Any
+    durations: np.ndarray | None = None
 
 
 def _restrict(density: np.ndarray, units: Sequences) -> None:
@@ -232,8 +237,104 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         self.init_params = init_params
         self.learned_names = learned_names
         # None if nothing is forbidden. Priors that are learned have no zeros, before and after.
-        priors = {"startprob": startprob_prior, "transmat": transmat_prior}
-        self._supports = {k: None if p.all() else p > 0 for k, p in priors.items()}
+        self._supports = {k: None if p.all() else p > 0 for k, p in self.chain_prior().items()}
+
+    # The chain, which other distributions of durations change
+
+    def chain_prior(self) -> Natural:
+        """Return λ₀ of the chain."""
+        return {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
+
+    @property
+    def states_of_sub_states(self) -> np.ndarray:
+        """The state of each state of the Markov chain, of which several can be one state."""
+        return np.arange(self.n_components)
+
+    def durations(self, natural: Natural) -> np.ndarray:
+        """Return the concentrations of leaving a state and of staying in it, (n_components, 2)."""
+        return divided(natural["transmat"])["durations"]
+
+    def chain_statistics(self, counts: Natural) -> Natural:
+        """Return what numbers of starts and of transitions from frame to frame add to λ₀.
+
+        ``counts`` has one or both of them by the keys ``startprob`` and ``transmat``, in which the
+        diagonal counts the frames whose state goes on.
+        """
+        return counts
+
+    def with_known_moves(self, q: Natural, units: Sequences, weights: np.ndarray) -> Natural:
+        """Return the parameters of the chain, plus the weights of known starts and transitions."""
+        start, transmat = q["startprob"].copy(), q["transmat"].copy()
+        add_known_moves(units, weights, start, transmat)
+        return {"startprob": start, "transmat": transmat}
+
+    def random_chain(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
+        """Return the parameters of the chain given random counts, for N/K frames in a state."""
+        share = summary.n_frames / self.n_components
+        return {
+            "startprob": prior["startprob"] + summary.weight * random_rows(prior["startprob"], rng),
+            "transmat": prior["transmat"] + share * random_rows(prior["transmat"], rng),
+        }
+
+    def chain_at_means(self, q: Natural) -> Expected:
+        """Return the logarithms of the posterior means of the chain, without an emission."""
+        start, transitions, *durations = (log_probabilities(q[key]) for key in self._supports)
+        return Expected(start, transitions, None, *durations)
+
+    def markov_chain(self, q: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return the start and the transitions of the Markov chain at the posterior means.
+
+        Their shapes are (n_sub_states,) and (n_sub_states, n_sub_states).
+        """
+        means = self.chain_at_means(q)
+        return np.exp(means.startprob), np.exp(means.transmat)
+
+    def frame_transitions(self, q: Natural) -> np.ndarray:
+        """Return the posterior means of the transitions of states from frame to frame."""
+        return np.exp(self.chain_at_means(q).transmat)
+
+    def zero_counts(self) -> Natural:
+        """Return raw statistics of the chain of no sequence."""
+        k = self.n_components
+        return {"startprob": np.zeros(k), "transmat": np.zeros((k, k))}
+
+    def recursions(
+        self, expected: Expected, raw: Natural, ends: np.ndarray | None = None
+    ) -> tuple[Callable[..., None], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        """Return the kernel of forward–backward, its terms of the chain, and its sums.
+
+        The sums, ``raw``, are added to. ``ends`` is as in :meth:`log_likelihoods`; a kernel without
+        sub-states does not need it.
+        """
+        terms = expected.startprob, expected.transmat
+        return kernels().forward_backward, terms, (raw["startprob"], raw["transmat"])
+
+    def best_paths(
+        self,
+        density: np.ndarray,
+        indptr: np.ndarray,
+        expected: Expected,
+        states: np.ndarray,
+        log_probabilities: np.ndarray,
+    ) -> None:
+        """Fill the most probable states of frames, and the log probabilities of these paths."""
+        chain = expected.startprob, expected.transmat
+        kernels().viterbi(density, indptr, *chain, states, log_probabilities)
+
+    def _learned_transmat(self, prior: Natural, q: Natural, rho: float) -> np.ndarray:
+        """Return ``transmat_prior`` after a step that learns its concentration."""
+        logs = Dirichlet().expectations({"concentration": q["transmat"]})["concentration"]
+        return learned_rows(prior["transmat"], logs.sum(), rho)
+
+    def _tempered_chain(
+        self, x: np.ndarray, expected: Expected, volume: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return π^x, A^x and the log volumes of the Markov chain at inverse temperatures.
+
+        Their shapes are (M, n_sub_states), (M, n_sub_states, n_sub_states) and (M, n_sub_states).
+        """
+        transfer = np.exp(x[:, None, None] * expected.transmat)
+        return np.exp(x[:, None] * expected.startprob), transfer, volume
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments"))
@@ -286,8 +387,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         return model
 
     def prior(self, summary: Summary) -> Natural:
-        chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
-        return chain | self.emission.prior(summary.emission)
+        return self.chain_prior() | self.emission.prior(summary.emission)
 
     def init(
         self,
@@ -326,9 +426,10 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         emission, own = self.emission, summary.emission
         each = summary.n_frames / self.n_components
         counts = {"startprob": summary.weight, "transmat": each}
-        chain = {key: prior[key] + n * given[key] for key, n in counts.items() if key in given}
+        counted = {key: n * given[key] for key, n in counts.items() if key in given}
+        chain = {key: prior[key] + n for key, n in self.chain_statistics(counted).items()}
         profile = given.get("profile", {})
-        q = {} if len(chain) == len(counts) and emission.is_whole(profile) else usual()
+        q = {} if len(counted) == len(counts) and emission.is_whole(profile) else usual()
         frames = np.full(self.n_components, each)
 
         def begun(q: Natural) -> Natural:
@@ -361,13 +462,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         block: Block | None = None,
     ) -> Natural:
         """Return the posterior given random counts, with N/K frames in every state."""
-        share = summary.n_frames / self.n_components
-        chain = {
-            "startprob": prior["startprob"] + summary.weight * _random(prior["startprob"], rng),
-            "transmat": prior["transmat"] + share * _random(prior["transmat"], rng),
-        }
+        chain = self.random_chain(summary, prior, rng)
         own = {key: prior[key] for key in self.emission.keys}
-        counts = np.full(self.n_components, share)
+        counts = np.full(self.n_components, summary.n_frames / self.n_components)
         return chain | self.emission.random_natural(counts, summary.emission, own, rng)
 
     # The local step
@@ -383,8 +480,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
                 logs = np.where(family.support, logs, IMPOSSIBLE)
             return logs
 
-        start, transitions = (logarithms(key, family) for key, family in self._rows().items())
-        return Expected(start, transitions, self.emission.expectations(q, rng))
+        rows = self._rows().items()
+        start, transitions, *durations = [logarithms(key, family) for key, family in rows]
+        return Expected(start, transitions, self.emission.expectations(q, rng), *durations)
 
     def visit(
         self,
@@ -410,8 +508,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
     def plug_in(self, q: Natural) -> Expected:
         """Return the terms of log p(x, z | β) at the posterior means of β."""
-        start, transitions = log_probabilities(q["startprob"]), log_probabilities(q["transmat"])
-        return Expected(start, transitions, self.emission.plug_in(q))
+        return self.chain_at_means(q)._replace(emission=self.emission.plug_in(q))
 
     def log_density(self, units: Sequences, expected: Expected) -> np.ndarray:
         """Return E log p(x | z = k) of all frames in nats, (n_frames, n_components).
@@ -448,28 +545,34 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         q: Natural,
         predictive: bool,
         posteriors: np.ndarray | None = None,
+        ends: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the log-likelihood and the energy of each sequence, both (n_sequences,).
 
         Start and transition probabilities are posterior means. ``posteriors`` of shape
-        (n_frames, n_components) is filled with the probabilities of the states if it is given.
+        (n_frames, n_components) is filled with the probabilities of the states if it is given, and
+        ``ends`` (n_sequences, n_sub_states) with those of the Markov chain's states in last frames.
         """
-        chain = [log_probabilities(q[key]) for key in ("startprob", "transmat")]
-        unused = [np.zeros(key.shape) for key in chain]
+        chain, unused = self.chain_at_means(q), self.zero_counts()
         found = np.empty(units.n_units), np.empty(units.n_units)
         for part, some, density in self.densities(units, q, predictive):
             frames = slice(units.indptr[part.start], units.indptr[part.stop])
             shares = np.empty(density.shape) if posteriors is None else posteriors[frames]
-            kernels().forward_backward(
+            own = None if ends is None else ends[part]
+            run, terms, sums = self.recursions(chain, unused, own)
+            run(
                 density,
                 some.indptr,
-                *chain,
+                *terms,
                 _ONE,
                 _NOTHING,
                 shares,
-                *unused,
+                *sums,
                 *(each[part] for each in found),
             )
+            if own is not None and own.shape[1] == self.n_components:
+                # Without sub-states these are the states of last frames.
+                own[:] = shares[some.indptr[1:] - 1]
         return found
 
     def log_predictive(self, units: Sequences, q: Natural) -> np.ndarray:
@@ -501,10 +604,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         scales = [self._scale(units, t.statistics if noise is None else t.statistics * noise)]
         if separate_noise:
             scales.insert(0, self._scale(units, t.statistics))
-        k = self.n_components
-        raw: list[Natural] = [
-            {"startprob": np.zeros(k), "transmat": np.zeros((k, k))} for _ in scales
-        ]
+        raw: list[Natural] = [self.zero_counts() for _ in scales]
         own = [self.emission.zeros(expected.emission) for _ in scales]
         log_norms = np.empty(units.n_units)
         energies = np.empty(units.n_units) if energies is None else energies
@@ -516,16 +616,15 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
             x = x if len(x) == 1 else x[part]
             shares = np.empty(density.shape)
             for i, scale in enumerate(scales):
-                kernels().forward_backward(
+                run, terms, sums = self.recursions(expected, raw[i])
+                run(
                     density,
                     some.indptr,
-                    expected.startprob,
-                    expected.transmat,
+                    *terms,
                     x,
                     scale[part] if len(scale) else scale,
                     shares,
-                    raw[i]["startprob"],
-                    raw[i]["transmat"],
+                    *sums,
                     log_norms[part],
                     energies[part],
                 )
@@ -553,12 +652,12 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         return np.ascontiguousarray(np.broadcast_to(weights * factor, units.n_units), dtype=float)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
-        chain = {key: raw[key] for key in ("startprob", "transmat")}
+        chain = {key: raw[key] for key in self._supports}
         return chain | self.emission.statistics(raw["emission"])
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Multiply every count by exp(size · N(0, 1))."""
-        moved = {key: multiplied(q[key], size, rng) for key in ("startprob", "transmat")}
+        moved = {key: multiplied(q[key], size, rng) for key in self._supports}
         return q | moved | self.emission.multiplied_counts(q, size, rng)
 
     # Hyperparameters
@@ -589,10 +688,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         if self.emission.learns_from(float(self.expected_counts(q, prior).sum())):
             model.emission, new = self.emission.learned(q, new, rho, late)
         if "startprob" in names:
-            model.startprob_prior = _learned_rows(prior["startprob"], q["startprob"], rho)
+            logs = Dirichlet().expectations({"concentration": q["startprob"]})["concentration"]
+            model.startprob_prior = learned_rows(prior["startprob"], logs.sum(), rho)
         if "transmat" in names:
-            model.transmat_prior = _learned_rows(prior["transmat"], q["transmat"], rho)
-        new = {"startprob": model.startprob_prior, "transmat": model.transmat_prior} | new
+            model.transmat_prior = self._learned_transmat(prior, q, rho)
+        new = model.chain_prior() | new
         change = {key: new[key] - prior[key] for key in q}
         return model, new, self.factors().backoff(q, change, 1.0, _MARGIN)
 
@@ -609,8 +709,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         x = np.append(x, 1.0)
         expected = self.expectations(q)
         volume = self.emission.log_volume(x, summary.emission, expected.emission)
-        transfer = np.exp(x[:, None, None] * expected.transmat)
-        start = state = np.exp(x[:, None] * expected.startprob)
+        start, transfer, volume = self._tempered_chain(x, expected, volume)
+        state = start
         longest = max(int(summary.lengths.max()), 2)
         rows, growth = [np.zeros(len(x))], np.full(len(x), np.inf)
         shares = np.zeros_like(state)
@@ -657,8 +757,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     @property
     def n_parameters(self) -> int:
         """The number of free parameters of starts, transitions and emissions."""
-        allowed = np.vstack([self.startprob_prior, self.transmat_prior]) > 0
-        return int((allowed.sum(axis=1) - 1).sum()) + self.emission.n_parameters
+        allowed = [(np.atleast_2d(prior) > 0).sum(axis=1) for prior in self.chain_prior().values()]
+        return int((np.concatenate(allowed) - 1).sum()) + self.emission.n_parameters
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of frames of each state."""
@@ -683,10 +783,10 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     def _coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
         """Return transition probabilities and coordinates of emissions, a row for each state."""
         own = self.emission.coordinates(q, summary.emission)
-        return np.hstack([np.exp(log_probabilities(q["transmat"])), own])
+        return np.hstack([self.frame_transitions(q), own])
 
 
-def _random(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def random_rows(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return random probabilities in the shape of a prior, 0 where the prior forbids them."""
     drawn = rng.dirichlet(np.ones(prior.shape[-1]), size=prior.shape[:-1] or None)
     if (prior > 0).all():
@@ -695,18 +795,18 @@ def _random(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return drawn / drawn.sum(axis=-1, keepdims=True)
 
 
-def _learned_rows(old: np.ndarray, q: np.ndarray, rho: float) -> np.ndarray:
+def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
     """Return Dirichlet priors after a step that learns the concentration that all entries share.
 
     The smallest entry of ``old`` is this concentration, and what other entries have in excess of
-    it is a constant. The expected log density is a concave function of the concentration.
+    it is a constant. The expected log density is a concave function of the concentration. ``logs``
+    is the sum of the expected log probabilities.
     """
     n_entries = old.shape[-1]
     if n_entries == 1:
         return old
     current = float(old.min())
     excess = old - current
-    logs = Dirichlet().expectations({"concentration": q})["concentration"].sum()
 
     def slope(alpha: float) -> tuple[float, float]:
         prior = excess + alpha

@@ -177,6 +177,27 @@ class Merge(Rearrangement):
 
 
 @dataclass(frozen=True)
+class Reshape(Rearrangement):
+    """Other shapes of the distributions of components, such as those of durations.
+
+    They are tried with any effort, of which they are no part.
+    """
+
+    guided: bool
+
+    counts = False
+
+    @property
+    def name(self) -> str:
+        return "guided reshape" if self.guided else "random reshape"
+
+    def rearranged(
+        self, model: Searchable, sample: Units, ctx: Context, rng: np.random.Generator
+    ) -> Rearranged | None:
+        return model.reshaped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
+
+
+@dataclass(frozen=True)
 class Start(Move):
     """A new start of a certain kind, which has to keep up with the first fit.
 
@@ -217,6 +238,7 @@ class Reorder(Move):
 
     name = "reorder"
     counts = False
+    repeats = False
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
@@ -234,6 +256,7 @@ class Continuation(Move):
 
     name = "continuation"
     counts = False
+    repeats = False
     longest = 5
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
@@ -260,6 +283,7 @@ class Plain(Move):
     name = "plain"
     continues = False
     counts = False
+    repeats = False
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress:
         return problem.open(seeds[0], self.start, PLAIN)

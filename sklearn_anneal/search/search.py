@@ -26,6 +26,7 @@ from .moves import (
     Plain,
     Reheat,
     Reorder,
+    Reshape,
     Start,
     Swap,
     kinds_of_starts,
@@ -41,6 +42,8 @@ _OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2}
 _LEAST_RISE = 1e-4
 # The search ends after each move has been in vain this many times in a row.
 _PATIENCE = 3
+# Shapes are changed at random this many times before moves take turns, and on while it pays.
+_RANDOM_SHAPES = 4
 # The shares of noise with which reheats begin. Low noise suffices for most data, and high noise
 # leads out of optima of data in many dimensions.
 _NOISES = (0.1, 0.5)
@@ -191,7 +194,7 @@ class Found:
         n_before = len(before.lower_bounds) if move.continues else 0
         self.attempts.append(Attempt(move.name, n_before, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
-        again = move.counts and move.repeats and kept and worthwhile
+        again = move.repeats and kept and worthwhile
         self._pass_by(move, passes)
         if again:
             self.in_vain = 0
@@ -321,7 +324,12 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     tried: tuple[Move, ...] = ()
     if effort > 0 and isinstance(problem.model, Searchable):
         tried = (FirstStart(1),) if problem.model.tries_other_start_first else ()
-    before = (*guard, *tried, *order)
+    shapes: tuple[Move, ...] = ()
+    if isinstance(problem.model, Searchable) and problem.model.learns_shapes:
+        # Shapes are chosen without any effort too.
+        shapes = (Reshape(guided=True), *[Reshape(guided=False)] * _RANDOM_SHAPES)
+        turns += [Reshape(guided=True), Reshape(guided=False)]
+    before = (*guard, *tried, *shapes, *order)
     after = (*order, Continuation()) if effort > 0 or plan.guards else ()
     return Moves(before, tuple(turns), after, effort, plan.automatic)
 

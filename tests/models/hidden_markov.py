@@ -109,7 +109,7 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
 
     def make(n_components: Any = 3, **params: Any) -> AnnealedHMM:
         # If a test has fewer states than these priors, it uses a part of them.
-        for name, shape in (("startprob_prior", 1), ("transmat_prior", 2)):
+        for name, shape in (("startprob_prior", 1), ("transmat_prior", 2), ("duration", 1)):
             if np.ndim(params.get(name)) and n_components != "auto":
                 params[name] = np.asarray(params[name])[(slice(n_components),) * shape]
         kind = BLOCKS if emission == "blocks" else emission
@@ -184,6 +184,7 @@ ENTRIES = [
             "sticky": ASYMMETRIC_CHAIN | {"emissionprob_prior": [0.3, 0.9, 1.4, 0.6]},
             "forbidding": FORBIDDING_CHAIN,
             "learned": LEARNED_CHAIN | {"emissionprob_prior": "auto"},
+            "lasting": LEARNED_CHAIN | {"duration": [2, 1, 2]},
         },
         exact=(({"n_components": 1}, "6 frames"),),
         common_checks=False,

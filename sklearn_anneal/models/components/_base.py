@@ -18,6 +18,7 @@ from ...kernels import LOADING
 from .._base import Expected, Known, LocalStep, Recommended
 from .._known_classes import exclude_others
 from .._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
+from ._predictive_moments import CellMoments
 
 # Starts by k-means use no more than this many rows.
 ROWS_FOR_KMEANS = 20_000
@@ -486,6 +487,26 @@ class Components(ABC, Generic[P, R]):
         second result has the standard deviations of the posterior predictive distributions; it is
         None for levels. Both have shape (n_rows, n_features). Only cells that are missing have a
         use for them.
+        """
+        raise NotImplementedError
+
+    def predictive_moments(self, q: Natural) -> CellMoments | None:
+        """Return the moments of the cells of a new row by its posterior predictive density.
+
+        The means are relative to the center of the data. The result is None if cells are numbers
+        of levels, which have :meth:`probabilities`.
+        """
+        return None
+
+    def plug_in_moments(self, q: Natural) -> CellMoments | None:
+        """Return the moments of the cells of a new row at the posterior means of the parameters."""
+        return None
+
+    def probabilities(self, q: Natural) -> Any:
+        """Return the posterior means of the probabilities of cells that are numbers of levels.
+
+        They have shape (n_components, n_levels) for each column, or (n_components, n_features) for
+        the ones of binary columns.
         """
         raise NotImplementedError
 

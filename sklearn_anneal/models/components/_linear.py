@@ -16,7 +16,7 @@ from ...families import Natural, Tempering
 from .._base import Expected, LocalStep, compiled
 from .._mixture_steps import vector
 from ._base import Components, Joint, P, R, RawStatistics, column_sums
-from ._predictive_moments import CellMoments, deviations
+from ._predictive_moments import deviations
 
 kernels = partial(compiled, "discrete")
 
@@ -381,8 +381,5 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:
         moments = self.predictive_moments(q)
+        assert moments is not None
         return shares @ moments.mean, deviations(shares, moments)
-
-    def predictive_moments(self, q: Natural) -> CellMoments:
-        """Return the means and variances of the cells of a new row."""
-        raise NotImplementedError

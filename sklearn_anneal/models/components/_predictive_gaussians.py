@@ -9,7 +9,7 @@ import numpy as np
 from ...data.units import Rows
 from ...families import Natural, log_rising
 from . import _missing_cells as missing_cells
-from ._predictive_moments import kept_shares, student_t_spreads
+from ._predictive_moments import CellMoments, kept_shares, student_t_spreads
 
 if TYPE_CHECKING:
     from ._features import Features
@@ -76,6 +76,23 @@ def _log_density(
         + half_log_det
         - 0.5 * (dof + d) * np.log1p(distance / dof)
     )
+
+
+def cell_moments(components: GaussianComponents, q: Natural) -> CellMoments:
+    """Return the moments of the cells of a new row, which have Student-t distributions."""
+    dof, mean, scale = components.student_t(q)
+    spreads, exists = student_t_spreads(dof[:, None])
+    variance = np.diagonal(scale, axis1=-2, axis2=-1) * spreads
+    return CellMoments(mean, variance, np.broadcast_to(exists, mean.shape))
+
+
+def plug_in_moments(components: GaussianComponents, q: Natural) -> CellMoments:
+    """Return the moments of the cells of a new row at the posterior means."""
+    standard = components.standard(q)
+    covariances = components.covariances(standard["inverse_scale"], standard["dof"])
+    full = components.structure.to_full(covariances, components.n_features)
+    variance = np.diagonal(full, axis1=-2, axis2=-1)
+    return CellMoments(standard["mean"], np.broadcast_to(variance, standard["mean"].shape))
 
 
 def impute(

@@ -107,8 +107,10 @@ class BernoulliComponents(LinearComponents[None]):
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        probabilities = shares @ (q["a"] / (q["a"] + q["b"]))
-        return (probabilities > 0.5).astype(np.float64), None
+        return (shares @ self.probabilities(q) > 0.5).astype(np.float64), None
+
+    def probabilities(self, q: Natural) -> np.ndarray:
+        return q["a"] / (q["a"] + q["b"])
 
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)
@@ -121,7 +123,7 @@ class BernoulliComponents(LinearComponents[None]):
         return {key: multiplied(q[key], size, rng) for key in ("a", "b")}
 
     def coordinates(self, q: Natural, summary: None) -> np.ndarray:
-        return q["a"] / (q["a"] + q["b"])
+        return self.probabilities(q)
 
     def statistics(
         self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None

@@ -108,8 +108,11 @@ class CategoricalComponents(Components[None, SymbolSums]):
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         return {"emissionprob": multiplied(q["emissionprob"], size, rng)}
 
-    def coordinates(self, q: Natural, summary: None) -> np.ndarray:
+    def probabilities(self, q: Natural) -> np.ndarray:
         return np.exp(log_means(q["emissionprob"]))
+
+    def coordinates(self, q: Natural, summary: None) -> np.ndarray:
+        return self.probabilities(q)
 
     @property
     def n_parameters(self) -> int:

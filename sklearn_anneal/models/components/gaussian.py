@@ -30,6 +30,7 @@ from ._features import ROWS_PER_BLOCK, Features, FeatureSums, Terms, feature_kin
 from ._learned_gaussians import learnable, learned_gaussians
 from ._missing_cells import LOG_2PI, Moments
 from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
+from ._predictive_moments import CellMoments
 from ._sizes import Sizes
 
 _NOTHING = np.empty((1, 0))
@@ -852,6 +853,12 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         """Return the log densities of Student-t distributions, (n_rows, n_components)."""
         return predictive.log_student_t(self, rows, q)
+
+    def predictive_moments(self, q: Natural) -> CellMoments:
+        return predictive.cell_moments(self, q)
+
+    def plug_in_moments(self, q: Natural) -> CellMoments:
+        return predictive.plug_in_moments(self, q)
 
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural

@@ -367,6 +367,9 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         spreads, exists = student_t_spreads(dof)
         return CellMoments(mean, scale * spreads, exists)
 
+    def plug_in_moments(self, q: Natural) -> CellMoments:
+        return CellMoments(self.standard(q)["mean"], self.covariances(q))
+
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:

@@ -154,6 +154,10 @@ class PoissonComponents(GammaRates):
         with np.errstate(over="ignore"):
             return CellMoments(mean, mean * (1.0 + 1.0 / q["rate"]))
 
+    def plug_in_moments(self, q: Natural) -> CellMoments:
+        rates = q["shape"] / q["rate"]
+        return CellMoments(rates, rates)
+
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)
 
