@@ -18,6 +18,7 @@ from ..models.components.fused_gaussian import FusedGaussian
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
+from ._draws import check_n_draws, drawn_tables
 from ._given_starts import given_array, given_precisions, given_probabilities
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
@@ -575,8 +576,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     @in_frames
     @by_parts
     @explains("Prediction")
-    def impute(self, X, return_std=False):
+    def impute(self, X, return_std=False, *, n_draws=None, random_state=None):
         """Replace missing cells by their posterior means, given the observed cells of their rows.
+
+        With ``n_draws`` they are replaced by draws instead, in several tables: statistics of each,
+        pooled by Rubin's rules, have standard errors that know what is missing.
 
         A missing cell has a mixture of the conditional Student-t densities of the components. Its
         weights are the responsibilities, which follow from the observed cells (:meth:`transform`).
@@ -588,7 +592,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         X : array-like of shape (n_samples, n_features)
             Rows, in which missing cells are NaN.
         return_std : bool, default=False
-            Whether to return the standard deviations as well.
+            Whether to return the standard deviations as well. Only for means.
+        n_draws : int, default=None
+            The number of tables to draw (multiple imputation). None: one table of means.
+        random_state : int, RandomState instance or None, default=None
+            Determines the draws. None: the ``random_state`` of the estimator.
 
         Returns
         -------
@@ -597,6 +605,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             The dtype is that of X if X has floating-point numbers, else float64. After
             ``set_output(transform="pandas")``, or "polars", it is a frame with the columns, the
             index and the dtypes of X, where they can hold the means.
+            With ``n_draws``, it is an ndarray of shape (n_draws, n_samples, n_features), or a list
+            of frames. For each table, the parameters are drawn from the variational posterior once;
+            given them, the component of each row is drawn given its observed cells, and then its
+            missing cells given both.
         std : ndarray or frame of shape (n_samples, n_features)
             Standard deviations of the mixture, which include the differences between components;
             0 for observed cells. A Student-t density has no variance if its degrees of freedom (ν_k
@@ -608,6 +620,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             equal for a Gaussian. Only returned if ``return_std`` is True.
         """
         rows, dtype = self._again(X)
+        if n_draws is not None:
+            check_n_draws(n_draws, return_std)
+            seed = self.random_state if random_state is None else random_state
+            tables = drawn_tables(self._context(), rows, n_draws, seed)
+            return np.stack([table.astype(dtype, copy=False) for table in tables])
         ctx, shares = self._context(), self._responsibilities(rows)
         means, std = ctx.model.components.imputed(rows, shares, ctx.q)
         imputed = means.astype(dtype, copy=False)

@@ -27,6 +27,7 @@ from ._columns import (
     as_numbers,
     cells_of,
 )
+from ._draws import check_n_draws, drawn_tables
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
 from ._mixture_predictions import OVERFLOW, MixturePredictions
@@ -660,15 +661,23 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     @in_frames
     @by_parts
-    def impute(self, X, return_std=False):
-        """Fill missing cells.
+    def impute(self, X, return_std=False, *, n_draws=None, random_state=None):
+        """Fill missing cells with their posterior means, or their most probable categories.
+
+        With ``n_draws`` they are filled with draws instead, in several tables: statistics of each,
+        pooled by Rubin's rules, have standard errors that know what is missing.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows, in which NaN stands for missing cells, or −1 in binary columns and categories.
         return_std : bool, default=False
-            Whether to return standard deviations too.
+            Whether to return standard deviations too. Only for means.
+        n_draws : int, default=None
+            The number of tables to draw (multiple imputation). None: one table of means
+            and categories.
+        random_state : int, RandomState instance or None, default=None
+            Determines the draws. None: the ``random_state`` of the estimator.
 
         Returns
         -------
@@ -677,6 +686,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             given the observed cells of its row. After ``set_output(transform="pandas")``, or
             "polars", it is a frame with the columns, the index and the dtypes of X, where they can
             hold the means.
+            With ``n_draws``, it is an ndarray of shape (n_draws, n_samples, n_features), or a list
+            of frames. For each table, the parameters are drawn from the variational posterior once;
+            given them, the component of each row is drawn given its observed cells, and then its
+            missing cells given both.
         std : ndarray or frame of shape (n_samples, n_features)
             Only with ``return_std``: standard deviations of the posterior predictive distributions
             of missing counts and real numbers, 0 for observed cells, and NaN for missing
@@ -690,19 +703,23 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         rows, _ = self._again(X)
         if issparse(rows.X):
             raise ValueError("impute returns a dense array. Give dense rows, a few at a time.")
-        shares = self._responsibilities(rows)
         ctx = self._context()
-        values, std = ctx.model.components.imputed(rows, shares, ctx.q)
-        if std is None:
-            std = np.full(values.shape, np.nan)
         mask = missing_cells(rows.X)
-        mask = np.zeros(values.shape, dtype=bool) if mask is None else mask
+        mask = np.zeros(rows.X.shape, dtype=bool) if mask is None else mask
         order = self._order()
-        if order is not None:
-            back = np.argsort(order)
-            values, std, mask = values[:, back], std[:, back], mask[:, back]
-        filled = np.where(mask, values, self._table(X, False, 1))
-        return (filled, np.where(mask, std, 0.0)) if return_std else filled
+        back = slice(None) if order is None else np.argsort(order)
+        mask, given = mask[:, back], self._table(X, False, 1)
+        if n_draws is not None:
+            check_n_draws(n_draws, return_std)
+            seed = self.random_state if random_state is None else random_state
+            tables = drawn_tables(ctx, rows, n_draws, seed)
+            return np.stack([np.where(mask, table[:, back], given) for table in tables])
+        values, std = ctx.model.components.imputed(rows, self._responsibilities(rows), ctx.q)
+        filled = np.where(mask, values[:, back], given)
+        if not return_std:
+            return filled
+        std = np.full(values.shape, np.nan) if std is None else std
+        return filled, np.where(mask, std[:, back], 0.0)
 
     @explains("Sampling")
     def sample(self, n_samples=1):
