@@ -18,6 +18,7 @@ from ..models.components.fused_gaussian import FusedGaussian
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
+from ._conditionals import conditional_sample
 from ._draws import check_n_draws, drawn_tables
 from ._given_starts import given_array, given_precisions, given_probabilities
 from ._mixture_predictions import OVERFLOW, MixturePredictions
@@ -653,7 +654,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     @explains("Sampling")
-    def sample(self, n_samples=1, *, predictive=False):
+    def sample(self, n_samples=1, *, predictive=False, given=None):
         """Draw rows from the fitted mixture.
 
         Parameters
@@ -663,6 +664,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         predictive : bool, default=False
             Whether to draw from the posterior predictive density, which :meth:`score_samples`
             evaluates, instead of from Gaussians with the fitted means and covariances.
+        given : mapping, array-like of shape (n_features,) or None, default=None
+            Values of some columns, which all rows have: a mapping from the names or the numbers of
+            columns to values, or a row in which NaN stands for columns that are drawn. The rows are
+            then draws from the conditional distribution.
 
         Returns
         -------
@@ -673,6 +678,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         """
         ctx = self._context()
         check_n_samples(n_samples)
+        if given is not None and predictive:
+            raise ValueError(
+                "predictive=True is for rows of which nothing is given. Draws from the posterior "
+                "predictive density given some cells are those of impute(row, n_draws=n_samples)."
+            )
+        if given is not None:
+            return conditional_sample(self, n_samples, given)
         random_state = check_random_state(self.random_state)
         counts = random_state.multinomial(n_samples, self.weights_)
         n_features = self.means_.shape[1]

@@ -27,6 +27,7 @@ from ._columns import (
     as_numbers,
     cells_of,
 )
+from ._conditionals import conditional_sample
 from ._draws import check_n_draws, drawn_tables
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
@@ -722,13 +723,17 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         return filled, np.where(mask, std[:, back], 0.0)
 
     @explains("Sampling")
-    def sample(self, n_samples=1):
+    def sample(self, n_samples=1, *, given=None):
         """Draw rows from the fitted mixture, at the posterior means of its parameters.
 
         Parameters
         ----------
         n_samples : int, default=1
             Number of rows.
+        given : mapping, array-like of shape (n_features,) or None, default=None
+            Values of some columns, which all rows have: a mapping from the names or the numbers of
+            columns to values, or a row in which NaN stands for columns that are drawn. The rows are
+            then draws from the conditional distribution.
 
         Returns
         -------
@@ -739,6 +744,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """
         ctx = self._context()
         check_n_samples(n_samples)
+        if given is not None:
+            X, labels = conditional_sample(self, n_samples, given, self._order())
+            # Counts and categories are integers, as they are where nothing is given.
+            one = self._draw(ctx.model.components, labels[:1], np.random.RandomState(0))
+            return X.astype(one.dtype, copy=False), labels
         random_state = check_random_state(self.random_state)
         counts = random_state.multinomial(n_samples, self.weights_)
         labels = np.repeat(np.arange(len(counts)), counts)

@@ -523,9 +523,12 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
+        return logsumexp(self.log_joint_at_means(units, q), axis=1)
+
+    def log_joint_at_means(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return log p(x_n, z_n = k) at the posterior means in nats, (n_rows, n_components)."""
         plug_in = self.components.for_rows(self.components.plug_in(q), units)
-        log_weights = np.log(self.weights.mean(q))
-        return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
+        return self.components.log_density(units, plug_in) + np.log(self.weights.mean(q))
 
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut:
         return left_out(self, self.sampled(units), q, summary, prior)

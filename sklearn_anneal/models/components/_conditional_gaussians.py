@@ -54,18 +54,15 @@ def drawn_rows(
     firsts = order[new]
     n_pairs = max(_ENTRIES // drawn.shape[1] ** 2, 1)
     for start in range(0, len(firsts), n_pairs):
-        own = firsts[start : start + n_pairs]
-        affine = _affine(np.isnan(drawn[own]), labels[own], gaussians.precision)
-        begin, end = np.searchsorted(which, [start, start + len(own)])
+        batch = firsts[start : start + n_pairs]
+        inverse, across = _affine(np.isnan(drawn[batch]), labels[batch], gaussians.precision)
+        begin, end = np.searchsorted(which, [start, start + len(batch)])
         for low in range(begin, end, n_pairs):
             part = slice(low, min(low + n_pairs, end))
-            values = _drawn(
-                drawn[order[part]] - rows.center,
-                gaussians.mean[labels[order[part]]],
-                *(matrix[which[part] - start] for matrix in affine),
-                noise[part],
-            )
-            of_part = drawn[order[part]]
+            own, of_part = which[part] - start, drawn[order[part]]
+            mean = gaussians.mean[labels[order[part]]]
+            x = of_part - rows.center
+            values = _drawn(x, mean, inverse[own], across[own], noise[part])
             drawn[order[part]] = np.where(np.isnan(of_part), values + rows.center, of_part)
     return drawn
 
