@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sklearn_anneal import (
+    TRUSTED_TYPES,
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
     AnnealedHMM,
@@ -172,3 +173,12 @@ def test_mixed_columns_predict_counts(rng):
 def test_only_mixtures_are_regressors(rng):
     with pytest.raises(TypeError, match="estimator should be AnnealedBayesian"):
         MixtureRegressor(AnnealedHMM(2)).fit(np.zeros((4, 1)), np.zeros(4))
+
+
+def test_regressors_are_kept_in_files_of_skops(rng, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    X = rng.normal(size=(30, 1))
+    regressor = MixtureRegressor(GAUSSIANS).fit(X, X[:, 0] ** 2)
+    skops.dump(regressor, tmp_path / "regressor.skops")
+    other = skops.load(tmp_path / "regressor.skops", trusted=TRUSTED_TYPES)
+    assert_array_equal(other.predict(X), regressor.predict(X))
