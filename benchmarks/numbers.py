@@ -105,7 +105,7 @@ def cases() -> dict[str, tuple[Any, Callable, Callable]]:
 
 
 def chosen(estimator: Any, X: np.ndarray, truth: int) -> dict[str, bool]:
-    """Which ways to choose the number of components find the truth."""
+    """Return for each way to choose the number of components whether it finds the truth."""
     fits = {k: clone(estimator).set_params(n_components=k).fit(X) for k in NUMBERS[truth]}
     last = fits[max(fits)]
     found = {
@@ -224,7 +224,7 @@ def held_out(page: Page, quick: bool) -> None:
 
 
 class Split(NamedTuple):
-    """What a number of components that is found in some way reaches on held-out rows.
+    """Held-out densities with the numbers of components that two ways find.
 
     Attributes
     ----------

@@ -4,8 +4,8 @@ Ratings in fewer passes
 
 Without biases, matrix factorisation has to find the level of every user and item by a product of
 factors, on which plain variational inference (``"none"``) is slow. SVI+ weighs the ratings at
-random in the first updates. Its first bounds are below the range of the figure, but what it has
-reached after 30 passes, plain inference reaches after 100. Both end at the same bound, so that only
+random in the first updates. Its first bounds are below the range of the figure, but plain inference
+needs 100 passes for the bound that SVI+ reaches in 30. Both end at the same bound, so that only
 time is gained. With biases, which are the default, plain inference is quick as well.
 """
 

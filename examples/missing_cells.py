@@ -3,10 +3,10 @@ Missing cells filled in by a mixture
 ====================================
 
 Cells that are NaN need no imputer in front of a mixture: they are integrated out, and ``impute``
-then replaces them by what the other cells of their row suggest. Here cells of the table of wines
-are deleted at random, and the error is that of the deleted cells, in standard deviations of their
-column. The mixture is better than five nearest neighbours while up to a fifth of the cells is
-missing. With more holes in these 178 rows there is no clear difference between the two.
+then fills them with values that follow from the other cells of their row. Here cells of the table
+of wines are deleted at random, and the error is that of the deleted cells, in standard deviations
+of their column. The mixture is better than five nearest neighbours while up to a fifth of the cells
+is missing. With more holes in these 178 rows there is no clear difference between the two.
 """
 
 import matplotlib.pyplot as plt

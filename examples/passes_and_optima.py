@@ -1,6 +1,6 @@
 """
-What a pass buys: restarts and moves
-====================================
+Gain per pass: restarts and moves
+=================================
 
 All lines cost passes over the same images, and show means over ten mixtures, one for the images of
 each digit. Restarts begin plain inference ten times and keep the start with the best bound so far:

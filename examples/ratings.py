@@ -2,7 +2,7 @@
 Ratings, and how sure they are
 ==============================
 
-Matrix factorisation is fitted to ratings that are drawn from known factors and biases. Users give
+Matrix factorisation is fitted to ratings that are drawn from given factors and biases. Users give
 from 3 to 100 ratings, and every prediction comes with a standard deviation. The line is what the
 model says about its errors, the noise of a rating left out, and the points are the true errors, of
 eight groups of users. Both fall with the number of ratings, and they agree except for the users

@@ -4,10 +4,10 @@ Digits reconstructed and drawn by a net
 
 A sigmoid belief net has two layers of binary hidden units and learns digits in black and white. A
 recognition network infers the hidden units of images that the net has not seen, and the second row
-is what the net makes of these units alone. A pixel is wrong by 0.11 on average, where the mean
-image would be wrong by 0.27. The third row are images that the net draws by itself: hidden units of
-the top layer first, then those below, then pixels. Nets need no annealing from their usual start,
-so that ``annealing="none"`` is their default.
+has the images that the net makes from these units alone. A pixel is wrong by 0.11 on average, where
+the mean image would be wrong by 0.27. The third row are images that the net draws by itself: hidden
+units of the top layer first, then those below, then pixels. Nets need no annealing from their usual
+start, so that ``annealing="none"`` is their default.
 """
 
 import warnings

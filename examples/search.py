@@ -2,12 +2,12 @@
 Moves leave a poor optimum
 ==========================
 
-The points are drawn from eight groups. On the left is what plain variational inference makes of
-them from a start at random points: some components cover two groups, and others are left without
-points. On the right is the default fit from the same start. It begins with the same steps and then
-tries to leave the optimum by moves, such as a swap, in which one component is given up and another
-one is divided. A move is kept only if the lower bound is higher after it. So the fit cannot end
-below the plain one, and here it ends with one component for each group.
+The points are drawn from eight groups. On the left are the components of plain variational
+inference from a start at random points: some cover two groups, and others are left without points.
+On the right is the default fit from the same start. It begins with the same steps and then tries to
+leave the optimum by moves, such as a swap, in which one component is given up and another one is
+divided. A move is kept only if the lower bound is higher after it. So the fit cannot end below the
+plain one, and here it ends with one component for each group.
 """
 
 import matplotlib.pyplot as plt

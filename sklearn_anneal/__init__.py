@@ -84,7 +84,7 @@ def warm_up(*families: str) -> None:
     Raises
     ------
     ValueError
-        If a family is not known.
+        If a family does not exist.
 
     Examples
     --------

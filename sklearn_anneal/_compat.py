@@ -1,4 +1,4 @@
-"""What differs between versions of Python and of other packages, for which nothing else asks."""
+"""The differences between versions of Python and of other packages, in one place."""
 
 from __future__ import annotations
 

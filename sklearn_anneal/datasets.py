@@ -1,4 +1,4 @@
-"""Data of known truth, for tests and examples: mixtures, factorial mixtures, counts and notes."""
+"""Random data with their true parameters: mixtures, factorial mixtures, counts and notes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def make_mixture(
     missing: float = 0.0,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[np.ndarray, np.ndarray, Bunch]:
-    """Draw a table from a mixture whose components and parameters are known.
+    """Draw a table from a mixture, and return its true components and parameters.
 
     The parameters of the components are drawn first, then a component for each row, then the
     cells of the row, independently of each other. The truth comes with the names of the fitted
@@ -186,10 +186,10 @@ def _weights(weights: ArrayLike | None, n_components: int) -> np.ndarray:
 def delete_cells(
     X: ArrayLike, share: float = 0.1, *, random_state: int | np.random.RandomState | None = None
 ) -> np.ndarray:
-    """Delete cells of a table at random, to see how well a model does without them.
+    """Delete cells of a table at random, to measure how well a model predicts them.
 
-    Every observed cell is as likely to go as any other. Whether a cell is missing does therefore
-    not depend on its value, which is what models that integrate missing cells out assume. A column
+    Every observed cell is deleted with the same probability. Whether a cell is missing does
+    therefore not depend on its value, as models assume that integrate missing cells out. A column
     keeps at least one of its cells.
 
     Parameters
@@ -258,10 +258,10 @@ def make_factorial_mixture(
 ) -> tuple[np.ndarray, np.ndarray, Bunch]:
     """Draw rows that are sums of some of the components, plus noise.
 
-    In a factorial mixture each component is active in a row or not, whatever the others are:
-    x = Σ_k z_k μ_k + ε with binary z. With the defaults the data are like the artificial ones of
-    Mandt et al. (2016), section 4.2, which has ten thousand rows of them: eight pictures of 4 × 4
-    pixels, each black and white and multiplied by a draw from [0.5, 1].
+    In a factorial mixture each component is active in a row or not, independently of the others: x
+    = Σ_k z_k μ_k + ε with binary z. The defaults resemble the artificial data of Mandt et al.
+    (2016), section 4.2, of which that paper has ten thousand rows. The components are eight
+    black-and-white pictures of 4 × 4 pixels, each multiplied by a draw from [0.5, 1].
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ def make_factorial_mixture(
     X : ndarray of shape (n_samples, n_features)
         The rows, float64.
     Z : ndarray of shape (n_samples, n_components)
-        Which components are active in each row, as 0 and 1.
+        1 where a component is active in a row, and 0 where it is not.
     truth : :class:`~sklearn.utils.Bunch`
         ``components`` of shape (n_components, n_features), ``activation`` of shape
         (n_components,), and ``noise``.

@@ -1,4 +1,4 @@
-"""How good topics are: held-out likelihood by document completion, and coherence.
+"""Measures of the quality of topics: held-out likelihood by document completion, and coherence.
 
 All functions take a matrix of word counts, documents by words, and never make it dense.
 """
@@ -222,21 +222,21 @@ def document_completion_log_likelihood(
     prefer_skip_nested_validation=True,
 )
 def topic_coherence(components: Any, X: ArrayLike, *, n_top_words: int = 10) -> np.ndarray:
-    """Coherence of each topic: how often its top words meet in the documents of a corpus.
+    """Coherence of each topic: how often its top words appear together in documents.
 
     It is the mean, over all pairs of the topic's top words, of the normalised pointwise mutual
     information ::
 
         NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / -log p(v, w)
 
-    where p(w) is the share of documents that hold the word and p(v, w) the share of those that
-    hold both. It is 1 for words that only appear together, 0 for independent ones, and -1 for a
-    pair that never meets; a pair in every document counts as 1, the limit.
+    where p(w) is the share of documents that hold the word and p(v, w) the share of those that hold
+    both. It is 1 for words that only appear together, 0 for independent ones, and -1 for a pair
+    that never appears together; a pair in every document counts as 1, the limit.
 
     A topic without tokens gives all words the same weight, so that none of them are its top words.
     Words that share the smallest weight of a topic are therefore left out unless all of them fit
-    into the list. The mean is over the words that remain, and NaN if they are fewer than two, of
-    which a warning says for how many topics.
+    into the list. The mean is over the words that remain. It is NaN if they are fewer than two, and
+    a warning says how many topics this concerns.
 
     Parameters
     ----------

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from joblib import Parallel, delayed
 from threadpoolctl import ThreadpoolController
+
+import sklearn_anneal
 
 # Examples in docstrings show figures, which need no screen here.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -31,6 +34,23 @@ def pytest_configure(config):
         import nan_memory
 
         nan_memory.fill_with_nan()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session):
+    """Compile the kernels of all models once, before several workers begin a run of all tests.
+
+    They run tests of the same files at the same time, and each would compile what these need. The
+    models whose kernels take longest come first, so that all processes end at about the same time.
+    """
+    config = session.config
+    n_workers = getattr(config.option, "numprocesses", None)
+    all_tests = config.args_source is config.ArgsSource.TESTPATHS
+    if n_workers and all_tests and not config.option.collectonly:
+        families = ("latent_dirichlet", "hidden_markov", "mixture", "matrix_factorization")
+        families += ("factorial_mixture", "gamma_process_nmf", "sigmoid_belief_net")
+        families += ("spike_slab_factor_analysis", "gaussian_mixture")
+        Parallel(n_workers)(delayed(sklearn_anneal.warm_up)(family) for family in families)
 
 
 def pytest_collection_modifyitems(config, items):

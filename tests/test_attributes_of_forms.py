@@ -182,3 +182,37 @@ def test_results_cannot_be_set(entry, rng):
     del est.__dict__[name]
     setattr(est, name, 1)
     assert not hasattr(clone(est), "note_")
+
+
+def arrays_in(value):
+    """All arrays of an attribute, also those in lists, tuples and dictionaries."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [a for one in value for a in arrays_in(one)] if isinstance(value, list | tuple) else []
+
+
+@pytest.mark.parametrize("entry", models())
+def test_arrays_of_results_cannot_be_written(entry, rng):
+    """Predictions would not notice a change in place, or some would and others not."""
+    X = entry.data(rng, 40)
+    est = entry.make(annealing="none", **entry.first).fit(X)
+    described = set(est._fitted_attributes(est._inference.context()))
+    derived = {name for name in dir(type(est)) if name.endswith("_") and name[0] != "_"}
+    for other in (est, pickle.loads(pickle.dumps(est)), copy.deepcopy(est), copy.copy(est)):
+        found = 0
+        for name in described | derived:
+            for array in arrays_in(getattr(other, name, None)):
+                found += 1
+                with pytest.raises(ValueError, match="read-only"):
+                    array[...] = 0
+        assert found > 1
+    # The parameters behind them change in passes that follow.
+    other.partial_fit(X)
+
+
+def test_the_error_of_setting_names_the_way_to_given_parameters(rng):
+    est = fitted_hmm("poisson", rng)
+    with pytest.raises(AttributeError, match=r"end in _init, annealing='none' and max_iter=0"):
+        est.lambdas_ = est.lambdas_

@@ -158,7 +158,7 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
     whole = make().fit(X)
     # The last visits of one restart and of each move.
     n_saves = whole.n_passes_ + 1 + len(whole.search_results_["move"])
-    for n_saved in (*range(first, n_saves, step), n_saves):
+    for n_saved in (*range(first, n_saves, max(step, 4)), n_saves):
         assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved, None)
     assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
 

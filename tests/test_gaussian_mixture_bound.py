@@ -97,11 +97,12 @@ def test_bound_picks_the_number_of_components(true_number, seed):
             weight_concentration_prior_type="dirichlet_distribution",
             weight_concentration_prior=1.0,
             n_init=3,
+            tol=1e-4,
             random_state=seed,
         )
         .fit(X)
         .lower_bound_
-        for k in range(1, 8)
+        for k in range(1, 7)
     ]
     assert 1 + int(np.argmax(bounds)) == true_number
 

@@ -499,7 +499,7 @@ def test_failures_of_linear_algebra_are_explained():
     """Fits and predictions at scales that no floating-point number bridges: known sentences."""
     rng = np.random.default_rng(5)
     explained = 0
-    for case in range(60):
+    for case in range(32):
         X = rng.normal(size=(12, 3)) * 10.0 ** rng.choice([0, -150, -8, 8, 100], size=3)
         X[:, 0] = X[:, 1]
         method = ("none", "stochastic", "tempering", "local_tempering")[case % 4]

@@ -17,15 +17,12 @@ from sklearn.model_selection import KFold, cross_val_score
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
-    AnnealedBayesianMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     concat_sequences,
 )
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
-from sklearn_anneal.datasets import make_mixture
 from sklearn_anneal.inspection import (
-    ComponentProfilesDisplay,
     ComponentsDisplay,
     LowerBoundDisplay,
     MixtureEllipseDisplay,
@@ -80,8 +77,8 @@ def test_curves_are_the_histories(display):
     np.testing.assert_array_equal(lines["hot"].get_xdata(), np.arange(1, len(expected) + 1))
     assert drawn.figure_ is drawn.ax_.figure
     texts = [text.get_text() for text in drawn.ax_.get_legend().get_texts()]
-    assert texts[-1] == "end of annealing"
-    assert len(texts) == 3
+    assert texts[2] == "end of annealing"
+    assert len(texts) == 3 + len(getattr(drawn, "marks_", ()))
 
 
 def end_of_annealing(display):
@@ -702,143 +699,6 @@ def test_more_states_than_colours_are_hatched():
     drawn = StateSequenceDisplay(values=np.zeros((12, 1)), states=np.arange(12)).plot()
     looks = {(tuple(b.get_facecolor()[0]), b.get_hatch()) for b in drawn.bands_.values()}
     assert len(looks) == 12
-
-
-MIXED = [("answers", "categorical", [0, 3]), ("visits", "poisson", [1]), ("sizes", "gaussian", [2])]
-
-
-def table_mixture(emission, n_components=3, **params):
-    n_features = 4
-    X, _, _ = make_mixture(300, n_features, emission=emission, separation=2.0, random_state=0)
-    params = {"annealing": "none", "init_params": "kmeans", "random_state": 0} | params
-    return AnnealedBayesianMixture(n_components, emission=emission, **params).fit(X)
-
-
-def labels_of(drawn):
-    return [text.get_text() for text in drawn.ax_.get_yticklabels()]
-
-
-@pytest.mark.parametrize("emission", ["bernoulli", "categorical"])
-def test_profiles_are_probabilities_of_levels(emission):
-    fit = table_mixture(emission)
-    drawn = ComponentProfilesDisplay.from_estimator(fit)
-    order = drawn.numbers
-    assert list(order) == list(
-        np.argsort(-fit.predict_proba(fit.sample(1)[0])[0] * 0 - fit.weights_)
-    )
-    p = fit.emissionprob_
-    expected = (np.hstack(p) if emission == "categorical" else p)[order].T
-    np.testing.assert_array_equal(drawn.im_.get_array(), expected)
-    assert drawn.im_.get_clim() == (0.0, 1.0)
-    written = [[float(text.get_text()) for text in row] for row in drawn.text_]
-    np.testing.assert_allclose(written, expected, atol=0.005)
-    ticks = [text.get_text() for text in drawn.ax_.get_xticklabels()]
-    assert ticks == [f"{k}\n{100 * fit.weights_[k]:.0f} %" for k in order]
-    if emission == "bernoulli":
-        assert labels_of(drawn) == ["x0", "x1", "x2", "x3"]
-    else:
-        assert labels_of(drawn) == [f"x{d} = {v}" for d in range(4) for v in range(3)]
-        np.testing.assert_allclose(np.add.reduceat(expected, [0, 3, 6, 9]), 1)
-        lines = [line.get_ydata()[0] for line in drawn.ax_.lines]
-        assert lines == [2.5, 5.5, 8.5]
-    assert drawn.figure_ is drawn.ax_.figure
-
-
-@pytest.mark.parametrize(
-    ("emission", "covariance_type"),
-    [("poisson", "independent"), *(("gaussian", c) for c in ("independent", *COVARIANCE_TYPES))],
-)
-def test_colours_of_means_are_deviations_within_their_column(emission, covariance_type):
-    fit = table_mixture(emission, covariance_type=covariance_type)
-    drawn = ComponentProfilesDisplay.from_estimator(fit, components=[2, 0, 1])
-    means = fit.lambdas_ if emission == "poisson" else fit.means_
-    np.testing.assert_array_equal(drawn.values, means[[2, 0, 1]].T)
-    written = [[float(text.get_text()) for text in row] for row in drawn.text_]
-    np.testing.assert_allclose(written, drawn.values, rtol=0.006)
-    # The centre and the scale are those of the mixture, which many draws of it have.
-    fit.random_state = 1
-    X, _ = fit.sample(100_000)
-    expected = (means[[2, 0, 1]] - X.mean(axis=0)) / X.std(axis=0)
-    np.testing.assert_allclose(drawn.im_.get_array(), expected.T, atol=0.03)
-    low, high = drawn.im_.get_clim()
-    assert low == -high < 0
-
-
-def test_profiles_of_one_block():
-    fit = table_mixture(MIXED)
-    drawn = ComponentProfilesDisplay.from_estimator(
-        fit,
-        block="answers",
-        feature_names=["age", "visits", "size", "$wage$"],
-        category_names=[["young", "older", "old"], "abc"],
-    )
-    assert labels_of(drawn)[:4] == ["age = young", "age = older", "age = old", "$wage$ = a"]
-    assert labels_of(ComponentProfilesDisplay.from_estimator(fit, block="visits")) == ["x1"]
-    sizes = ComponentProfilesDisplay.from_estimator(fit, block="sizes", components=2)
-    np.testing.assert_array_equal(sizes.values, fit.blocks_["sizes"].means_[sizes.numbers].T)
-    for block in (None, "ages", 0):
-        with pytest.raises(ValueError, match=r"block should be.*\['answers', 'visits', 'sizes'\]"):
-            ComponentProfilesDisplay.from_estimator(fit, block=block)
-    (single,) = table_mixture([("all", "bernoulli", slice(0, 4))]).blocks_
-    alone = ComponentProfilesDisplay.from_estimator(
-        table_mixture([("all", "bernoulli", slice(0, 4))])
-    )
-    assert single == "all" and len(alone.values) == 4
-
-
-def test_names_of_profiles_have_to_fit():
-    fit = table_mixture("categorical")
-    draw = ComponentProfilesDisplay.from_estimator
-    with pytest.raises(ValueError, match=r"each of the 4 columns.*shape \(2,\)"):
-        draw(fit, feature_names=["a", "b"])
-    with pytest.raises(ValueError, match=r"lengths \[3, 3, 3, 3\], but the lengths are \[2\]"):
-        draw(fit, category_names=[["no", "yes"]])
-    with pytest.raises(ValueError, match="fitted without blocks"):
-        draw(fit, block="answers")
-    with pytest.raises(ValueError, match="category_names are for columns of categories"):
-        draw(table_mixture("poisson"), category_names=["a"])
-    with pytest.raises(ValueError, match="components should be how many of the 3 .*from 0 to 2"):
-        draw(fit, components=[3])
-
-
-def test_profiles_take_the_names_of_a_data_frame():
-    pandas = pytest.importorskip("pandas")
-    X, _, _ = make_mixture(100, 3, random_state=0)
-    fit = AnnealedBayesianMixture(2, random_state=0).fit(pandas.DataFrame(X, columns=list("abc")))
-    assert labels_of(ComponentProfilesDisplay.from_estimator(fit)) == ["a", "b", "c"]
-
-
-def test_profiles_in_given_axes():
-    fit = table_mixture("bernoulli")
-    figure, ax = plt.subplots()
-    drawn = ComponentProfilesDisplay.from_estimator(
-        fit,
-        ax=ax,
-        values_format=".1f",
-        im_kwargs={"cmap": "Reds"},
-        text_kwargs={"color": "green"},
-    )
-    assert drawn.ax_ is ax
-    assert drawn.figure_ is figure
-    assert drawn.im_.get_cmap().name == "Reds"
-    assert {text.get_color() for text in drawn.text_.ravel()} == {"green"}
-    assert {len(text.get_text()) for text in drawn.text_.ravel()} == {3}
-    assert drawn.plot(include_values=False).text_ is None
-
-
-def test_many_profiles_are_not_written():
-    many = ComponentProfilesDisplay(
-        values=np.full((201, 2), 0.5), labels=np.arange(201), weights=[0.5, 0.5]
-    ).plot()
-    assert many.text_ is None
-    assert many.plot(include_values=True).text_.shape == (201, 2)
-
-
-def test_no_profiles_to_draw():
-    with pytest.raises(TypeError, match="AnnealedBayesianMixture.*got AnnealedBayesianGaussian"):
-        ComponentProfilesDisplay.from_estimator(mixture().fit(blobs()))
-    with pytest.raises(NotFittedError):
-        ComponentProfilesDisplay.from_estimator(AnnealedBayesianMixture())
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install():

@@ -23,6 +23,7 @@ from sklearn_anneal import (
     AnnealedPMF,
     Shards,
 )
+from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.estimators._number import Tried, best_number, preferred
 from sklearn_anneal.models._left_out import LeftOut
 
@@ -346,5 +347,6 @@ def test_other_models_have_no_number_to_find(make):
 def test_what_the_search_for_a_number_computes_does_not_change_the_data(rng, tmp_path):
     """Sparse counts keep their columns in another order once a fit has needed it."""
     X = csr_array(parts_of_counts(rng)[:30])
-    est = AnnealedGammaProcessNMF("auto", annealing="structured", max_iter=2, random_state=0)
+    structured = StructuredVI(n_passes=5)
+    est = AnnealedGammaProcessNMF("auto", annealing=structured, max_iter=2, random_state=0)
     assert_identical(clone(est).fit(X, checkpoint=tmp_path), clone(est).fit(X))

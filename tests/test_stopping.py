@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from harness import models, quick, units_of
+from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_anneal.inference.stopping import History, RiseOfBound
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
+from sklearn_anneal.inference.stopping import FewCountAsMany, History, RiseOfBound
 
 
 def history(bounds, *, n_annealed=0, n_observations=10.0, minibatches=True, initial=-np.inf):
@@ -58,6 +62,17 @@ def test_first_pass_of_a_batch_fit_is_compared_with_the_start():
     assert not rule.settled(history([5.0], minibatches=False, initial=3.5))
 
 
+def test_few_observations_can_count_as_a_hundred():
+    rule, crawl = FewCountAsMany(RiseOfBound(0.1)), [0.0, 5.0, 14.0]
+    assert rule.settled(history(crawl, minibatches=False))
+    assert not RiseOfBound(0.1).settled(history(crawl, minibatches=False))
+    assert not rule.settled(history([0.0, 5.0, 16.0], minibatches=False))
+    many = history([0.0, 5.0, 25.0], n_observations=300.0, minibatches=False)
+    assert rule.settled(many) == RiseOfBound(0.1).settled(many)
+    assert not rule.worthwhile(9.0, 10.0)
+    assert rule.worthwhile(11.0, 10.0)
+
+
 @pytest.mark.parametrize("n_annealed", [0, 5])
 @pytest.mark.parametrize("entry", models())
 def test_fit_in_minibatches_ends_by_its_rule(entry, n_annealed, rng):
@@ -99,3 +114,45 @@ def test_finish_of_a_schedule_is_tested_after_twenty_passes(entry, rng):
     assert annealed.converged_ and plain.converged_
     assert annealed.n_iter_ >= 5 + 20
     assert plain.n_iter_ < 20
+
+
+def tiny_table(**params):
+    """A default fit to twelve rows without structure, whose bound rises by little for long."""
+    est = AnnealedBayesianMixture(3, emission="categorical", random_state=0, **params)
+    return est, np.random.default_rng(0).integers(0, 3, (12, 4))
+
+
+def test_a_result_that_has_not_converged_goes_on():
+    est, X = tiny_table()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        est.fit(X)
+    results = est.search_results_
+    assert list(results["move"]).count("continuation") == 1
+    assert results["move"][-1] == "continuation"
+    assert results["kept"][-1]
+    assert est.converged_
+    # The fit before it used all its passes, and its history goes on.
+    last = results["n_passes"][-1]
+    assert est.n_iter_ == results["n_before"][-1] + last
+    assert (np.diff(est.lower_bounds_[-last:]) > -1e-9).all()
+
+
+def test_a_continuation_is_limited_and_the_warning_counts_it():
+    est, X = tiny_table(max_iter=4, tol=1e-15)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=4 passes at T = 1, nor in 20 more"):
+        est.fit(X)
+    assert not est.converged_
+    # A tolerance of 0 asks for a number of passes.
+    every = tiny_table(max_iter=4, tol=0.0)[0].fit(X)
+    assert "continuation" not in every.search_results_["move"]
+
+
+def test_plain_inference_and_fits_that_converge_have_no_continuation(rng):
+    est, X = tiny_table(annealing="none", max_iter=4)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=4 passes at T = 1\. Increase"):
+        est.fit(X)
+    assert est.n_iter_ == 4
+    blobs = np.repeat([[0.0], [9.0]], 50, axis=0) + rng.normal(size=(100, 1))
+    converged = AnnealedBayesianGaussianMixture(2, random_state=0).fit(blobs)
+    assert "continuation" not in converged.search_results_["move"]

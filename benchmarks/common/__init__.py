@@ -8,4 +8,4 @@ ROOT = Path(__file__).resolve().parents[2]
 """The root of the repository, from which commands are run."""
 
 RESULTS = ROOT / "doc" / "results"
-"""Where the pages are written."""
+"""The folder to which pages are written."""

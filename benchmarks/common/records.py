@@ -87,7 +87,7 @@ class Cache:
         self._separator = ""
 
     def result(self, spec: BaseSpec) -> dict[str, Any] | None:
-        """What was kept of one fit; None if it is missing."""
+        """Return the stored figures of one fit; None if they are missing."""
         return self._found.get(spec.key)
 
     def record(self, spec: BaseSpec, n_seeds: int) -> Record | None:

@@ -93,7 +93,7 @@ def _fit_ours(
 
 
 def state_of(lda: AnnealedLatentDirichletAllocation) -> State:
-    """What is evaluated of a fitted estimator of ours."""
+    """Return the parameters of a fitted estimator of ours that are evaluated."""
     components = np.asarray(lda.components_, dtype=np.float64)
     alpha = np.broadcast_to(lda.doc_topic_prior_, len(components))
     eta = np.broadcast_to(lda.topic_word_prior_, components.shape)

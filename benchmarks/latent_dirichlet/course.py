@@ -37,7 +37,7 @@ _WEIGHT = 1e15
 
 
 class State(NamedTuple):
-    """What is evaluated of a model at one moment.
+    """The parameters of a model at one moment, for its evaluation.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the passes of a default fit of topics bring: held-out likelihood against time."""
+"""The gain from more passes of a default fit of topics: held-out likelihood against time."""
 
 from __future__ import annotations
 

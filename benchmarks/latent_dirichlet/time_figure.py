@@ -16,7 +16,7 @@ from .time_plan import Found
 from .time_verdicts import Curve
 from .topic_peers import TOMOTOPY
 
-_WIDTH, _HEIGHT = 4.2, 3.0
+_WIDTH, _HEIGHT = 3.7, 2.8
 _TIMES = 16
 # The two that the verdicts compare are thick, and have bands.
 _COMPARED = {RECOMMENDED: "#d95f02", TOMOTOPY: "black"}
@@ -29,7 +29,7 @@ def draw(found: Found, path: Path) -> None:
     size = found.size
     shape = len(size.corpora), len(size.topics)
     # The file is to change only if the figures do.
-    style = {"svg.hashsalt": "topics", "svg.fonttype": "none", "font.size": 9}
+    style = {"svg.hashsalt": "topics", "svg.fonttype": "none", "font.size": 10}
     style |= {"font.family": ["DejaVu Sans", "sans-serif"]}
     with plt.rc_context(style):
         figure, axes = plt.subplots(

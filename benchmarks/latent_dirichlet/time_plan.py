@@ -1,4 +1,4 @@
-"""Which runs are compared, which of them a file of records has, and which are still to be made."""
+"""The runs that are compared: those that a file of records has, and those still to be made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .topic_peers import MALLET, TOMOTOPY, TWO_WORKERS
 
 # Samplers have no budget: the page compares their last states, and averages over some before these.
 UNCUT = {"default", RECOMMENDED, TOMOTOPY, TWO_WORKERS, MALLET}
-# What --only filters by: its names, and the attributes of the specifications.
+# Names in the filters of --only → the attributes of the specifications.
 FILTERS = {
     "corpus": "corpus",
     "K": "n_components",

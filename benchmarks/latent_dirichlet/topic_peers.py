@@ -373,7 +373,7 @@ WORDS = {
     SKLEARN_BATCH: "α = η = 1/K.",
     SKLEARN_ONLINE: "α = η = 1/K.",
 }
-"""What the page says of the peers besides their settings."""
+"""Sentences of the page about the peers, besides their settings."""
 
 
 def peers() -> dict[str, Contestant]:

@@ -143,7 +143,7 @@ def _words_met(X: csr_matrix) -> float:
     return float(np.mean([len(np.unique(X[i : i + BATCH_OF_HASHED].indices)) for i in starts]))
 
 
-# What draws cost
+# Costs of draws
 
 
 def measure_structured(size: Size) -> list[str]:

@@ -72,7 +72,7 @@ def fit_array(options: dict[str, Any]) -> dict[str, float]:
     """Growth of the anonymous memory of a batch fit to an array, in this process."""
     import sklearn_anneal
 
-    sklearn_anneal.warm_up()
+    sklearn_anneal.warm_up("gaussian_mixture")
     rng = np.random.default_rng(0)
     X = draw_rows(options["rows"], options["features"], rng).astype(np.float64)
     mixture = sklearn_anneal.AnnealedBayesianGaussianMixture(

@@ -293,7 +293,7 @@ def add_outer_products(left, right, start, n, out):
                 out[j, k] += weight * row[k]
 
 
-# What is compared
+# Comparisons
 
 
 def _starts(k: int, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -299,7 +299,7 @@ class Nothing(Request):
 
 @dataclass(frozen=True)
 class Empty:
-    """What parts without data are loaded by."""
+    """The function that loads a part without data."""
 
     index: int
 

@@ -57,7 +57,7 @@ TARGETS: dict[str, tuple[str, float, int, int]] = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the model of cost knows of a fit. Times are seconds, sizes are bytes.
+    """The properties of a fit in the model of cost. Times are seconds, sizes are bytes.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Link:
-    """What messages through Dask cost. Times are seconds.
+    """Costs of messages through Dask. Times are seconds.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Link:
         return self.start + n * (self.task + own + (out + back) / network)
 
 
-# What is measured
+# Measurements
 
 
 @contextmanager

@@ -159,7 +159,7 @@ def survey(name: str) -> Rows:
 
 
 def words() -> Rows:
-    """Which of 100 words occur in posts to newsgroups."""
+    """Posts to newsgroups, and which of 100 words occur in each."""
     return _divided(table_of("words").astype(np.int64), 1200)
 
 

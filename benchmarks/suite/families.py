@@ -30,7 +30,7 @@ Figures = dict[str, float]
 
 # The starts of EM, by the name of the contestant.
 _STARTS = {EM: 1, EM_OF_TEN: RESTARTS}
-# What other methods do not have.
+# Figures that other methods do not have.
 _MISSING: Figures = dict.fromkeys(
     ("bound", "bound_at_peer", "passes", "held_out", "rmse", "found", "matched"), float("nan")
 )
@@ -61,7 +61,7 @@ class Family(ABC):
             self.train, self.test = divided_anew(self.train, self.test, split)
         self.model: dict[str, Any] = {"n_components": instance.n_components, **instance.model}
 
-    # What is fitted
+    # Fits
 
     def ours(self, seed: int, parameters: dict[str, Any]) -> Any:
         """Our estimator with a setting, not fitted."""
@@ -79,7 +79,7 @@ class Family(ABC):
     def fit(self, estimator: Any) -> Any:
         """Fit one of our estimators to the training data, and return it."""
 
-    # What is measured
+    # Measurements
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a page of the suite says, from which later pages and the picture of README are made."""
+"""Reads a page of the suite, from which later pages and the picture of README are made."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def draw(found: list[Gain]) -> plt.Figure:
             pairs = sorted(getattr(gain, what) for gain in found if gain.family == family)
             values, levels = (np.array(each) for each in zip(*pairs, strict=True))
             shift = 0.6 * (np.arange(len(values)) / max(len(values) - 1, 1) - 0.5)
-            ax.scatter(values, row + shift, c=_COLORS[levels], s=16, linewidths=0)
+            ax.scatter(values, row + shift, c=_COLORS[levels], s=16, linewidths=0, clip_on=False)
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
         ax.set_xscale("symlog", linthresh=0.01)
         ax.set_xticks(

@@ -1,4 +1,4 @@
-"""What the records of the suite say: the goals, and every instance against plain starts and EM.
+"""The report on the suite: its goals, and every instance against plain starts and EM.
 
 Instances without records keep the rows of an earlier page.
 """

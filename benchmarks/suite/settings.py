@@ -141,7 +141,7 @@ PEER = "peer"
 """The name under which ten starts with the usual priors have their records."""
 
 REFERENCES = (TEN, HUNDRED, PEER)
-"""What settings are compared with: plain starts with the same priors as ours, and the peer."""
+"""The references of comparisons: plain starts with the same priors as ours, and the peer."""
 
 # To be raised where plain inference, its learned priors or a peer change, so that old records of
 # them do not count.

@@ -48,13 +48,13 @@ UPDATES = {
     "conjugate_update": "an update λ ← (1 − ρ) λ + ρ λ̂ of natural parameters, which it changes",
     "gradient": "gradients of the lower bound, to which it adds a term",
 }
-"""What methods can need of the rule by which a model is updated, described for error messages."""
+"""The kinds of update that methods can need of a model, described for error messages."""
 
 OF_UPDATE_RULES: dict[str, dict[str, str | None]] = {
     "conjugate": {"conjugate_update": None, "gradient": "the updates of this model are conjugate"},
     "gradient": {"conjugate_update": "this model is trained by gradients", "gradient": None},
 }
-"""Which of these each rule (``Model.update_rule``) has, and why not."""
+"""By ``Model.update_rule``: None for the kind of update that it has, and why it lacks the other."""
 
 
 @dataclass
@@ -245,7 +245,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         return int(getattr(self, "n_passes", 0))
 
     def note(self) -> str | None:
-        """What ``verbose`` says about the method as it was calibrated; None for nothing."""
+        """The line that ``verbose`` prints about the calibrated method; None for no line."""
         return None
 
     def progress(self, state: State) -> float:

@@ -48,7 +48,7 @@ class DeterministicAnnealing(Annealing):
     Parameters
     ----------
     form : {"auto", "likelihood", "posterior", "local"}, default="auto"
-        What the temperature acts on, as described above.
+        The form of the update, as described above.
     initial_temperature : float or "auto", default="auto"
         T at the first pass, at least 1. ``"auto"`` takes the number that the model recommends, or,
         for models with assignments, applies a rule. The rule begins with T = 6. It rehearses 20

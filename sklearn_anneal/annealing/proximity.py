@@ -45,11 +45,11 @@ class ProximityVI(DampedMixin, Annealing):
     another statistic, f_lag is its value some updates ago, and d is a distance (Altosaar et al.
     [1]_, Eq. 5). k falls to 0.
 
-    In models that are trained by gradients, the optimizer follows the gradient of the bound minus
-    k d′(f − f_lag) ∂f/∂q (Eq. 4). Bound and statistic count per unit of weight of the data, that is
+    In models that are trained by gradients, the optimizer follows the gradient of the bound minus k
+    d′(f − f_lag) ∂f/∂q (Eq. 4). Bound and statistic count per unit of weight of the data, that is
     per row. The product is computed in float64, because useful values of k are large. From bad
     starts of sigmoid belief nets, at which plain inference switches all hidden units off, the
-    method recovers a part of what a good start reaches.
+    method recovers a part of the bound that a good start reaches.
 
     In conjugate models f is the entropy H of q and d the square. The natural gradient of the term
     is k d′ (λ − b), with d′ = 2 (H(q_t) − H(q_{t−m})) and b the natural parameters of the flat
@@ -60,7 +60,7 @@ class ProximityVI(DampedMixin, Annealing):
     If the entropy falls, λ is pulled back towards b. k d′ is clipped to ±0.9, and parameters that
     the pull would take out of their domain are updated without it. The gains are small on mixtures,
     but not on topic models. Since k is measured in one over squared nats, a useful value depends on
-    the size of the data, and no rule for it is known.
+    the size of the data, and there is no rule for it.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class ProximityVI(DampedMixin, Annealing):
         return float(np.clip(2 * k * (entropy - lagged[0]), -_LARGEST_PULL, _LARGEST_PULL))
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        # The entropy at the beginning of the update is asked for after it.
+        # The entropy at the beginning of the update is needed after it.
         new = settled(mix(q, target, rho))
         pull = self.pull(ctx, self.entropy(ctx))
         if pull == 0:

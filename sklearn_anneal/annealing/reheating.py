@@ -8,13 +8,13 @@ from ._base import Annealing
 class Reheating(Annealing):
     """Plain inference to the first optimum, which moves then try to leave.
 
-    The method has no schedule of its own. What it adds to plain inference is a search, whose length
-    is the parameter ``effort`` of the estimator. Its moves are reheats, which are short phases of
-    stochastic annealing [1]_ from the best optimum so far; and, in mixtures, hidden Markov models
-    and factorial mixtures, swaps of components [2]_ and starts of other kinds. Plain inference
-    follows each of them, and what it reaches is kept only if the lower bound is higher. All other
-    methods that end with plain inference can be followed by moves too. A fit in minibatches makes
-    none unless ``effort`` is a number, and a stream makes none; without moves the method is plain
+    The method has no schedule of its own. It adds a search to plain inference, whose length is the
+    parameter ``effort`` of the estimator. The moves of the search are reheats, which are short
+    phases of stochastic annealing [1]_ from the best optimum so far; and, in mixtures, hidden
+    Markov models and factorial mixtures, swaps of components [2]_ and starts of other kinds. Plain
+    inference follows each move, and its result is kept only if the lower bound is higher. Moves can
+    also follow all other methods that end with plain inference. A fit in minibatches makes none
+    unless ``effort`` is a number, and a stream makes none; without moves the method is plain
     inference.
 
     See Also

@@ -84,7 +84,7 @@ class StochasticAnnealing(Annealing):
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
 
     def draw(self, ctx: Context, block: Block) -> Natural | None:
-        """Draw η for all blocks that one look at the data serves; None once r is 0."""
+        """Draw η for all blocks that one visit serves; None once r is 0."""
         if self.noise_share(ctx) == 0:
             return None
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng, block)

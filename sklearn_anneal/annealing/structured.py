@@ -20,10 +20,10 @@ class StructuredVI(DampedMixin, Annealing):
 
     β ~ q(β) is drawn anew for every update, so that the local variables keep their dependence on
     the global parameters (Hoffman & Blei [1]_). Otherwise the method is stochastic VI with the step
-    size ``learning_rate``, in batch mode too. A fit of topics to all documents at once goes
-    further: topics and proportions are integrated out, and the topics of tokens are drawn.
+    size ``learning_rate``, in batch mode too. A fit of topics to all documents at once even
+    integrates topics and proportions out, and draws the topics of tokens.
 
-    Plain inference does not follow its passes, because it would undo what the method gained. The
+    Plain inference does not follow its passes, because it would undo the gain of the method. The
     estimator's ``max_iter`` and ``tol`` therefore have no effect. The local steps do not yield the
     lower bound of q. It is evaluated by an extra pass every ``evaluate_every`` passes and at the
     end, and is NaN for the passes between.
@@ -38,11 +38,11 @@ class StructuredVI(DampedMixin, Annealing):
     learning_rate : float, "decay" or "auto", default="auto"
         The step size ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ), with the estimator's
         ``learning_offset`` τ and ``learning_decay`` κ. A number is the step size of updates from
-        all data. An update from a share w of the data has the decaying step size, but at least
-        w ρ / (w ρ + 1 − ρ): the weight of new data compared with what is kept is then in
-        proportion to the share. Parameters therefore go on moving among good solutions, and are
-        averages over about one pass whatever the size of the batches is. 1 keeps nothing of earlier
-        data, and is refused in minibatches and streams.
+        all data. An update from a share w of the data has the decaying step size, but at least w ρ
+        / (w ρ + 1 − ρ): the weight of new data relative to earlier data is then in proportion to
+        the share. Parameters therefore go on moving among good solutions, and are averages over
+        about one pass whatever the size of the batches is. 1 keeps nothing of earlier data, and is
+        refused in minibatches and streams.
     evaluate_every : int or "auto", default="auto"
         Number of passes between two evaluations of the lower bound.
     average : bool or "auto", default="auto"
@@ -52,9 +52,9 @@ class StructuredVI(DampedMixin, Annealing):
         random as one draw. A fit of at most ten passes, and a stream, which has no passes, have
         the last parameters in any case.
     learn_priors_after : float or "auto", default="auto"
-        The share of the passes after which priors are learned that are to be learned. Early
-        learning favours components that have slightly more data by chance; late learning leaves
-        few passes at the learned priors.
+        The share of the passes after which learned priors begin to change. Early learning favours
+        components that have slightly more data by chance; late learning leaves few passes at the
+        learned priors.
 
     References
     ----------

@@ -34,7 +34,7 @@ class SVIPlus(DampedMixin, Annealing):
         too small, the deviation of the row from the noiseless step is halved until they are
         neither.
     schedule : {"auto", "constant", "linear", "geometric"}, default="auto"
-        How M grows to B over ``n_passes``. With ``"constant"`` it stays as it is until their end.
+        How M grows to B over ``n_passes``. ``"constant"`` keeps it until their end.
     n_passes : int or "auto", default="auto"
         Number of passes over the data before plain inference takes over.
     learning_rate : float, "decay" or "auto", default="auto"
@@ -42,9 +42,9 @@ class SVIPlus(DampedMixin, Annealing):
         minibatches, (τ + t)^(−κ), with the estimator's ``learning_offset`` τ and ``learning_decay``
         κ.
     margin : float or "auto", default="auto"
-        With ``"gaussian"`` noise, a parameter is too small if its size (its smallest eigenvalue or
-        entry) is below this share, in [0, 1), of its size in the noiseless step. With 0 the
-        parameters must only be valid.
+        The threshold of ``"gaussian"`` noise: a parameter is too small if its size (its smallest
+        eigenvalue or entry) is below this share, in [0, 1), of its size in the noiseless step. With
+        0 the parameters must only be valid.
 
     References
     ----------

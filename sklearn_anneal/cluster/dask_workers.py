@@ -1,10 +1,11 @@
 """Parts on the workers of a Dask cluster.
 
 A visit is one task per worker: it takes the parts that this worker has, and returns the sums of the
-largest nodes of the tree that they fill. What the parts keep from one visit to the next is beside
-them, on their worker. If that worker is lost, Dask loads its parts again on another one, and the
-local variables are made anew from the visits that the client has logged. No task depends on a task
-of an earlier visit, so that the scheduler has as many tasks in the last pass as in the first.
+largest nodes of the tree that they fill. The values that the parts keep from one visit to the next
+are beside them, on their worker. If that worker is lost, Dask loads its parts again on another one,
+and the local variables are made anew from the visits that the client has logged. No task depends on
+a task of an earlier visit, so that the scheduler has as many tasks in the last pass as in the
+first.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ..parallel.overflow import judged_by_results
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers, owned, pickled
 
-# The client is asked to send the parameters of a visit as an argument of a task.
+# The client sends the parameters of a visit as an argument of a task.
 _QUIET = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
 # Seconds for which a fit waits for a worker, if there is none.
 _PATIENCE = 60
@@ -87,7 +88,7 @@ class OnDask(Place):
         self._parts = parts
 
     def _begun(self, load: Any, where: dict[str, Any]) -> tuple:
-        """Return futures of what a part is read from, or values that any worker can read from."""
+        """Return futures of the inputs of a part, or inputs that any worker can read."""
         found: list = []
         for value, lazy in zip(load.inputs, load.lazy, strict=True):
             if isinstance(value, Future):
@@ -154,7 +155,7 @@ class OnDask(Place):
         self._copies[token] = copies
 
     def _copies_for(self, request: Request, indices: list[int]) -> dict[str, list[Future]]:
-        """Return the copies of what parts have lost, for a request that is sent again."""
+        """Return the copies of lost values of parts, for a request that is sent again."""
         for token in request.ended:
             self._copies.pop(token, None)
         return {
@@ -242,7 +243,7 @@ class OnDask(Place):
 
 
 def machine() -> dict[str, str]:
-    """What the bits of results on a worker depend on: versions, and features of the processor."""
+    """Return the versions and features of the processor on which the bits of results depend."""
     # The module has had a new name since NumPy 2.
     core = "numpy._core" if hasattr(np, "_core") else "numpy.core"
     known = import_module(f"{core}._multiarray_umath").__cpu_features__

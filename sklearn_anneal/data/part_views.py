@@ -1,4 +1,4 @@
-"""The forms in which the data points of parts are seen, and what a fit needs to know of them."""
+"""The forms in which requests read the data points of parts, and their sizes for a fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .units import Units
 
 
 class About(NamedTuple):
-    """What a fit needs to know of a part.
+    """The sizes and totals of a part that a fit needs.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ _STAYS_IN_MEMORY = 1 << 20
 
 
 class Aside:
-    """A value that waits, as a pickle, until it is asked for; a large one waits on disk."""
+    """A value that is stored as a pickle until it is needed; a large one is stored on disk."""
 
     def __init__(self, value: object):
         self._set(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))

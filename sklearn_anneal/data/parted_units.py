@@ -24,7 +24,7 @@ _VISITS_BETWEEN_COPIES = 20
 
 
 class _Described(NamedTuple):
-    """What a fit needs to know of several parts.
+    """The sizes and totals of several parts that a fit needs.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class PartedUnits(Units, Generic[U]):
     def rows(self) -> Units:
         return self.gathered.rows()  # type: ignore[attr-defined]
 
-    # What is taken from the data without a visit
+    # Access to the data without a visit
 
     def take(self, index: np.ndarray | slice) -> Units:
         raise NotImplementedError("data in parts have no single data points")
@@ -294,7 +294,7 @@ class PartedUnits(Units, Generic[U]):
     # Restarts
 
     def together(self, n: int) -> tuple[PartedUnits, Lockstep]:
-        """Return these data for n restarts that visit them together, and what holds them so."""
+        """Return these data for n restarts that visit them together, and what synchronises them."""
         other = copy.copy(self)
         other._lockstep = lockstep = Lockstep(n, self._visit_all)
         return other, lockstep

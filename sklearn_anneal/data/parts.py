@@ -1,12 +1,13 @@
 """Data in parts: files, parts of a collection, or data on a cluster, which no process has whole.
 
-A fit sends its visits to the parts and adds up what comes back. Within a part, local steps are
-added in the order of chunks; the sums of parts are added along a tree over the parts' indices. The
-result is therefore a function of the data and their division into parts, and depends neither on the
-number of workers, nor on which worker has which part, nor on failures.
+A fit sends its visits to the parts and adds up the results. Within a part, local steps are added in
+the order of chunks; the sums of parts are added along a tree over the parts' indices. The result is
+therefore a function of the data and their division into parts, and depends neither on the number of
+workers, nor on which worker has which part, nor on failures.
 
-Where parts are, and who visits them, is known by a :class:`Place` alone. This module has the place
-that visits them one after another in the process of the fit; :mod:`.cluster` has the one for Dask.
+Only a :class:`Place` depends on where parts are, and on the process that computes with them. The
+place of this module computes with one part after another in the process of the fit; that for Dask
+is in :mod:`.cluster`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Found = list[tuple[Node, Any]]
 """Results of some parts, by the nodes whose sums they are."""
 
 Kept = MutableMapping[str, Any]
-"""What requests leave beside a part, by their tokens."""
+"""Values that requests leave beside a part, by the tokens of the requests."""
 
 
 class Sums(Generic[T]):
@@ -80,12 +81,12 @@ class Sums(Generic[T]):
 
 
 def copied(token: str) -> str:
-    """Return the key under which a part finds a copy of what it kept under a token."""
+    """Return the key under which a part finds a copy of the values that it kept under a token."""
     return f"{token}-copy"
 
 
 class Part:
-    """One part of the data, with what the fit keeps beside it.
+    """One part of the data, with the values that the fit keeps beside it.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class Part:
 
     @property
     def units(self) -> Units:
-        """The data points, which are loaded when they are first asked for."""
+        """The data points, which are loaded when they are first needed."""
         if self._units is None:
             self._units = self.load()
         return self._units
@@ -151,12 +152,12 @@ class Request(ABC, Generic[T]):
         return total
 
     def failed(self, result: T) -> bool:
-        """Return whether some parts lack what the request needs from an earlier one."""
+        """Return whether some parts lack values of an earlier request that this one needs."""
         return False
 
     @property
     def repeated(self) -> tuple[str, ...]:
-        """The tokens of chains for which parts make anew what they have lost."""
+        """The tokens of chains whose lost values parts make anew."""
         return ()
 
 
@@ -192,7 +193,7 @@ class Place(ABC):
 
     @abstractmethod
     def get(self, handles: list) -> list[Found]:
-        """Wait for the results of requests, and return what :func:`run` has returned for each."""
+        """Wait for the results of requests, and return the result of :func:`run` for each."""
 
     def sum(
         self, request: Request[T], workers: Workers = SEQUENTIAL, again: Request[T] | None = None
@@ -226,7 +227,7 @@ class Place(ABC):
         return [list(range(self.n_parts))]
 
     def secure(self, token: str) -> None:
-        """Copy what the parts keep under a token to where it outlives the loss of a worker."""
+        """Copy the values of parts under a token, so that they outlive the loss of a worker."""
         return
 
     def warm_up(self, request: Request, units: Units) -> None:
@@ -245,7 +246,8 @@ class Here(Place):
     ----------
     stay : list of bool
         Whether each part stays in memory. The others are read anew at every visit, and one part is
-        read ahead while its predecessor is visited. What visits leave beside them is on disk.
+        read ahead while its predecessor is visited. Values that visits leave beside them are on
+        disk.
     """
 
     def __init__(self, stay: list[bool]):

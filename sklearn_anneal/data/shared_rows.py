@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 class SharedRows:
     """Arrays with as many rows, into which the tasks of one step write side by side.
 
-    The threads of a process share the arrays, which are made when they are first asked for. A
-    task in another process writes into arrays of that process, and returns its rows, which are
-    then copied.
+    The threads of a process share the arrays, which are made when they are first needed. A task in
+    another process writes into arrays of that process, and returns its rows, which are then copied.
 
     Parameters
     ----------

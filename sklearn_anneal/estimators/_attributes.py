@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.utils import Bunch
 
 Attributes = dict[str, Any]
 """Fitted attributes by their names."""
 
 
 class ExplainedAttributes:
-    """Mixin whose errors say what would have a missing attribute, and why results cannot be set.
+    """Mixin whose errors say which settings have an attribute, and why results cannot be set.
 
     Attributes
     ----------
@@ -61,16 +62,23 @@ class ExplainedAttributes:
                 raise AttributeError(
                     f"{name} describes the fitted posterior distribution, which predictions read "
                     "themselves, so that setting it would not change them. Change a copy of "
-                    "the array, or fit again with other parameters, priors or random_state.",
+                    "the array, fit again with other parameters, priors or random_state, or make "
+                    "an estimator from given parameters: with those that end in _init, "
+                    "annealing='none' and max_iter=0.",
                     name=name,
                     obj=self,
                 )
             super().__setattr__(name, value)
 
     def _describe(self, results: Attributes) -> None:
-        """Set attributes that describe the posterior distribution; users cannot set them."""
-        self.__dict__.update(results)
+        """Set attributes that describe the posterior distribution; users cannot change them."""
+        self.__dict__.update({name: read_only(value) for name, value in results.items()})
         self.__dict__["_results"] = self.__dict__.get("_results", frozenset()) | results.keys()
+
+    def _protect(self) -> None:
+        """Make arrays that describe the posterior distribution read-only, as copies are not."""
+        names = self.__dict__.get("_results", frozenset()) & self.__dict__.keys()
+        self.__dict__.update({name: read_only(self.__dict__[name]) for name in names})
 
     def _forget_others(self, fitted: dict[str, object]) -> None:
         """Delete attributes of an earlier fit that do not exist with these parameters."""
@@ -78,6 +86,23 @@ class ExplainedAttributes:
             for name, values in attributes.items():
                 if not _is_among(fitted[parameter], values):
                     self.__dict__.pop(name, None)
+
+
+def read_only(value: Any) -> Any:
+    """Return views of arrays through which they cannot be written; other values are unchanged.
+
+    The arrays can be in lists, tuples and dictionaries, of which copies are returned.
+    """
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.flags.writeable = False
+        return view
+    if type(value) in (list, tuple):
+        return type(value)(map(read_only, value))
+    if type(value) in (dict, Bunch):
+        views = {name: read_only(one) for name, one in value.items()}
+        return Bunch(**views) if isinstance(value, Bunch) else views
+    return value
 
 
 def _is_among(value: object, values: tuple[object, ...]) -> bool:

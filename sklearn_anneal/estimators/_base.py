@@ -95,6 +95,7 @@ class BaseAnnealed(Fits[D, U, M], Streams[D, U, M], Reorders):
             _persistence.check_version(type(self).__name__, state.pop(_persistence.VERSION, None))
             state["_inference"] = _persistence.read(state["_inference"])
         super().__setstate__(state)
+        self._protect()
 
     def __sklearn_is_fitted__(self) -> bool:
         # Attributes with a trailing underscore do not show that a fit succeeded, because validation

@@ -64,7 +64,7 @@ def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | No
     Raises
     ------
     ValueError
-        If the list is not well formed, if an emission is not known, or if a column is in no block
+        If the list is not well formed, if an emission does not exist, or if a column is in no block
         or in more than one.
     """
     if isinstance(emission, str):
@@ -218,7 +218,7 @@ class TablesOfColumns:
 
     @property
     def _kind(self) -> type[Emission] | None:
-        """The emission of all columns; None for blocks, and for names that are not known."""
+        """The emission of all columns; None for blocks, and for names that do not exist."""
         return emission_named(self.emission, self._of_frames)
 
     @property
@@ -315,7 +315,7 @@ class TablesOfColumns:
         )
 
     def _given_profile(self, components: Any) -> Profile:
-        """Check what describes the components at the start of a fit."""
+        """Check the parameters of the components at the start of a fit."""
         kinds = self._kinds if self._blocks is not None else self._kinds[""]
         return given_profile(components, kinds, self.emission_init, "emission_init")
 

@@ -39,7 +39,7 @@ from ._warnings import warn_of_light_data
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
+# Attributes that scikit-learn sets from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 _WARM = "warm_start=True goes on from the last fit"
 
@@ -55,7 +55,7 @@ class Data(NamedTuple, Generic[D, U]):
     example : Units
         Those of ``X``, in memory.
     observed : tuple
-        What callbacks see: the X of the user, y, metadata and the units.
+        The arguments of callbacks: the X of the user, y, metadata and the units.
     """
 
     X: D
@@ -65,7 +65,7 @@ class Data(NamedTuple, Generic[D, U]):
 
 
 class Outcome(NamedTuple):
-    """What a fit has led to.
+    """The outcome of a fit.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class Fits(Interface[D, U, M]):
         return Outcome(found, self.annealing_, self._inference.annealed, monitor)
 
     def _monitor(self, data: Data[D, U], strategy: Annealing, plan: Plan) -> FitMonitor | None:
-        """What reports a fit to callbacks and by ``verbose``; None if nobody listens."""
+        """Return the monitor that serves callbacks and ``verbose``; None if there are neither."""
         moves = max(plan.effort, plan.effort_without_schedule) > 0 or plan.guards
         monitor = FitMonitor.of(self, plan.n_init, moves, *data.observed)
         if monitor is not None:
@@ -372,7 +372,7 @@ class Fits(Interface[D, U, M]):
             with one_thread(), explained(self._advice), telling:
                 yield
         except BaseException:
-            # What scikit-learn needs to tear its callbacks down, it removes itself.
+            # scikit-learn itself removes the attributes that it needs to tear callbacks down.
             kept = {name: vars(self)[name] for name in _OF_CALLBACKS if name in vars(self)}
             self.__dict__.clear()
             self.__dict__.update(before | kept)

@@ -154,7 +154,7 @@ def given_precisions(
 def given_profile(
     components: Any, kinds: type[Emission] | dict[str, type[Emission]], value: object, name: str
 ) -> Profile:
-    """Check a dictionary of what describes components, by the names of fitted attributes.
+    """Check a dictionary of the parameters of components, by the names of fitted attributes.
 
     The names are those of the attributes without their underscores. For blocks the dictionary maps
     names of blocks to such dictionaries. ``kinds`` is the emission of the components, or a

@@ -1,4 +1,4 @@
-"""What every estimator says of itself to the code that fits, streams and predicts."""
+"""The interface of estimators to the code that fits, streams and predicts."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from ..inference.messages import number
 from ..inference.progress import Settings, Trace
 from ..inference.stopping import RiseOfBound
 from ..kernels import load
+from ..search.moves import Continuation
 from ..search.search import Found
 from ._attributes import Attributes, ExplainedAttributes
 from ._given_starts import GivenStarts, M
@@ -55,7 +56,7 @@ class Interface(
     Generic[D, U, M],
     metaclass=ABCMeta,
 ):
-    """What a subclass provides or may override, and what fits, streams and scores share.
+    """Base class with the methods that a subclass provides, and those that all estimators share.
 
     A subclass defines its parameters, :meth:`_make_model`, :meth:`_make_units` and
     :meth:`_fitted_attributes`. It names three types: D of data after their validation, U of units
@@ -77,10 +78,10 @@ class Interface(
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
-    # What effort="auto" is, by the name of the annealing method.
+    # The value of effort="auto", by the name of the annealing method.
     _efforts: dict[str, float] = {"reheating": 4.0}
 
-    # What ``verbose`` says of the data: their units, and the observations that the units have.
+    # The line of ``verbose`` about the data: their units, and the observations of the units.
     _data_in_words: str = "{observations} rows of {columns} columns"
 
     # The modules with the compiled kernels of the model. All fits need the first one.
@@ -238,11 +239,11 @@ class Interface(
         return False
 
     def _keys_of_part(self, X: ArrayLike) -> np.ndarray | None:
-        """What no two parts may have in common, such as the ids of users; None if there is none."""
+        """Return the keys that no two parts may share, such as ids of users; None without keys."""
         return None
 
     def _check_parts(self) -> None:
-        """Refuse parameters that leave open what no part can show."""
+        """Refuse parameters without a number that no single part determines."""
 
     # Results
 
@@ -270,6 +271,7 @@ class Interface(
         attempts = [] if found is None else found.attempts
         self.search_results_ = {
             "move": np.array([a.move for a in attempts], dtype=object),
+            "n_before": np.array([a.n_before for a in attempts], dtype=int),
             "n_passes": np.array([a.n_passes for a in attempts], dtype=int),
             "lower_bound": np.array([a.lower_bound for a in attempts], dtype=float),
             "kept": np.array([a.kept for a in attempts], dtype=bool),
@@ -317,7 +319,7 @@ class Interface(
     def _scored(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[float, float]:
-        """The score of data in memory, a mean, and the total weight of what it is the mean of."""
+        """The score of data in memory, which is a mean, and the total weight of its terms."""
         X, weights = self._counted(X, sample_weight)
         scores = self.score_samples(X)
         total = len(scores) if weights is None else weights.sum()
@@ -326,14 +328,16 @@ class Interface(
     # Warnings
 
     def _warn(self, ctx: Context, trace: Trace) -> None:
+        results = self.search_results_
         if not trace.converged and not trace.stopped and self.max_iter > 0:
+            more = int(results["n_passes"][results["move"] == Continuation.name].sum())
+            nor = f", nor in {more} more" if more else ""
             warnings.warn(
-                f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
+                f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1{nor}. "
                 "Increase max_iter or tol, or check for degenerate data.",
                 ConvergenceWarning,
                 stacklevel=outer_level(),
             )
-        results = self.search_results_
         if (results["kept"] & (results["move"] == "plain")).any():
             warnings.warn(
                 f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "

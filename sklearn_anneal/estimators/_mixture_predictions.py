@@ -137,7 +137,7 @@ class MixturePredictions(
         """Akaike's information criterion at the posterior means.
 
         It counts the parameters as if each were one number that was fitted freely. ``lower_bound_``
-        knows how well the data determine them, and what the prior allows; it is the better
+        takes into account how well the data determine them, and the prior; it is the better
         criterion for the number of components.
 
         Parameters

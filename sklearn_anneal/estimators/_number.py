@@ -12,15 +12,15 @@ later rows gain by it. The density of rows that are left out charges for nothing
 would often win by chance, where a few rows happen to be alike. The standard error of its rise is
 therefore subtracted, and 3 nats have to remain, which is strong evidence [3]_.
 
-Frames of a sequence resemble each other more than their states say, and the bound rises with every
-state that learns what one sequence is like. Of several sequences only the density of those that are
-left out counts, by the same standard. Of few sequences, and of counts, only the bound is known: the
-data points cannot be left out of a fit that is over.
+Frames of a sequence resemble each other more than their states imply, so that the bound rises with
+every state that learns the peculiarities of one sequence. For several sequences, only the density
+of those that are left out counts, by the same standard. For few sequences, and for counts, there is
+only the bound: their data points cannot be left out of a fit that is over.
 
 Fits are compared after a search of little effort. The best one goes on with the effort of the
 estimator, so that its result is that of one fit with this number. Numbers larger than the best one
-begin at its components, of which some are divided, and components that a fit does not use are left
-out: a number whose own start has ended at a poor optimum is not refused for that.
+begin at its components, some of which are divided, and components that a fit does not use are left
+out. A number is therefore not rejected because its own start has ended at a poor optimum.
 
 References
 ----------
@@ -50,22 +50,22 @@ from ..search.problem import Problem
 from ..search.search import Found
 from ._state import same
 
-# What the parameter can be.
+# Values that the parameter can have.
 NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
 # Numbers up to this one are tried by doubling, and larger ones as long as they are better.
 _ALWAYS = 8
 # A component has at least this many rows or frames.
 _ROWS_EACH = 2
-# The layout of data that are read before the number is known suits this many components.
+# The layout of data that are read before the number is chosen suits this many components.
 _USUAL = 16
-# What a higher evidence has to be above that of the number with the highest bound, nats.
+# Another number has to exceed the evidence of the number with the highest bound by this, in nats.
 _STRONG = 3.0
 # The effort of fits that are compared. Only the best one goes on with that of the estimator.
 _EFFORT = 1.0
 
 
 class Tried(NamedTuple):
-    """What a fit with some number of components has reached.
+    """The result of a fit with some number of components.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ class ChoosesNumber:
 
     @property
     def _number(self) -> int:
-        """The number of components of the model, or that of usual models before it is known."""
+        """The number of components of the model, or a usual number before it is chosen."""
         if not self._chooses_number:
             given: int = self.n_components
             return given
@@ -258,7 +258,7 @@ class ChoosesNumber:
         return same(old, new)
 
     def _refuse_number_with(self, **given: object) -> None:
-        """Refuse what names components by their numbers, before there are any."""
+        """Refuse arguments that name components by their numbers, before there are any."""
         names = [name for name, value in given.items() if value is not None]
         if names and self._chooses_number:
             raise ValueError(
@@ -334,7 +334,7 @@ class ChoosesNumber:
 
 
 def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
-    """Return what was tried, as the attribute ``component_results_`` has it."""
+    """Return the numbers that were tried and their results, as ``component_results_`` has them."""
     every = [tried[k] for k in sorted(tried)]
     results = {
         "n_components": np.array(sorted(tried)),

@@ -39,16 +39,16 @@ class Source:
     estimator : BaseAnnealed
         An estimator with the parameters of the fit, and without anything fitted.
     X, y, weights : object
-        What the part, its targets and its sample weights are read from; None for none.
+        The inputs from which the part, its targets and its sample weights are read; None for none.
     dtype : dtype or None
     first : FirstReading
         The size of the part at its first reading.
     columns : tuple or None
-        Number and names of the columns that the part should have, and what kind of data; None if
-        they are not known yet.
+        Number and names of the columns that the part should have, and the kind of data; None if no
+        part has been read.
     missing : dict or None
-        Which columns of categories have missing cells in any part (:func:`missing_in`); None if
-        it is not known yet.
+        The columns of categories that have missing cells in any part (:func:`missing_in`); None if
+        not all parts have been read.
     """
 
     index: int
@@ -72,17 +72,17 @@ class Source:
 
     @property
     def lazy(self) -> tuple[Any, Any, Any]:
-        """What Dask is to compute before the part is read."""
+        """The inputs that Dask computes before the part is read; None for the others."""
         X, y, weights = (v if is_delayed(v) else None for v in (self.X, self.y, self.weights))
         return X, y, weights
 
     @property
     def inputs(self) -> tuple[Any, Any, Any]:
-        """What the part is read from."""
+        """The three inputs from which the part is read."""
         return self.X, self.y, self.weights
 
     def without_data(self) -> Source:
-        """Return the source with what errors name the part by, and without data."""
+        """Return the source without data, but with the name of the part in errors."""
         return replace(
             self, X=self.X if isinstance(self.X, str | PathLike) else None, y=None, weights=None
         )

@@ -22,7 +22,7 @@ _SHARE_OF_REGULARISATION = 0.01
 
 
 def is_auto(value: object) -> bool:
-    """Return whether the user asks for a prior that is learned."""
+    """Return whether the user chooses a prior that is learned."""
     return isinstance(value, str) and value == "auto"
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..data.units import Ratings
 from ..families import Gaussian, Natural
 from ..models.matrix_factorization import PACKED, MatrixFactorization
+from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
@@ -120,7 +121,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         Returns
         -------
         ratings : ndarray of shape (n_users, n_items)
-            μ + b_i + c_j + u_iᵀ v_j, kept within the range that ``clip`` says.
+            μ + b_i + c_j + u_iᵀ v_j, clipped to the range of ``clip``.
         """
         model = self._context().model
         refuse_masked(X, "X")
@@ -182,14 +183,14 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_users, n_items)
-            The ratings of these users that are known.
+            Ratings by these users.
         return_std : bool, default=False
             Whether to return standard deviations too.
 
         Returns
         -------
         mean : ndarray of shape (n_users, n_items)
-            Posterior means, kept within the range that ``clip`` says.
+            Posterior means, clipped to the range of ``clip``.
         std : ndarray of shape (n_users, n_items)
             Standard deviations of the predictive distribution of a rating, its noise included.
             Returned only if ``return_std`` is true.
@@ -210,7 +211,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_users, n_items)
-            The ratings of these users that are known.
+            Ratings by these users.
         n : int, default=10
             Number of items for each user.
         exclude_seen : bool, default=True
@@ -224,8 +225,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             Columns of X in the order of predicted means, the best first; among equal means the
             lower column comes first. If a user has fewer than n unseen items, the rest is −1.
         scores : ndarray of shape (n_users, n)
-            Their posterior means, kept within the range that ``clip`` says, and NaN where ``items``
-            is −1. Returned only if ``return_scores`` is true.
+            Their posterior means, clipped to the range of ``clip``, and NaN where ``items`` is −1.
+            Returned only if ``return_scores`` is true.
 
         See Also
         --------
@@ -243,14 +244,14 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         Parameters
         ----------
         users : array-like of int, shape (n_users,)
-            Ids of the users. One that was not seen in training, and −1, has its prior. With
+            Ids of the users. A user that was not seen in training, and −1, has its prior. With
             ``input="matrix"`` the ids are rows of the X that ``fit`` or the last call of
             ``partial_fit`` was given.
         n : int, default=10
             Number of items for each user.
         exclude : sparse matrix or boolean array of shape (n_users, n_items), or list of \
                 array-like or sets, default=None
-            Items that are not recommended, for example those that a user knows: the stored (or
+            Items that are not recommended, for example those that a user has seen: the stored (or
             true) entries of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted
             estimator does not keep the ratings of the training data.
         return_scores : bool, default=False
@@ -262,8 +263,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             Ids of items in the order of predicted means, the best first; among equal means the
             lower id comes first. If fewer than n items are left for a user, the rest is −1.
         scores : ndarray of shape (n_users, n)
-            Their posterior means, kept within the range that ``clip`` says, and NaN where ``items``
-            is −1. Returned only if ``return_scores`` is true.
+            Their posterior means, clipped to the range of ``clip``, and NaN where ``items`` is −1.
+            Returned only if ``return_scores`` is true.
 
         Examples
         --------
@@ -331,7 +332,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         Returns
         -------
         mean : ndarray of shape (n_ratings,)
-            Posterior means, kept within the range that ``clip`` says.
+            Posterior means, clipped to the range of ``clip``.
         std : ndarray of shape (n_ratings,)
             Standard deviations of the predictive distribution of a rating, its noise included.
             Returned only if ``return_std`` is true.
@@ -358,7 +359,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         Returns
         -------
         mean : ndarray of shape (n_ratings,)
-            Posterior means, kept within the range that ``clip`` says.
+            Posterior means, clipped to the range of ``clip``.
         std : ndarray of shape (n_ratings,)
             Standard deviations of the predictive distribution of a rating, its noise included.
             Returned only if ``return_std`` is true.
@@ -461,13 +462,13 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         ctx = self._context()
         natural = {key: ctx.q[f"items_{key}"] for key in Gaussian.keys}
         d = ctx.model.n_components
-        return self._covariances(natural)[:, :d, :d]
+        return read_only(self._covariances(natural)[:, :d, :d])
 
     @property
     def user_factors_cov_(self):
         """Posterior covariances of the factors of users, (n_users, n_components, n_components)."""
         d = self._context().model.n_components
-        return self._covariances(self._natural_of_users())[:, :d, :d]
+        return read_only(self._covariances(self._natural_of_users())[:, :d, :d])
 
     @property
     def item_biases_var_(self):
@@ -493,7 +494,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     def _bias_variances(self, natural: Natural) -> np.ndarray:
         if not self._context().model.biases:
             raise AttributeError("The model has no biases: it was fitted with biases=False.")
-        return self._covariances(natural)[:, -1, -1]
+        return read_only(self._covariances(natural)[:, -1, -1])
 
     def _read(self, X: ArrayLike, y: ArrayLike | None = None) -> tuple[Context, RatingData]:
         ctx = self._context()

@@ -32,7 +32,7 @@ _DTYPES = [np.float64, np.float32]
 # From this share of zeros on, those of a dense matrix hardly are ratings.
 _MOSTLY = 0.5
 LARGEST_ID = int(np.iinfo(np.int32).max) - 1
-# A dense matrix of three columns is asked whether it is a table of ratings from so many rows on, if
+# A dense matrix of three columns looks like a table of ratings if it has at least so many rows and
 # its first two columns repeat each value so often on average.
 _ROWS_OF_TABLE, _VALUES_PER_ID = 20, 4
 

@@ -33,18 +33,18 @@ class Reorders:
         component after another in factorial mixtures and nets, so that a row with several optima
         can reach another one in another order. A stick-breaking prior of weights
         ("dirichlet_process") expects large components first: the posterior of the weights is then
-        that of the same assignments in the new order. It changes weights and predictions by the
-        share of a few rows in all, and ``lower_bound_``, with the last of ``lower_bounds_``,
+        computed for the same assignments in the new order. This changes weights and predictions by
+        the share of a few rows in all, and ``lower_bound_``, with the last of ``lower_bounds_``,
         becomes the bound of these assignments in the new order.
 
         Parameters
         ----------
         order : "weight" or array-like of int, shape (n_components,)
-            The numbers of the components, the one that is to be the first at the beginning.
-            ``np.argsort(means[:, 0])`` of an attribute with means, for example, sorts components
-            by their first column. ``"weight"``: the components that explain most come first, as
-            measured by their expected numbers of rows, frames, words or counts, or by the sums of
-            their squared weights in factorisations of ratings and in nets.
+            The numbers of the components in their new order. ``np.argsort(means[:, 0])`` of an
+            attribute with means, for example, sorts components by their first column. ``"weight"``:
+            the components that explain most come first, as measured by their expected numbers of
+            rows, frames, words or counts, or by the sums of their squared weights in factorisations
+            of ratings and in nets.
 
         Returns
         -------
@@ -103,7 +103,7 @@ class Reorders:
         """Change the order in attributes that do not follow from the context."""
 
     def _weights_for_order(self, ctx: Context) -> np.ndarray:
-        """By what ``reorder("weight")`` sorts components, of shape (n_components,)."""
+        """Return the weights by which ``reorder("weight")`` sorts, of shape (n_components,)."""
         counts: np.ndarray = ctx.model.expected_counts(ctx.q, ctx.prior)
         return counts
 

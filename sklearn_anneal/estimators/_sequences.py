@@ -32,11 +32,11 @@ class SequenceData:
     X : array-like of shape (n_frames, n_columns)
     lengths : ndarray of int64, shape (n_sequences,)
     states : ndarray of intp, shape (n_frames,) or None, default=None
-        The states that the user knows, and −1 elsewhere; None if they gave none.
+        The known states, and −1 elsewhere; None if no state is known.
     n_symbols : int or None, default=None
-        The number of symbols that frames may have, if it is known.
+        The number of symbols that frames may have, if it is declared.
     levels : dict
-        The numbers of categories that are declared, or known from a fit, by the name of the block.
+        The numbers of categories that are declared, or those of a fit, by the name of the block.
     """
 
     X: Any
@@ -110,7 +110,7 @@ def concat_sequences(sequences):
         for i, sequence in enumerate(sequences):
             if list(sequence.columns) != list(sequences[0].columns):
                 raise ValueError(f"The columns of sequence {i} are not those of the first one.")
-        # polars joins columns of different types only if this option asks for it.
+        # polars joins columns of different types only with this option.
         how = {"how": "vertical_relaxed"} if library.__name__ == "polars" else {}
         return library.concat(sequences, **how), groups
     return np.concatenate([np.asarray(sequence) for sequence in sequences]), groups
@@ -122,7 +122,7 @@ def split_sequences(A, lengths):
     Parameters
     ----------
     A : array-like of shape (n_frames, ...)
-        For example what ``predict_proba`` returns for a list of sequences.
+        For example the result of ``predict_proba`` for a list of sequences.
     lengths : array-like of int, shape (n_sequences,)
         Number of frames of each sequence.
 
@@ -248,7 +248,7 @@ def _lengths_of_groups(groups: object, n_rows: int) -> np.ndarray:
 
 
 def _without_value(ids: np.ndarray) -> np.ndarray:
-    """Which ids are NaN, NaT, None or pandas' NA."""
+    """Return a mask of the ids that are NaN, NaT, None or pandas' NA."""
     if ids.dtype.kind in "fcmM":
         return np.isnan(ids)
     if ids.dtype.kind != "O":
@@ -295,8 +295,8 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
 def read_states(states: object, data: SequenceData, n_components: int) -> np.ndarray | None:
     """Check states that are known and bring them into one array; None if none is known.
 
-    They are an array with one entry per frame, or a list with one array per sequence, or None for
-    a sequence of which no state is known.
+    They are an array with one entry per frame, or a list with one array per sequence; None in the
+    list is a sequence without known states.
 
     Raises
     ------
@@ -443,7 +443,7 @@ def draw_states(
 
 
 def refuse_beside_parts(**given: object) -> None:
-    """Refuse what says where sequences begin, or what their states are, beside data in parts."""
+    """Refuse beginnings or states of sequences beside data in parts."""
     for name, value in given.items():
         if value is not None:
             raise ValueError(

@@ -37,11 +37,11 @@ class Shards:
         pyarrow); a function without arguments that returns one of the former; or an object of
         ``dask.delayed``. All must have the same columns and the same dtype. Functions and files are
         read at every pass, while arrays stay where they are. Every reading has to give the same
-        rows, and another number of them than the first one did is refused.
+        rows; a part with another number of rows than at the first reading is refused.
     n_features : int or None, default=None
         Number of columns, to be checked. None takes that of the first part.
     dtype : dtype or None, default=None
-        What parts are converted to when they are read; None leaves them as they are.
+        The type to which parts are converted when they are read; None leaves them as they are.
     client : distributed.Client or None, default=None
         The Dask cluster whose workers read the parts and work on them. None means the current
         client if the parts are objects of Dask and there is one, and else this process.

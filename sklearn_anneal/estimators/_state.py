@@ -1,4 +1,4 @@
-"""What a fitted estimator keeps, and how parameters are compared with earlier ones."""
+"""The state that a fitted estimator keeps, and the comparison of parameters with earlier ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Inference:
     checked : float
         Weight of the data at the last check for components that coincide.
     warned : tuple of str
-        What a warning has said already, and is not said again.
+        Warnings that were given already, and are not repeated.
     """
 
     ctx: Context
@@ -69,7 +69,7 @@ class Inference:
         return ctx
 
     def identity(self) -> str:
-        """Return a hash of what a fit that goes on from here depends on."""
+        """Return a hash of everything on which the continuation of a fit depends."""
         ctx = self.ctx
         # Views are whole arrays when they are read from a file, and the hash depends on strides.
         arrays = [
@@ -152,7 +152,7 @@ def _hold_the_same(old: object, new: object) -> bool:
 
 
 def _held(value: Any) -> list:
-    """What an object is made from again, for objects that are no functions."""
+    """Return the constructor of an object and its arguments; for functions, their identity."""
     if isinstance(value, FunctionType):
         return [id(value)]
     made_by, *rest = value.__reduce_ex__(4)

@@ -49,8 +49,8 @@ class StatePredictions(
     def predict(self, X, *, groups=None, lengths=None):
         """The most probable path of states of each sequence, by the Viterbi algorithm.
 
-        Densities of frames are those of the parameter ``predictive``, and transition probabilities
-        their posterior means. Ties go to the state of lowest index.
+        The parameter ``predictive`` chooses the densities of frames; transition probabilities are
+        posterior means. Ties go to the state of lowest index.
 
         Parameters
         ----------
@@ -228,7 +228,7 @@ class StatePredictions(
         """Akaike's information criterion at the posterior means.
 
         It counts the parameters as if each were one number that was fitted freely. ``lower_bound_``
-        knows how well the data determine them, and what the prior allows; it is the better
+        takes into account how well the data determine them, and the prior; it is the better
         criterion for the number of states.
 
         Parameters

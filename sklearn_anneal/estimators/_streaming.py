@@ -37,13 +37,13 @@ class Streams(Interface[D, U, M]):
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream.
 
-        The first batch fixes the priors that depend on data. Whatever number of passes the
-        annealing schedule has in ``fit``, it runs here within the first tenth of
-        ``total_samples``. Plain inference follows, so that one pass over the stream ends at T = 1,
-        and further passes are plain. Without ``total_samples`` the end of the stream is not known,
-        and all of it is plain inference, as with ``annealing="none"``. The exception is
-        ``"structured"``, which has no schedule and runs throughout. If components coincide after
-        the schedule, a warning says so; the check is repeated whenever the stream has doubled.
+        The first batch fixes the priors that depend on data. The annealing schedule runs within the
+        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
+        inference follows, so that one pass over the stream ends at T = 1, and further passes are
+        plain. Without ``total_samples`` the length of the stream is unknown, and all of it is plain
+        inference, as with ``annealing="none"``. The exception is ``"structured"``, which has no
+        schedule and runs throughout. If components coincide after the schedule, a warning says so;
+        the check is repeated whenever the stream has doubled.
 
         Parameters
         ----------

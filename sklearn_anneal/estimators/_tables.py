@@ -193,11 +193,11 @@ def _spells_number(cell: str | bytes) -> bool:
     return True
 
 
-# Filled tables as the frames that a user asked for
+# Filled tables as the frames of ``set_output``
 
 
 def in_frames(impute: Callable) -> Callable:
-    """Let a method that fills X in return the containers that ``set_output`` asks for.
+    """Let a method that fills X in return the containers of ``set_output``.
 
     If X is a frame of the same library, the result has its columns, index and dtypes, and observed
     cells are those of X. A column whose dtype cannot hold what is filled in, such as means of

@@ -24,6 +24,7 @@ from ..metrics import (
 from ..models.topics import TOPICS, LatentDirichlet, predictions
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
+from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
@@ -56,16 +57,14 @@ class TopicPredictions(
         The array is read-only, because predictions read the same memory.
         """
         ctx = self._context()
-        components = ctx.q[TOPICS].astype(ctx.model.dtype, copy=False).view()
-        components.flags.writeable = False
-        return components
+        return read_only(ctx.q[TOPICS].astype(ctx.model.dtype, copy=False))
 
     @property
     def exp_dirichlet_component_(self) -> np.ndarray:
         """exp(E log β), of shape (n_components, n_features)."""
         ctx = self._context()
         expected = Dirichlet().expectations({"concentration": ctx.q[TOPICS]})["concentration"]
-        return np.exp(expected).astype(ctx.model.dtype, copy=False)
+        return read_only(np.exp(expected).astype(ctx.model.dtype, copy=False))
 
     def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
         """Fit the model and return the topic proportions of the documents.
@@ -152,7 +151,7 @@ class TopicPredictions(
         n_samples : int, default=1
             Number of documents.
         n_tokens : int or array-like of int, shape (n_samples,), default=100
-            Number of tokens of each document, which the model does not say.
+            Number of tokens of each document, which is no part of the model.
 
         Returns
         -------
@@ -197,14 +196,14 @@ class TopicPredictions(
     def perplexity(self, X, sub_sampling=False):
         """Perplexity of documents, exp(−bound per token).
 
-        The bound is a lower bound on log p(X | α, β) at the expected topics β, which
-        ``components_`` are if their rows are divided by their sums; ``score`` predicts with the
-        same topics. The proportions of topics of each document are integrated out by mean-field
-        inference. scikit-learn computes with exp(E log β) instead, under which words that a topic
-        has hardly seen are far less probable than expected, and the more topics there are, the
-        more words are rare in each. It also adds the divergence of the topics from their prior, so
-        that its result depends on the number of documents in X. The perplexity of training
-        documents falls with the number of topics; held-out documents, or ``score``, compare models.
+        The bound is a lower bound on log p(X | α, β) at the expected topics β, which are the rows
+        of ``components_`` divided by their sums; ``score`` predicts with the same topics. The
+        proportions of topics of each document are integrated out by mean-field inference.
+        scikit-learn computes with exp(E log β) instead, which makes words with few tokens in a
+        topic far less probable than expected; the more topics there are, the more words are rare in
+        each. It also adds the divergence of the topics from their prior, so that its result depends
+        on the number of documents in X. The perplexity of training documents falls with the number
+        of topics; held-out documents, or ``score``, compare models.
 
         Parameters
         ----------
@@ -278,9 +277,9 @@ class TopicPredictions(
     def top_words(self, feature_names=None, n=10):
         """The most probable words of each topic.
 
-        A word is listed only if the topic has tokens of it: others are equally probable, and their
-        order is that of the columns. Lists of topics with few words are therefore shorter, and
-        those of topics without tokens are empty, of which a warning says how many there are.
+        A word is listed only if the topic has tokens of it: all others are equally probable, so
+        that their order means nothing. Lists of topics with few words are therefore shorter, and
+        those of topics without tokens are empty; a warning says how many these are.
 
         Parameters
         ----------
@@ -301,7 +300,7 @@ class TopicPredictions(
         return listed_words(self, topics, floors, feature_names, n, "topics have no tokens")
 
     def to_pyldavis(self, X, feature_names=None):
-        """What ``pyLDAvis.prepare`` takes, for an interactive map of the topics.
+        """Return the arguments of ``pyLDAvis.prepare``, for an interactive map of the topics.
 
         Parameters
         ----------

@@ -57,7 +57,7 @@ class TopicTraining:
     batch_size : int or "auto"
         Number of documents per update.
     many_counts : bool, default=False
-        What :func:`has_many_counts` says of the documents of a fit.
+        The result of :func:`has_many_counts` for the documents of a fit.
     """
 
     annealing: str | Annealing
@@ -80,7 +80,7 @@ class TopicTraining:
 
     @property
     def prefers_samples(self) -> bool:
-        """Whether tokens keep topics if nothing else is asked for.
+        """Whether tokens keep topics by default.
 
         A rate of 1, and documents that are all read at once, are for tokens that keep topics.
         """
@@ -150,7 +150,7 @@ class TopicTraining:
             )
 
     def check(self, strategy: Annealing) -> None:
-        """Refuse what cannot be combined with topics of tokens that are kept.
+        """Refuse settings that cannot be combined with topics of tokens that are kept.
 
         Parameters
         ----------

@@ -65,9 +65,9 @@ _SYNONYMS = {
 def check_parameters(owner: Any) -> None:
     """Validate the parameters of an estimator or a method more strictly than scikit-learn does.
 
-    In addition to ``_parameter_constraints``, a bool is not accepted as an integer, an integer
-    must have a size that arrays and compiled code can hold, and an array must not have masked
-    entries. The error about an unknown name suggests the nearest name that is known.
+    In addition to ``_parameter_constraints``, a bool is not accepted as an integer, an integer must
+    have a size that arrays and compiled code can hold, and an array must not have masked entries.
+    The error about an unknown name suggests the nearest valid name.
     """
     title = type(owner).__name__
     for name, value in owner.get_params(deep=False).items():
@@ -253,7 +253,7 @@ def masked_as_nan(values: Any) -> Any:
 
 
 def check_activations(X: Any, n_components: int, components: str = "components") -> np.ndarray:
-    """Read what inverse_transform takes: an array with one column per component."""
+    """Read the argument of inverse_transform: an array with one column per component."""
     refuse_masked(X, "X")
     X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
     if X.shape[1] != n_components:

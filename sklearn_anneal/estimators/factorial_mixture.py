@@ -85,7 +85,7 @@ class AnnealedFactorialMixture(
         subtracted in all others; where probabilities of activations are learned, a fit returns the
         form in which no component is active more often than not.
     init_params : {"random", "random_from_data"}, default="random"
-        Where the components start: at random numbers from their prior, or at random rows.
+        The start of the components: random numbers from their prior, or random rows.
     means_init : array-like of shape (n_components, n_features) or None, default=None
         ``means_`` at the start, for example those of another fit. ``annealing="none"`` goes to the
         optimum next to this start. Every restart of ``n_init`` begins there too, and differs in
@@ -94,8 +94,8 @@ class AnnealedFactorialMixture(
         instead. None: ``init_params`` decides.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated in a pass. None: 5 in
-        passes of ``fit`` in which rows start anew, and 100 in all other cases. With ``"enumerate"``
-        there are no sweeps.
+        passes of ``fit`` in which rows start anew, and 100 in all other cases. ``"enumerate"`` does
+        not use it.
     sweep_tol : float, default=1e-3
         The updates of a row end after one round that has changed no probability by more than this.
     tol : float, default=1e-6
@@ -103,7 +103,8 @@ class AnnealedFactorialMixture(
         row.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -113,19 +114,18 @@ class AnnealedFactorialMixture(
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Swaps, in which one
-        part is given up and another one is sought in the residuals, short reheats with noise, and
-        new starts take turns. What a move leads to is kept only if the lower bound is higher, and
-        is given up after a few passes if that is out of reach. The search ends early when every
-        move has been in vain three times in a row. ``"auto"``: 2 if ``annealing`` is
-        ``"deterministic"``, whose passes count too, 4 if it is ``"reheating"``, and 0 with other
-        methods and in minibatches. More effort raises the bound further. ``annealing="none"``,
-        which is plain inference, and ``"structured"`` search nothing, and a number above 0 is then
-        refused.
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Swaps, in which one part is given up and
+        another one is sought in the residuals, short reheats with noise, and new starts take turns.
+        The result of a move is kept only if its lower bound is higher, and a move is given up after
+        a few passes if a higher bound is out of reach. The search ends early when every move has
+        failed three times in a row. ``"auto"``: 2 if ``annealing`` is ``"deterministic"``, whose
+        passes count too, 4 if it is ``"reheating"``, and 0 with other methods and in minibatches.
+        More effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
-        With None, every update sees all rows. With an integer, stochastic variational inference
-        runs with that many rows per update.
+        None: every update uses all rows. An integer: stochastic variational inference runs with
+        that many rows per update.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -192,9 +192,9 @@ class AnnealedFactorialMixture(
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int

@@ -21,7 +21,7 @@ from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
-from ._attributes import Attributes
+from ._attributes import Attributes, read_only
 from ._base import BaseAnnealed
 from ._counts import checked_counts
 from ._given_starts import given_in_range
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
-# What a learned prior starts from.
+# Initial values of learned priors.
 _STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.
@@ -116,32 +116,32 @@ class AnnealedGammaProcessNMF(
         refused, because the normaliser of a tempered Poisson distribution has no closed form.
     activation_prior : float or "auto", default="auto"
         The shape b of the prior Gamma(b, b) of activations, whose mean is 1; at most 1e8. The
-        smaller it is, the fewer components does a row have. ``"auto"`` starts from 0.1 and learns
-        it by empirical Bayes at T = 1, like the next two. With learned priors the bound was higher
-        on most data that were tried, and held-out counts were predicted about as well as with 0.1,
-        0.1 and 1, and better on digits, where reheating with these left too few components. Priors
-        are not learned from fractions that add up to fewer than 10 in a row or a column on average,
-        and a warning says so.
+        smaller it is, the fewer components a row has. ``"auto"`` starts from 0.1 and learns it by
+        empirical Bayes at T = 1, like the next two. With learned priors the bound was higher on
+        most data that were tried, and held-out counts were predicted about as well as with 0.1, 0.1
+        and 1, and better on digits, where reheating with these left too few components. Priors are
+        not learned from fractions that add up to fewer than 10 in a row or a column on average, and
+        a warning says so.
     component_prior : float or "auto", default="auto"
         The shape a of the prior Gamma(a, a) of the entries of components, whose mean is 1. The
-        smaller it is, the fewer columns does a component have. ``"auto"`` starts from 0.1.
+        smaller it is, the fewer columns a component has. ``"auto"`` starts from 0.1.
     concentration : float or "auto", default="auto"
         The concentration α of the gamma process: θ_k ~ Gamma(α / K, α / m), m being the mean of X.
         A small one expects few components, which matters little where each component has many
         counts. ``"auto"`` starts from 1.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
-        Where the components start: at random numbers that differ by 10 percent, at means of a few
-        random rows, or at counts that were allocated to components by 200 sweeps of collapsed Gibbs
-        sampling (Griffiths and Steyvers, 2004, Eq. 5), as a topic model has it. The sampler takes
-        time for every count, up to 1024 of a cell, and runs in one thread. Texts with tens of
-        components have a higher bound from there and predict better than from random numbers, from
-        which a fit switches components off that the bound would pay for. Where far fewer components
-        are needed, random numbers are better. ``"auto"`` therefore starts at random numbers, and
-        the search of ``effort`` begins with a fit from an allocation, which is kept if its bound is
-        higher, if the cells that are not zero hold fewer than 3 counts on average, which are no
-        fractions such as tf-idf. Where cells hold more, single draws change little and the sampler
-        hardly moves. Of data in parts a sample of the rows is allocated. Without a search, as with
-        ``annealing="none"``, in minibatches and in streams, nothing is allocated.
+        The start of the components: random numbers that differ by 10 percent, means of a few random
+        rows, or counts that 200 sweeps of collapsed Gibbs sampling (Griffiths and Steyvers, 2004,
+        Eq. 5) have allocated to components, as in a topic model. The sampler takes time for every
+        count, up to 1024 of a cell, and runs in one thread. From an allocation, fits of tens of
+        components to texts have a higher bound and predict better than from random numbers, from
+        which a fit switches off components that would raise the bound. Where far fewer components
+        are needed, random numbers are better. ``"auto"`` therefore starts at random numbers. If the
+        cells that are not zero hold fewer than 3 counts on average, and the counts are no fractions
+        such as tf-idf, the search of ``effort`` begins with a fit from an allocation, which is kept
+        if its bound is higher. Where cells hold more counts, single draws change little and the
+        sampler hardly moves. For data in parts, a sample of the rows is allocated. Without a
+        search, as with ``annealing="none"``, in minibatches and in streams, nothing is allocated.
     components_init : array-like of shape (n_components, n_features) or None, default=None
         ``components_`` at the start, for example those of another fit: expected counts of the
         columns, at least 0, with a positive sum in every row. ``annealing="none"`` goes to the
@@ -163,7 +163,8 @@ class AnnealedGammaProcessNMF(
         more passes than ``max_iter`` permits.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -173,20 +174,20 @@ class AnnealedGammaProcessNMF(
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Merges of components
-        with the same profile, swaps, in which one component is given up and another one divided, or
-        sought in what the others leave of the counts, short reheats with noise, and other starts
-        take turns. What a move leads to is kept only if the lower bound is higher, and is given up
-        after a few passes if that is out of reach. The search ends early when every move has been
-        in vain three times in a row.
-        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but 1 once a start by collapsed Gibbs
-        sampling is the best, which has searched already, and 0 with other methods and in
-        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Merges of components with the same
+        profile, swaps, in which one component is given up and another one divided, or sought in the
+        counts that the others do not explain, short reheats with noise, and other starts take
+        turns. The result of a move is kept only if its lower bound is higher, and a move is given
+        up after a few passes if a higher bound is out of reach. The search ends early when every
+        move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but
+        1 once a start by collapsed Gibbs sampling is the best, because the sampler has searched
+        already, and 0 with other methods and in minibatches. More effort raises the bound further.
+        ``annealing="none"``, which is plain inference, and ``"structured"`` do not search, and
+        refuse a number above 0.
     batch_size : int or None, default=None
-        With None, every update sees all rows. With an integer, stochastic variational inference
-        runs with that many rows per update.
+        None: every update uses all rows. An integer: stochastic variational inference runs with
+        that many rows per update.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -220,7 +221,7 @@ class AnnealedGammaProcessNMF(
         of components that are not in use are nearly 0.
     component_weights_ : ndarray of shape (n_components,)
         Posterior means of the weights θ. They fall to 0 for components that are not needed. The
-        priors hold the scales of θ, h and w only loosely: shares of the counts are those of
+        priors determine the scales of θ, h and w only loosely: shares of the counts are those of
         ``transform(X).sum(axis=0) * components_.sum(axis=1)``.
     component_weights_std_ : ndarray of shape (n_components,)
         Posterior standard deviations of the weights.
@@ -260,9 +261,9 @@ class AnnealedGammaProcessNMF(
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int
@@ -517,7 +518,7 @@ class AnnealedGammaProcessNMF(
     def components_(self) -> np.ndarray:
         """E θ_k E w_kv, of shape (n_components, n_features)."""
         ctx = self._context()
-        return ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False)
+        return read_only(ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False))
 
     def top_words(self, feature_names=None, n=10):
         """The columns with the largest expected counts in each component.
@@ -548,11 +549,11 @@ class AnnealedGammaProcessNMF(
     def transform(self, X):
         """Expected activations of rows, inferred at the fitted components.
 
-        They are 0 for components that are not in use, so that ``transform(X) @ components_`` is
-        what the components in use expect. The data do not determine the activations of the others,
-        whose posterior mean is therefore that of the prior, 1. A component is in use if its
-        expected count in the training data is above 1, as for ``n_effective_components_``, or if
-        the sum of its row of ``components_`` is at least 5 percent of the mean of all such sums.
+        They are 0 for components that are not in use, so that ``transform(X) @ components_`` has
+        the expected counts of the components in use. The data do not determine the activations of
+        the others, whose posterior mean is therefore that of the prior, 1. A component is in use if
+        its expected count in the training data is above 1, as for ``n_effective_components_``, or
+        if the sum of its row of ``components_`` is at least 5 percent of the mean of all such sums.
 
         Parameters
         ----------

@@ -90,7 +90,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         of rows of the component.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -100,15 +101,15 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Merges of
-        components, swaps, in which one is given up and another one divided, short reheats with
-        noise, and starts of other kinds take turns. What a move leads to is kept only if the lower
-        bound is higher, and is given up after a few passes if that is out of reach. The search ends
-        early when every move has been in vain three times in a row. ``"auto"``: 4 if ``annealing``
-        is ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Merges of components, swaps, in which
+        one is given up and another one divided, short reheats with noise, and starts of other kinds
+        take turns. The result of a move is kept only if its lower bound is higher, and a move is
+        given up after a few passes if a higher bound is out of reach. The search ends early when
+        every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
+        ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        inference, and ``"structured"`` do not search, and refuse a number above 0.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
         ``"k-means++"`` and ``"random_from_data"`` assign a single row to each component, chosen by
@@ -119,13 +120,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         Weights of the components at the start, which sum to 1. None: those of ``init_params``.
     means_init : array-like of shape (n_components, n_features) or None, default=None
         Means of the components at the start. The start is the posterior given as many rows as there
-        are, with the given weights, means and precisions. Those that are not given are taken from
-        the start that ``init_params`` makes, of the components that resemble the given ones most.
-        ``annealing="none"`` goes to the optimum next to this start. Every restart of ``n_init``
-        begins there too, and differs in the noise of annealing, and in the parts that are not
-        given. A high temperature forgets the start, and the moves of ``effort`` may leave it and
-        change the order of the components: with ``effort=0`` there are none. A warm start, and
-        later batches of a stream, go on from the fitted parameters instead. None: those of
+        are, with the given weights, means and precisions. Parameters that are not given are taken
+        from the start that ``init_params`` makes, after its components have been matched with the
+        given ones. ``annealing="none"`` goes to the optimum next to this start. Every restart of
+        ``n_init`` begins there too, and differs in the noise of annealing, and in the parts that
+        are not given. A high temperature forgets the start, and the moves of ``effort`` may leave
+        it and change the order of the components: with ``effort=0`` there are none. A warm start,
+        and later batches of a stream, go on from the fitted parameters instead. None: those of
         ``init_params``.
     precisions_init : array-like or None, default=None
         Precisions of the components at the start, the inverses of their covariances, in the shape
@@ -137,10 +138,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     weight_concentration_prior : float, "auto" or None, default="auto"
         Concentration of the prior of the weights (γ or α₀ in the literature). ``"auto"``: learned,
         between 1e-4 and 1e4. It is large if components have similar weights, so that fewer of them
-        are switched off. With "dirichlet_process", the last component then takes all that is left
-        (Ishwaran and James, 2001), so that the bounds of different ``n_components`` compare, and a
-        component that nothing needs lowers the bound. None: 1 / ``n_components``, as in
-        scikit-learn, which switches off more; the process goes on beyond the last component.
+        are switched off. With "dirichlet_process", the last component then takes all of the
+        remaining weight (Ishwaran and James, 2001), so that the bounds of different
+        ``n_components`` compare, and a component that the data do not need lowers the bound. None:
+        1 / ``n_components``, as in scikit-learn, which switches off more; the process goes on
+        beyond the last component.
     mean_precision_prior : float, "auto" or None, default="auto"
         Precision of the prior of the means (β₀), in units of the precision of the component.
         ``"auto"``: learned, and not larger than the number of rows, so that it fits how far the
@@ -160,16 +162,15 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         Inverse scale of the Wishart prior (W₀⁻¹). Its shape is (n_features, n_features) for "full"
         and "tied" and (n_features,) for "diag"; it is a number for "spherical". ``"auto"``:
         learned, which fits real data better than None in the bound and in the density of new rows.
-        None: the covariance of the data, as in scikit-learn, which expects that a cluster is
+        None: the covariance of the data, as in scikit-learn. This prior expects clusters that are
         ``degrees_of_freedom_prior`` times tighter than all data together. With ``"auto"`` each
         component has a multiple of one inverse scale: W₀⁻¹ = s_k V, with sizes s_k ~ Gamma(a, a)
-        that are inferred and a and V that are learned, because components of real data often
-        differ in size and agree in shape (``factorization="joint"`` only). The whole
-        matrix is learned if the data have at least 2 n_features rows (for "diag", any number) and a
-        covariance that is positive definite. If not, components have directions without data, and
-        only a factor of the value of None is learned. A stream decides this by its first batch. For
-        "tied" ``"auto"`` is None, because one shared matrix would be learned from itself with ever
-        more certainty. With
+        that are inferred and a and V that are learned, because components of real data often differ
+        in size and agree in shape (``factorization="joint"`` only). The whole matrix is learned if
+        the data have at least 2 n_features rows (for "diag", any number) and a covariance that is
+        positive definite. If not, components have directions without data, and only a factor of the
+        value of None is learned. A stream decides this by its first batch. For "tied" ``"auto"`` is
+        None, because one shared matrix would be learned from itself with ever more certainty. With
         ``factorization="independent"`` the inverse of this matrix, times ``mean_precision_prior``,
         is also the precision of the prior of the means. It is then learned from the means too.
     factorization : {"joint", "independent"}, default="joint"
@@ -178,9 +179,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         factors give a lower bound that is further below the evidence; they are available to
         reproduce results that were obtained with them.
     batch_size : int or None, default=None
-        With None, every update sees all rows. With an integer, stochastic variational inference
-        runs with that many rows per update. The starts and the automatic temperatures are then
-        determined from a random subset of max(20000, 10 ``batch_size``) rows.
+        None: every update uses all rows. An integer: stochastic variational inference runs with
+        that many rows per update. The starts and the automatic temperatures are then determined
+        from a random subset of max(20000, 10 ``batch_size``) rows.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -248,9 +249,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_components_ : int
@@ -293,17 +294,17 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     Notes
     -----
     A prior that is ``"auto"`` is learned by empirical Bayes ([1]_, section 3.5, and [4]_). It
-    begins at the value of None. When the bound hardly rises any more, or after half of
-    ``max_iter`` passes, each pass also maximises the bound over the prior, for the posteriors that
-    it has found, so that the bound still never falls. All components count, empty ones too. With
-    ``batch_size`` and in streams, learning begins after 100 updates, and priors move by the step
-    size of each update. Learned priors raise the bound, and mostly the density of new rows, above
-    all with many features and few rows per component. In exchange a fit takes more passes, the
-    bound no longer compares models that were given the same prior, and a prior that few components
-    determine can fit them too closely. One component alone learns its priors only from 50
-    rows on, and from ten rows per column on with full covariances: they repeat what its rows say,
-    so that fewer rows would be predicted with too much certainty. With them, its bound compares
-    with those of more components.
+    begins at the value of None. When the bound hardly rises any more, or after half of ``max_iter``
+    passes, each pass also maximises the bound over the prior, for the posteriors that it has found,
+    so that the bound still never falls. All components count, empty ones too. With ``batch_size``
+    and in streams, learning begins after 100 updates, and priors move by the step size of each
+    update. Learned priors raise the bound, and mostly the density of new rows, above all with many
+    features and few rows per component. In exchange a fit takes more passes, the bound no longer
+    compares models that were given the same prior, and a prior that few components determine can
+    fit them too closely. A mixture of one component learns its priors only from 50 rows on, and
+    with full covariances from ten rows per column on. Such priors repeat the data of the component,
+    so that predictions from fewer rows would be too certain. With learned priors, its bound
+    compares with those of more components.
 
     Cells of X that are NaN are missing ([5]_). They are integrated out, so that the lower bound and
     all predictions are those of the observed cells, and :meth:`impute` gives their posterior means.
@@ -611,14 +612,14 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             given them, the component of each row is drawn given its observed cells, and then its
             missing cells given both.
         std : ndarray or frame of shape (n_samples, n_features)
-            Standard deviations of the mixture, which include the differences between components;
-            0 for observed cells. A Student-t density has no variance if its degrees of freedom (ν_k
-            + 1 − n_features) and the number of observed cells of the row sum to 2 or less, and a
-            variance that says little if they sum to less than 2.1. Such components are left out,
-            and the shares of the others normalised, where the others have half of the
-            responsibilities of the row or more. Where they have less, half the width of the central
-            68 % interval of such a component takes the place of its standard deviation, as both are
-            equal for a Gaussian. Only returned if ``return_std`` is True.
+            Standard deviations of the mixture, which include the differences between components; 0
+            for observed cells. A Student-t density has no variance if its degrees of freedom (ν_k +
+            1 − n_features) and the number of observed cells of the row sum to 2 or less, and an
+            uninformative one if they sum to less than 2.1. Such components are left out, and the
+            shares of the others are normalised, if the others have at least half of the
+            responsibilities of the row. If they have less, half the width of the central 68 %
+            interval of such a component replaces its standard deviation; both are equal for a
+            Gaussian. Only returned if ``return_std`` is True.
         """
         rows, dtype = self._again(X)
         if n_draws is not None:

@@ -103,13 +103,14 @@ class AnnealedHMM(StatePredictions):
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the recommended settings.
         ``"tempering"`` and ``"local_tempering"`` are refused for ``"poisson"``, because the
-        normalising constant of its tempered density is not known.
+        normalising constant of its tempered density has no closed form.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         frame.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -119,14 +120,14 @@ class AnnealedHMM(StatePredictions):
         end. A race takes fewer passes, and can miss a restart that rises late.
         ``annealing="structured"``, all of whose passes belong to the schedule, refuses it.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those of the first one (12 at least). Merges, swaps, reheats and starts of other
-        kinds take turns, and what they lead to is kept only if the lower bound is higher
-        (:ref:`reheats`). The search ends when every move was in vain three times in a row.
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Merges, swaps, reheats and starts of
+        other kinds take turns, and the result of each is kept only if its lower bound is higher
+        (:ref:`reheats`). The search ends early when every move has failed three times in a row.
         ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. ``annealing="none"`` and ``"structured"`` refuse a number.
     init_params : {"auto", "kmeans", "random", "segments"}, default="auto"
-        Where the fit starts. ``"kmeans"`` takes the emissions from clusters of at most 20,000
+        The start of the fit. ``"kmeans"`` takes the emissions from clusters of at most 20,000
         frames, ``"random"`` from random numbers, and both take starts and transitions from random
         counts. ``"segments"`` cuts sequences into one segment per state, in their order. ``"auto"``
         is ``"segments"`` where zeros in ``transmat_prior`` forbid all ways back, else ``"random"``
@@ -138,18 +139,19 @@ class AnnealedHMM(StatePredictions):
         Transition probabilities at the start of the fit, of which each row sums to 1. They are 0
         where ``transmat_prior`` is. None: those of ``init_params``.
     emission_init : dict or None, default=None
-        What describes the states at the start of the fit: arrays by the names of fitted attributes,
+        Parameters of the states at the start of the fit: arrays by the names of fitted attributes,
         without their underscores and in their shapes. These are ``"emissionprob"`` for symbols and
         binary columns, ``"lambdas"`` for counts, and ``"means"`` and ``"covars"`` for real numbers;
         for blocks, a dictionary of such dictionaries by the names of blocks. The start is the
         posterior given as many frames as there are, of which each state has the same number, with
-        the given moments. What is not given is taken from the start that ``init_params`` makes, of
-        the states that resemble the given ones most. ``annealing="none"`` goes to the optimum next
-        to this start. Every restart of ``n_init`` begins there too, and differs in the noise of
-        annealing, and in the parts that are not given. A high temperature forgets the start, and
-        the moves of ``effort`` may leave it and change the order of the states: with ``effort=0``
-        there are none. A warm start, and later batches of a stream, go on from the fitted
-        parameters instead. None: that of ``init_params``.
+        the given moments. Parameters that are not given are taken from the start that
+        ``init_params`` makes, after its states have been matched with the given ones.
+        ``annealing="none"`` goes to the optimum next to this start. Every restart of ``n_init``
+        begins there too, and differs in the noise of annealing, and in the parts that are not
+        given. A high temperature forgets the start, and the moves of ``effort`` may leave it and
+        change the order of the states: with ``effort=0`` there are none. A warm start, and later
+        batches of a stream, go on from the fitted parameters instead. None: that of
+        ``init_params``.
     startprob_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the start probabilities. ``"auto"`` learns one
         number for all states (see Notes), at least 0.1 / ``n_components``. Each sequence starts
@@ -208,8 +210,8 @@ class AnnealedHMM(StatePredictions):
         densities at the posterior means, as hmmlearn's. The two are the same for symbols and binary
         vectors. Starts and transitions are always posterior means.
     batch_size : int or None, default=None
-        With None, every update sees all sequences. With an integer, stochastic variational
-        inference runs with that many sequences per update.
+        None: every update uses all sequences. An integer: stochastic variational inference runs
+        with that many sequences per update.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -300,8 +302,8 @@ class AnnealedHMM(StatePredictions):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in order: the ``move``, its number of passes ``n_passes``, the
-        ``lower_bound`` that it reached, and whether it was ``kept``.
+        What the search has tried, in order: the ``move``, the passes ``n_before`` it and its own
+        ``n_passes``, the ``lower_bound`` that it reached, and whether it was ``kept``.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_components_ : int
@@ -330,13 +332,14 @@ class AnnealedHMM(StatePredictions):
     replaced by the one that maximises the lower bound given the posteriors, so that the bound
     cannot fall. Priors of Gaussian and Poisson frames are learned from the start on, but stay while
     the fit is annealed. Those of starts, transitions, symbols and binary columns begin at the value
-    of None, because priors learned from unsettled states would keep them as they are. They are
-    learned when plain inference has settled or has made half of ``max_iter`` passes, and in
-    minibatches and streams after annealing and 100 updates. The fitted attributes ``…_prior_`` have
-    the learned values.
+    of None, because priors that are learned from unsettled states keep these states as they are.
+    They are learned when plain inference has settled or has made half of ``max_iter`` passes, and
+    in minibatches and streams after annealing and 100 updates. The fitted attributes ``…_prior_``
+    have the learned values.
 
-    A single state learns its priors from 50 frames on, and for full Gaussians from ten per column
-    on, because its prior would repeat fewer frames with too much certainty.
+    A model of a single state learns its priors only from 50 frames on, and with full covariances
+    from ten frames per column on. Such priors repeat the data of the state, so that predictions
+    from fewer frames would be too certain.
 
     References
     ----------
@@ -718,10 +721,10 @@ class AnnealedHMM(StatePredictions):
             Weights, constant within a sequence. A sequence with a weight of 2 counts twice. With
             data in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
-            The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list, in which None means that no state of the
-            sequence is known. Known states are data. The numbers of states are then those that
-            they have here, and ``lower_bound_`` is that of frames and known states together.
+            The known states of frames, and −1 where the state is unknown, in the form of X: one
+            array, or one array for each sequence of a list (None: no state is known). Known states
+            are data. The states of the model get the numbers that they have here, and
+            ``lower_bound_`` is that of frames and known states together.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -752,13 +755,12 @@ class AnnealedHMM(StatePredictions):
     def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None):
         """Update the model with one batch of sequences of a stream.
 
-        The first batch fixes the priors that depend on data. Whatever number of passes the
-        annealing schedule has in ``fit``, it runs here within the first tenth of
-        ``total_samples``. Plain inference follows, so that one pass over the stream ends at T = 1.
-        Without ``total_samples`` the end of the stream is not known, and all of it is plain
-        inference (except for ``"structured"``, which has no schedule and runs throughout). If
-        states coincide after the schedule, a warning says so; the check is repeated whenever the
-        stream has doubled.
+        The first batch fixes the priors that depend on data. The annealing schedule runs within the
+        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
+        inference follows, so that one pass over the stream ends at T = 1. Without ``total_samples``
+        the length of the stream is unknown, and all of it is plain inference (except for
+        ``"structured"``, which has no schedule and runs throughout). If states coincide after the
+        schedule, a warning says so; the check is repeated whenever the stream has doubled.
 
         Parameters
         ----------
@@ -775,11 +777,11 @@ class AnnealedHMM(StatePredictions):
             Weights, constant within a sequence. A batch of weight zero changes nothing. With data
             in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
-            The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list, in which None means that no state of the
-            sequence is known. Known states are data. The numbers of states are then those that
-            they have here, and ``lower_bound_`` is that of frames and known states together. A
-            stream that has known states has some in its first batch.
+            The known states of frames, and −1 where the state is unknown, in the form of X: one
+            array, or one array for each sequence of a list (None: no state is known). Known states
+            are data. The states of the model get the numbers that they have here, and
+            ``lower_bound_`` is that of frames and known states together. A stream with known states
+            must have some in its first batch.
 
         Returns
         -------
@@ -848,7 +850,7 @@ class AnnealedHMM(StatePredictions):
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
-            Known states for :meth:`fit`, which the result need not have: it is made from X alone.
+            Known states for :meth:`fit`. The result follows from X alone, and can differ from them.
 
         Returns
         -------
@@ -873,7 +875,7 @@ class AnnealedHMM(StatePredictions):
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
-            Known states for :meth:`fit`, which the result need not have: it is made from X alone.
+            Known states for :meth:`fit`. The result follows from X alone, and can differ from them.
 
         Returns
         -------

@@ -105,34 +105,35 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
         topics. ``"structured"`` draws the topic of each token in 300 passes, which predict held-out
-        words best, and best for their time. ``StructuredVI(n_passes=100)`` takes a third of it, and
-        predicted by 0.012 nats per token worse in the median of eight comparisons, by 0.029 at
-        most; with 60 passes it was a fifth, 0.024 and 0.041. With many counts the method makes 100
-        passes with draws of the topics alone (``local_step``). ``"deterministic"`` reaches higher
-        lower bounds, and converges: it tempers the prior and the counts (``form="posterior"``),
-        beginning at T = 1.35, because higher temperatures switch topics off.
+        words best, also at equal time. ``StructuredVI(n_passes=100)`` takes a third of the time;
+        its predictions were worse by 0.012 nats per token in the median of eight comparisons, and
+        by 0.029 at most. 60 passes take a fifth of the time, and were worse by 0.024 and by 0.041.
+        With many counts the method makes 100 passes with draws of the topics alone
+        (``local_step``). ``"deterministic"`` reaches higher lower bounds, and converges: it tempers
+        the prior and the counts (``form="posterior"``), beginning at T = 1.35, because higher
+        temperatures switch topics off.
     local_step : {"auto", "mean_field", "cvb0", "gibbs", "collapsed_gibbs"}, default="auto"
         How the topics of words are inferred in training. ``"mean_field"``: by mean-field updates.
         ``"cvb0"``: by collapsed variational Bayes of order zero, which takes several times as long.
         ``"gibbs"``: by Gibbs sampling within a document at given topics (10 sweeps of burn-in, then
         the mean of 20 sweeps), which takes many times as long. ``"collapsed_gibbs"``: by one draw
-        of the topic of each token per pass, given the topics of all other tokens, which tokens
-        keep from pass to pass [5]_ [6]_. It needs ``annealing="structured"`` and
-        ``learning_method="batch"``. In both, a fraction of a count is one token of that weight, and
-        a count above 1024 is cut into as many equal tokens. ``"auto"``: ``"collapsed_gibbs"`` in
-        ``fit`` where it is possible, and ``"mean_field"`` elsewhere. ``partial_fit`` is such a
-        case: a stream has a document only once, and its tokens have no topics to go on from.
-        Another one are documents with many counts, such as tables of genes: with at least 8 tokens
-        per entry of X that is not zero, and 100 per topic and document, mean-field steps in
-        minibatches predict as well, in a time that does not depend on the size of counts. Give
+        of the topic of each token per pass, given the topics of all other tokens; tokens keep their
+        topics from pass to pass [5]_ [6]_. It needs ``annealing="structured"`` and
+        ``learning_method="batch"``. Both samplers treat a fraction of a count as one token of that
+        weight, and a count above 1024 as 1024 equal tokens. ``"auto"``: ``"collapsed_gibbs"`` in
+        ``fit`` where it is possible, and ``"mean_field"`` elsewhere. ``partial_fit`` has mean-field
+        steps, because a document of a stream comes only once, and its tokens have no topics to go
+        on from. So have fits to documents with many counts, such as tables of genes: with at least
+        8 tokens per entry of X that is not zero, and 100 per topic and document, mean-field steps
+        in minibatches predict as well, in a time that does not depend on the size of counts. Give
         ``"collapsed_gibbs"``, or ``learning_method="batch"``, to draw each token there too.
         ``lower_bound_`` always uses mean-field updates; ``transform`` and ``score`` use them if
         ``fit`` has such steps, and CVB0, which predicts better, in all other cases.
     learning_method : {"auto", "batch", "online"}, default="auto"
         ``"batch"`` reads all documents before each update, ``"online"`` is stochastic variational
         inference over batches of documents. ``"auto"``: ``"online"`` for structured inference with
-        a ``local_step`` of ``"mean_field"``, ``"cvb0"`` or ``"gibbs"``, also if ``"auto"`` is one
-        of these, which then gets further in the same time, and ``"batch"`` in all other cases.
+        a ``local_step`` of ``"mean_field"``, ``"cvb0"`` or ``"gibbs"``, given or chosen by
+        ``"auto"``, because it gets further in the same time, and ``"batch"`` in all other cases.
     learning_decay : float, default=0.7
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
@@ -142,20 +143,21 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         of the way to their target. A larger τ makes the first steps smaller.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         token.
     batch_size : int or "auto", default="auto"
         Number of documents per update in minibatches, and in ``partial_fit``. ``"auto"``: a quarter
         of the documents (of ``total_samples``, if it is given), but at least 128 and at most 1024.
-        More documents take less time per pass, above all with many topics, and fewer of them make
-        more of the first passes.
+        Large batches take less time per pass, above all with many topics; small ones gain more in
+        the first passes.
     evaluate_every : int, default=-1
         Number of passes between two evaluations of the perplexity of the training set, which
         contains the divergence of the topics here, as in scikit-learn. A fit at T = 1 stops when it
         changes by less than ``perp_tol`` between two of them. With 0 or less it is not evaluated.
-        Structured inference makes all of its passes whatever this is.
+        Structured inference always makes all of its passes.
     total_samples : float or None, default=None
         Number of documents in the whole stream that ``partial_fit`` will see. The annealing
         schedule runs within the first tenth of them. With None the size is taken to be the number
@@ -191,24 +193,23 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Short reheats, whose
-        noise begins at 0.1 or 0.5 and falls to 0 in ten passes, take turns. What a move leads to is
-        kept only if the lower bound is higher, and is given up after a few passes if that is out of
-        reach. The search ends early when every move has been in vain three times in a row.
-        ``"auto"``: 1 if ``annealing`` is ``"deterministic"`` or ``"reheating"``, and 0 with other
-        methods and in minibatches. More effort raises the bound further. ``annealing="none"``,
-        which is plain inference, and ``"structured"`` search nothing, and a number above 0 is then
-        refused.
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Short reheats, whose noise begins at 0.1
+        or 0.5 and falls to 0 in ten passes, take turns. The result of a move is kept only if its
+        lower bound is higher, and a move is given up after a few passes if a higher bound is out of
+        reach. The search ends early when every move has failed three times in a row. ``"auto"``: 1
+        if ``annealing`` is ``"deterministic"`` or ``"reheating"``, and 0 with other methods and in
+        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` do not search, and refuse a number above 0.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
     random_state : int, RandomState instance or None, default=None
         Seed of the starts and of the random numbers that annealing uses.
     warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the fitted parameters by plain inference at
-        T = 1 instead of starting anew. After structured inference this raises the bound, and gives
-        up some of what draws gained in predictions.
+        Whether another call of ``fit`` continues from the fitted parameters by plain inference at T
+        = 1 instead of starting anew. After structured inference this raises the bound, and loses a
+        part of the gain in predictions.
     verbose : int, default=0
         With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
         and why it ends. With 2, every pass has a line, with the rise of the bound.
@@ -222,8 +223,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Dirichlet parameters λ of the topics, which are pseudo-counts of words. Divided by the sums
         of their rows they are the expected topics. The array is read-only; change a copy.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
-        exp(E log β) for the word probabilities β of the topics. It is computed when it is read
-        for.
+        exp(E log β) for the word probabilities β of the topics. It is computed when it is read.
     bound_ : float
         Perplexity of the training set, as :meth:`perplexity` computes it. It is set by ``fit``.
     lower_bound_ : float
@@ -259,9 +259,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int

@@ -90,7 +90,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     The posterior is approximated by one Gaussian with full covariance for each user, over
     (u_i, b_i), and one for each item, so that predictions come with standard deviations.
 
-    The parameter ``input`` says in which of two forms the ratings are given:
+    The ratings have one of two forms, which ``input`` names:
 
     - ``"matrix"``: the rows of X are users and its columns are items. In a sparse matrix the
       stored entries are ratings, including explicit zeros, and all other entries are unobserved.
@@ -131,12 +131,12 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         ratings, which is 0.8 for stars from 1 to 5.
     factor_variance : float, "auto" or None, default="auto"
         The prior variance c of the factors. A smaller one shrinks them more. ``"auto"`` learns it,
-        from 0.5 times the standard deviation of the ratings on, and not below the value of None.
-        Where factors explain most of the ratings, they are found with it alone. On films and jokes,
-        the held-out densities of both differed by at most 0.005 nats per rating. None: 0.089 times
-        the standard deviation of the ratings, which is 0.1 for stars from 1 to 5. A stream begins
-        to learn after 100 batches, and until then has the value from which learning begins: give
-        it a number, or None, if factors are weak.
+        beginning at 0.5 times the standard deviation of the ratings, and never goes below the value
+        of None. Factors that explain most of the ratings are found with ``"auto"`` alone. On films
+        and jokes, the held-out densities of ``"auto"`` and None differed by at most 0.005 nats per
+        rating. None: 0.089 times the standard deviation of the ratings, which is 0.1 for stars from
+        1 to 5. A stream begins to learn after 100 batches, and until then has the value from which
+        learning begins: give it a number, or None, if factors are weak.
     bias_variance : float, "auto" or None, default="auto"
         The prior variance of the biases. ``"auto"`` learns it, which fits most ratings better, as
         above. None: 0.237 times the variance of the ratings, which is 0.3 for stars from 1 to 5.
@@ -155,7 +155,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         rating.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -165,17 +166,17 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Short reheats, whose
-        noise begins at 0.1 or 0.5 and falls to 0 in ten passes, take turns. What a move leads to is
-        kept only if the lower bound is higher, and is given up after a few passes if that is out of
-        reach. The search ends early when every move has been in vain three times in a row.
-        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
-        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Short reheats, whose noise begins at 0.1
+        or 0.5 and falls to 0 in ten passes, take turns. The result of a move is kept only if its
+        lower bound is higher, and a move is given up after a few passes if a higher bound is out of
+        reach. The search ends early when every move has failed three times in a row. ``"auto"``: 4
+        if ``annealing`` is ``"reheating"``, and 0 with other methods and in minibatches. More
+        effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
-        With None, every update sees all users. With an integer, stochastic variational inference
-        runs with that many users per update.
+        None: every update uses all users. An integer: stochastic variational inference runs with
+        that many users per update.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -186,7 +187,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     total_samples : float or None, default=None
         Size of the whole stream that ``partial_fit`` will see: the number of users for matrices, or
         of ratings for pairs. The annealing schedule runs within the first tenth of it. With None
-        the size is taken to be what has been seen so far, and the stream is not annealed. If there
+        the size is taken to be that of the stream so far, and the stream is not annealed. If there
         are weights, it is the sum of these.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
@@ -254,9 +255,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int
@@ -690,11 +691,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream of new ratings.
 
-        Whatever number of passes the annealing schedule has in ``fit``, it runs here within the
-        first tenth of ``total_samples``. Plain inference follows, so that one pass over the stream
-        ends at T = 1, and further passes are plain. Without ``total_samples`` the end of the
-        stream is not known, and all of it is plain inference, as with ``annealing="none"``. The
-        exception is ``"structured"``, which has no schedule and runs throughout.
+        The annealing schedule runs within the first tenth of ``total_samples``, whatever its number
+        of passes in ``fit`` is. Plain inference follows, so that one pass over the stream ends at T
+        = 1, and further passes are plain. Without ``total_samples`` the length of the stream is
+        unknown, and all of it is plain inference, as with ``annealing="none"``. The exception is
+        ``"structured"``, which has no schedule and runs throughout.
 
         Parameters
         ----------

@@ -105,7 +105,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         row.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -116,15 +117,15 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         more in a race mostly raise the bound further than a single fit does. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Merges of
-        components, swaps, in which one is given up and another one divided, short reheats with
-        noise, and starts of other kinds take turns. What a move leads to is kept only if the lower
-        bound is higher, and is given up after a few passes if that is out of reach. The search ends
-        early when every move has been in vain three times in a row. ``"auto"``: 4 if ``annealing``
-        is ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Merges of components, swaps, in which
+        one is given up and another one divided, short reheats with noise, and starts of other kinds
+        take turns. The result of a move is kept only if its lower bound is higher, and a move is
+        given up after a few passes if a higher bound is out of reach. The search ends early when
+        every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
+        ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        inference, and ``"structured"`` do not search, and refuse a number above 0.
     init_params : {"random", "kmeans", "k-means++", "random_from_data"}, \
             default="random_from_data"
         How the responsibilities are initialised: drawn from a uniform distribution over all
@@ -135,13 +136,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     weights_init : array-like of shape (n_components,) or None, default=None
         Weights of the components at the start, which sum to 1. None: those of ``init_params``.
     emission_init : dict or None, default=None
-        What describes the components at the start: arrays by the names of fitted attributes,
-        without their underscores and in their shapes. These are ``"emissionprob"`` for binary
-        columns and categories, ``"lambdas"`` for counts, and ``"means"`` and ``"covars"`` for real
-        numbers; for blocks, a dictionary of such dictionaries by the names of blocks. The start is
-        the posterior given as many rows as there are, with the given weights and moments. What is
-        not given is taken from the start that ``init_params`` makes, of the components that
-        resemble the given ones most. ``annealing="none"`` goes to the optimum next to this start.
+        Parameters of the components at the start: arrays by the names of fitted attributes, without
+        their underscores and in their shapes. These are ``"emissionprob"`` for binary columns and
+        categories, ``"lambdas"`` for counts, and ``"means"`` and ``"covars"`` for real numbers; for
+        blocks, a dictionary of such dictionaries by the names of blocks. The start is the posterior
+        given as many rows as there are, with the given weights and moments. Parameters that are not
+        given are taken from the start that ``init_params`` makes, after its components have been
+        matched with the given ones. ``annealing="none"`` goes to the optimum next to this start.
         Every restart of ``n_init`` begins there too, and differs in the noise of annealing, and in
         the parts that are not given. A high temperature forgets the start, and the moves of
         ``effort`` may leave it and change the order of the components: with ``effort=0`` there are
@@ -154,10 +155,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     weight_concentration_prior : float, "auto" or None, default="auto"
         Concentration of the prior of the weights (γ or α₀ in the literature). ``"auto"``: learned,
         between 1e-4 and 1e4. It is large if components have similar weights, so that fewer of them
-        are switched off. With "dirichlet_process", the last component then takes all that is left
-        (Ishwaran and James, 2001), so that the bounds of different ``n_components`` compare. None:
-        1 / ``n_components``, as in scikit-learn, which switches off more; the process goes on
-        beyond the last component.
+        are switched off. With "dirichlet_process", the last component then takes all of the
+        remaining weight (Ishwaran and James, 2001), so that the bounds of different
+        ``n_components`` compare. None: 1 / ``n_components``, as in scikit-learn, which switches off
+        more; the process goes on beyond the last component.
     emissionprob_prior : float, array-like, "auto" or None, default="auto"
         Concentration of the Dirichlet priors of the probabilities of categories, and both
         parameters of the beta priors of binary columns. ``"auto"``: learned for each column, which
@@ -187,9 +188,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         training data do not have, and ``partial_fit`` needs it. None: one more than the largest
         category of the column.
     batch_size : int or None, default=None
-        With None, every update sees all rows. With an integer, stochastic variational inference
-        runs with that many rows per update. The starts and the automatic temperatures are then
-        determined from a random subset of max(20000, 10 ``batch_size``) rows.
+        None: every update uses all rows. An integer: stochastic variational inference runs with
+        that many rows per update. The starts and the automatic temperatures are then determined
+        from a random subset of max(20000, 10 ``batch_size``) rows.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -282,9 +283,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int
@@ -622,8 +623,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         Returns
         -------
         relative_entropy : float
-            1 − Σ_n H[q(z_n)] / (N log K), from 0 (nothing is known of the components of rows) to 1;
-            1 for a single component.
+            1 − Σ_n H[q(z_n)] / (N log K), from 0 (the components of rows are unknown) to 1; 1 for a
+            single component.
         """
         X, weights = self._counted(X, sample_weight)
         shares = self.predict_proba(X)

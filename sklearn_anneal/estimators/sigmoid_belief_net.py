@@ -36,7 +36,7 @@ _ENTRIES = 1 << 17
 _OVERFLOW = "The weights of the net are so large that log probabilities overflow. Fit it again."
 
 
-# What gives a start, with the letter of the model's parameters and the layer at which they begin.
+# Parameters that give a start → the letter of the model's parameters, and their first layer.
 _STARTS = {
     "coefs_init": ("W", 1),
     "intercepts_init": ("b", 0),
@@ -124,13 +124,14 @@ class AnnealedSigmoidBeliefNet(
         row.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     batch_size : int or None, default=100
         Number of rows per update; None means all. The memory of a fit is proportional to it.
     total_samples : float or None, default=None
-        The total weight of a stream, for ``partial_fit``. None: what has been seen so far.
+        The total weight of a stream, for ``partial_fit``. None: that of the batches so far.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -159,7 +160,7 @@ class AnnealedSigmoidBeliefNet(
         The annealing method, with all its settings.
     lower_bound_ : float
         The multi-sample lower bound on the log-likelihood of the training data at the end, nats,
-        estimated from one look at all rows.
+        estimated in one pass over all rows.
     lower_bounds_ : ndarray of shape (n_passes,)
         The learning curve: the estimate of the bound after each pass. In minibatches it is the sum
         over the batches of a pass.
@@ -167,8 +168,8 @@ class AnnealedSigmoidBeliefNet(
         The standard error of each of these: √(n Var ℓ), where ℓ are the bounds of the n rows. NaN
         for calls of ``partial_fit``.
     validation_scores_ : ndarray of shape (n_passes,)
-        With ``early_stopping``, the bound of the rows that are kept from training, nats per row;
-        empty without.
+        The bound of the rows that ``early_stopping`` keeps from training, nats per row; empty
+        without it.
     temperatures_ : ndarray of shape (n_passes,)
         The temperature of each pass.
     n_iter_ : int
@@ -507,7 +508,7 @@ class AnnealedSigmoidBeliefNet(
     @by_parts
     @explains("Prediction")
     def reconstruct(self, X):
-        """Posterior predictive means of each row: what the net makes of its hidden units.
+        """Probabilities of ones in each row, given its inferred hidden units.
 
         Parameters
         ----------

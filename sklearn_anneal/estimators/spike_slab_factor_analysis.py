@@ -114,7 +114,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         works with ``annealing="none"``, ``"deterministic"``, ``"tempering"``, ``"svi_plus"`` and
         ``"proximity"``, and needs hundreds of passes.
     optimizer : {"adam", "rmsprop", "sgd"}, default="rmsprop"
-        What turns gradients into steps; not used by ``"coordinate"``, like the next two.
+        The rule that turns gradients into steps; not used by ``"coordinate"``, like the next two.
     learning_rate_init : float, default=0.05
         Size of the first step, positive.
     learning_rate_decay : float, default=0.0
@@ -137,7 +137,8 @@ class AnnealedSpikeSlabFactorAnalysis(
     max_iter : int, default=300
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. The bound of factors
-        rises slowly, so that many fits do not converge in 100 passes.
+        rises slowly, so that many fits do not converge in 100 passes. If the best fit of a search
+        has not converged, up to five times as many follow.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -147,19 +148,19 @@ class AnnealedSpikeSlabFactorAnalysis(
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
-        How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Merges of factors
-        with the same loadings, swaps, in which one factor is given up and another one is sought in
-        the residuals, short reheats with noise, and other starts take turns. With
-        ``solver="gradient"`` there are reheats alone. What a move leads to is kept only if the
-        lower bound is higher, and is given up after a few passes if that is out of reach. The
-        search ends early when every move has been in vain three times in a row.
-        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
-        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
+        How long the fit searches for an optimum that is better than its first one, as a multiple of
+        the passes that led to the first one (at least 12). Merges of factors with the same
+        loadings, swaps, in which one factor is given up and another one is sought in the residuals,
+        short reheats with noise, and other starts take turns. With ``solver="gradient"`` there are
+        reheats alone. The result of a move is kept only if its lower bound is higher, and a move is
+        given up after a few passes if a higher bound is out of reach. The search ends early when
+        every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
+        ``"reheating"``, and 0 with other methods and in minibatches. More effort raises the bound
+        further. ``annealing="none"``, which is plain inference, and ``"structured"`` do not search,
+        and refuse a number above 0.
     batch_size : int or None, default=None
-        With None, every update sees all rows. With an integer, stochastic variational inference
-        runs with that many rows per update.
+        None: every update uses all rows. An integer: stochastic variational inference runs with
+        that many rows per update.
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -229,9 +230,9 @@ class AnnealedSpikeSlabFactorAnalysis(
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of passes of the fit from
+        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
+        that it reached, and whether it was ``kept``. A data frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int

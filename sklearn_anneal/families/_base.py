@@ -412,9 +412,9 @@ class Family(ABC):
             Natural parameters inside the domain, with whose distances from the edge those of
             `natural` are compared.
         margin : float, default=0.0
-            The distance from the edge that is asked for, as a fraction of the distance in the
-            reference. The distance is the smallest entry of a positive vector, the smallest
-            eigenvalue of a matrix, or the degrees of freedom minus their lower bound.
+            The required distance from the edge, as a fraction of the distance in the reference. The
+            distance is the smallest entry of a positive vector, the smallest eigenvalue of a
+            matrix, or the degrees of freedom minus their lower bound.
 
         Returns
         -------

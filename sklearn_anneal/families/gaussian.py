@@ -67,7 +67,7 @@ class Gaussian(Family):
     Raises
     ------
     ValueError
-        If `structure` is not known.
+        If `structure` does not exist.
     numpy.linalg.LinAlgError
         Raised by the methods, except ``valid``, if a precision is not positive definite.
     """

@@ -46,7 +46,7 @@ class NormalWishart(Family):
     Raises
     ------
     ValueError
-        If the covariance type is not known.
+        If the covariance type does not exist.
     numpy.linalg.LinAlgError
         Raised by the methods, except ``valid``, if a W^{-1} is not positive definite.
 

@@ -52,7 +52,7 @@ class Wishart(Family):
     Raises
     ------
     ValueError
-        If the covariance type is not known or lacks `n_rows` or `n_features`.
+        If the covariance type does not exist or lacks `n_rows` or `n_features`.
     numpy.linalg.LinAlgError
         Raised by the methods, except ``valid``, if a scatter is not positive definite.
 

@@ -34,7 +34,7 @@ class FitCallbacks:
     n_restarts : int
         Number of restarts.
     moves : bool
-        Whether moves follow, the number of which is not known beforehand.
+        Whether moves follow, whose number is not fixed beforehand.
     X, y : array-like
         The arguments of ``fit``.
     metadata : dict

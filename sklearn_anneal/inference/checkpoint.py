@@ -125,7 +125,7 @@ class Checkpoint:
         _write(self._path(name), {**self._of(name), "state": state})
 
     def _of(self, name: str) -> dict[str, str]:
-        """Return what a file of a part of the fit says about itself."""
+        """Return the description in a file of a part of the fit."""
         return {"fit": self._fit, "part": name}
 
     def _path(self, name: str) -> Path:

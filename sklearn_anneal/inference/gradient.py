@@ -39,7 +39,7 @@ from .visits import Visited
 
 @dataclass(frozen=True)
 class _Optimizer:
-    """What all optimizers share.
+    """Base class of the optimizers.
 
     Parameters
     ----------

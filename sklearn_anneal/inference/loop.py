@@ -1,4 +1,4 @@
-"""The loop of variational inference. It knows no model and no annealing method by name.
+"""The loop of variational inference. It depends on no model and no annealing method.
 
 In batch mode a pass is one visit to all the data and one update. In minibatches it is one visit
 and one update for each minibatch. Between two passes, a :class:`Progress` has everything that the

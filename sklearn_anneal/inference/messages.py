@@ -1,4 +1,4 @@
-"""What ``verbose`` prints: how a fit begins, how it goes on, and why it ends.
+"""The lines that ``verbose`` prints: how a fit begins, how it goes on, and why it ends.
 
 Lines are printed with ``print``, because scikit-learn's estimators do so. With ``verbose=1`` a pass
 has a line if its number is a multiple of ``verbose_interval``, or if nothing was printed for some
@@ -138,7 +138,7 @@ class Messages:
         seen : float
             Weight of the data so far.
         total : float or None
-            Weight of the whole stream, if it is known.
+            Weight of the whole stream, if it is given.
         """
         if self.due(n):
             whole = "" if total is None else f" of {number(total)}"

@@ -12,12 +12,12 @@ from ..parallel.workers import Workers
 from . import conjugate, gradient, visits
 from .progress import Settings
 
-# What a model says of itself → the function that updates its parameters.
+# The kind of update that a model names → the function that updates its parameters.
 UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 
 
 class Seen(NamedTuple):
-    """What the minibatches of a part of the data have led to.
+    """The result of the minibatches of a part of the data.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the loop is told, and what it keeps between two passes: settings, history and state."""
+"""The settings of the loop, and the history and state that it keeps between two passes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Progress:
         The parameters with the highest bound of the data for validation so far, if there are any.
     mean, prior_of_mean : dict of ndarray or None
         A mean of the parameters after the passes so far, and the same mean of those of the prior.
-        They are there if the method asks for them and there have been enough passes.
+        They are there if the method returns a mean and there have been enough passes.
     """
 
     ctx: Context
@@ -153,8 +153,8 @@ class Progress:
     def advance(self, workers: Workers, visited: Visited | None = None) -> None:
         """Count a pass that is over.
 
-        The parameters are added to the mean, if the method asks for one. The next visit goes on
-        from ``visited``, the last visit of the pass, if the pass was one over all the data at once.
+        The parameters are added to the mean, if the method returns one. The next visit goes on from
+        ``visited``, the last visit of the pass, if the pass was one over all the data at once.
         """
         if visited is not None:
             self.local, self.known = visited.local, visited.visit.known

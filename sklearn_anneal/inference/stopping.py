@@ -9,7 +9,7 @@ import numpy as np
 
 # Number of passes in minibatches whose best bounds are compared.
 _WINDOW = 10
-# What a converging bound may still gain, in units of its last rise.
+# The gain that a converging bound may still have before it, in units of its last rise.
 _MORE_RISES = 30.0
 
 
@@ -205,6 +205,48 @@ class OutOfReach:
         if self._hopeless(history):
             return f"the bound will not reach {self.target:.6f}, the best so far"
         return self.rule.reason(history)
+
+
+@dataclass(frozen=True)
+class FewCountAsMany:
+    """A rule that is less strict for few observations.
+
+    A rise of ``tol`` for each of ten rows is 1e-5 nats in all, which the bound of a table without
+    structure can exceed for hundreds of passes that raise it by a hundredth of a nat together.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule that decides when the fit has converged.
+    least : float, default=100.0
+        The number of observations that the data have at least, for that rule.
+    """
+
+    rule: Rule
+    least: float = 100.0
+
+    def _counted(self, history: History) -> History:
+        return history._replace(n_observations=max(history.n_observations, self.least))
+
+    def settled(self, history: History) -> bool:
+        """Return what the rule returns for so many observations."""
+        return self.rule.settled(self._counted(history))
+
+    def converged(self, history: History) -> bool:
+        """Return what the rule returns."""
+        return self.rule.converged(history)
+
+    def worthwhile(self, rise: float, n_observations: float) -> bool:
+        """Return what the rule returns for so many observations."""
+        return self.rule.worthwhile(rise, max(n_observations, self.least))
+
+    def asks_for_bound(self, n_passes: int) -> bool:
+        """Return what the rule returns."""
+        return self.rule.asks_for_bound(n_passes)
+
+    def reason(self, history: History) -> str:
+        """Return what the rule returns."""
+        return self.rule.reason(self._counted(history))
 
 
 @dataclass(frozen=True)

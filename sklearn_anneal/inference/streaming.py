@@ -52,9 +52,9 @@ def update(
     settings : Settings
     workers : Workers
     share : float or None
-        The share of the batch in the whole stream, or None if the size of the stream is not
-        known. The batch then counts as one pass of a method without a finish. Other methods
-        have no schedule in that case.
+        The share of the batch in the whole stream, or None if the size of the stream is not given.
+        The batch then counts as one pass of a method without a finish. Other methods have no
+        schedule in that case.
 
     Returns
     -------

@@ -85,7 +85,7 @@ class Prepared:
         return self.weights.scaled(drawn, own, own if totals is None else totals)
 
     def __getstate__(self) -> dict[str, object]:
-        # What the visit knows of q serves the next visit, and no local step.
+        # ``known`` serves the next visit, and no local step.
         visit = self.visit
         if visit.known is not None:
             visit = replace(visit, known=None)

@@ -76,7 +76,7 @@ class ComponentsDisplay:
         Parameters
         ----------
         axes : array-like of two matplotlib Axes, default=None
-            Where to draw bounds and scores; None: a new figure.
+            The axes for bounds and scores; None: a new figure.
 
         Returns
         -------
@@ -128,7 +128,7 @@ class ComponentsDisplay:
         n_jobs=None,
         axes=None,
     ):
-        """Fit an estimator with several numbers of components, and draw what they reach.
+        """Fit an estimator with several numbers of components, and draw the bounds and scores.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class ComponentsDisplay:
         n_jobs : int, default=None
             Number of fits that run at the same time.
         axes : array-like of two matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
 
         Returns
         -------

@@ -9,6 +9,18 @@ import numpy as np
 
 from ._plotting import Curve, add_legend, count_passes, draw_curve, new_axes, read_curves, tidy
 
+# What the legend calls each move, and its mark.
+_MARKS = {
+    "reheat": ("reheat of the result", "^"),
+    "guided swap": ("swap of components", "s"),
+    "random swap": ("swap of components", "s"),
+    "merge": ("merge of components", "P"),
+    "start": ("new start", "v"),
+    "plain": ("start without annealing", "<"),
+    "reorder": ("other order of components", "X"),
+    "continuation": ("more passes", ">"),
+}
+
 
 class LowerBoundDisplay:
     """Lower bound over the passes of one or several fits.
@@ -16,6 +28,12 @@ class LowerBoundDisplay:
     The bound is that of the untempered problem, in nats, also while a fit anneals, so that curves
     can be compared. A dot marks the last annealed pass. If a method evaluates the bound only every
     few passes, a diamond marks each of these.
+
+    A curve has the passes that led to the result. After the first fit, a search tries moves: it
+    reheats the result, exchanges, merges or sorts components, or starts anew. A mark says what a
+    move was, where it ended, and by being filled that it was kept. The curve goes through the marks
+    of moves that are a part of it: it may fall where one begins, and is higher at its end. An
+    empty mark is the end of a move that was given up because its bound was no higher.
 
     Use :meth:`from_estimator` or :meth:`from_estimators` to make one.
 
@@ -25,6 +43,9 @@ class LowerBoundDisplay:
         Lower bound after each pass, by the name for the legend; NaN where it was not evaluated.
     n_annealed : dict of str to int, default=None
         How many of the passes were annealed, by the same names; None: none of them.
+    moves : dict of str to dict, default=None
+        The moves of each search, by the same names, as ``search_results_`` of estimators has them;
+        None: no moves are marked.
 
     Attributes
     ----------
@@ -34,6 +55,8 @@ class LowerBoundDisplay:
         The figure of these axes.
     lines_ : list of matplotlib Line2D
         The curves, in the order of ``lower_bounds``.
+    marks_ : dict of tuple to list of matplotlib Line2D
+        The marks of moves, by the name of the move and whether it was kept.
 
     See Also
     --------
@@ -58,9 +81,11 @@ class LowerBoundDisplay:
         *,
         lower_bounds: Mapping[str, Any],
         n_annealed: Mapping[str, int] | None = None,
+        moves: Mapping[str, Mapping[str, Any]] | None = None,
     ):
         self.lower_bounds = lower_bounds
         self.n_annealed = n_annealed
+        self.moves = moves
 
     def plot(self, ax=None, *, whole_range=False, curve_kwargs=None):
         """Draw the curves.
@@ -68,7 +93,7 @@ class LowerBoundDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         whole_range : bool, default=False
             Whether the vertical axis spans all values. By default it spans the part in which
             the fits differ when they end; the first passes, whose bounds may be lower by orders of
@@ -79,7 +104,7 @@ class LowerBoundDisplay:
         Returns
         -------
         display : LowerBoundDisplay
-            This object, with ``ax_``, ``figure_`` and ``lines_``.
+            This object, with ``ax_``, ``figure_``, ``lines_`` and ``marks_``.
 
         Raises
         ------
@@ -96,6 +121,9 @@ class LowerBoundDisplay:
             draw_curve(ax, name, curve, i, **(curve_kwargs or {}))
             for i, (name, curve) in enumerate(curves.items())
         ]
+        self.marks_ = {}
+        for name, line in zip(curves, self.lines_, strict=True):
+            self._mark_moves(ax, (self.moves or {}).get(name, {}), line)
         if not whole_range:
             _focus(ax, curves.values())
         count_passes(ax)
@@ -103,12 +131,51 @@ class LowerBoundDisplay:
         # Bounds are large numbers whose last digits matter, so that all digits are written.
         ax.ticklabel_format(axis="y", style="plain", useOffset=False)
         tidy(ax)
-        add_legend(ax, curves)
+        add_legend(ax, curves, self._meanings(ax))
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
+    def _mark_moves(self, ax: Any, moves: Mapping[str, Any], line: Any) -> None:
+        """Draw a mark where each move of a fit ended, in the colour of its curve."""
+        names = np.asarray(moves.get("move", []), dtype=object)
+        for name in dict.fromkeys(names):
+            for kept in (True, False):
+                chosen = (names == name) & (np.asarray(moves["kept"]) == kept)
+                if not chosen.any():
+                    continue
+                passes = np.asarray(moves["n_before"]) + np.asarray(moves["n_passes"])
+                (marks,) = ax.plot(
+                    passes[chosen],
+                    np.asarray(moves["lower_bound"], dtype=float)[chosen],
+                    linestyle="none",
+                    color=line.get_color(),
+                    zorder=line.get_zorder() + 2,
+                    **_style(name, kept),
+                )
+                self.marks_.setdefault((name, kept), []).append(marks)
+
+    def _meanings(self, ax: Any) -> dict[str, dict[str, Any]]:
+        """The styles of the marks that are in view, by their meaning."""
+        low, high = ax.get_ylim()
+        found = {}
+        for (name, kept), lines in self.marks_.items():
+            bounds = np.concatenate([line.get_ydata() for line in lines])
+            if ((bounds >= low) & (bounds <= high)).any():
+                meaning = _MARKS.get(name, (name, "d"))[0]
+                found[f"{meaning}, {'kept' if kept else 'given up'}"] = _style(name, kept)
+        return found
+
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, name=None, whole_range=False, curve_kwargs=None):
+    def from_estimator(
+        cls,
+        estimator,
+        *,
+        ax=None,
+        name=None,
+        whole_range=False,
+        show_moves=True,
+        curve_kwargs=None,
+    ):
         """Draw the lower bound of one fitted estimator.
 
         Parameters
@@ -116,11 +183,13 @@ class LowerBoundDisplay:
         estimator : estimator instance
             Fitted estimator of this package.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         name : str, default=None
             Name in the legend; None: that of the estimator's class.
         whole_range : bool, default=False
             Whether the vertical axis spans all values, see :meth:`plot`.
+        show_moves : bool, default=True
+            Whether the moves of the search are marked.
         curve_kwargs : dict, default=None
             Passed to ``matplotlib.pyplot.plot``.
 
@@ -137,11 +206,17 @@ class LowerBoundDisplay:
         """
         name = type(estimator).__name__ if name is None else name
         return cls.from_estimators(
-            {name: estimator}, ax=ax, whole_range=whole_range, curve_kwargs=curve_kwargs
+            {name: estimator},
+            ax=ax,
+            whole_range=whole_range,
+            show_moves=show_moves,
+            curve_kwargs=curve_kwargs,
         )
 
     @classmethod
-    def from_estimators(cls, estimators, *, ax=None, whole_range=False, curve_kwargs=None):
+    def from_estimators(
+        cls, estimators, *, ax=None, whole_range=False, show_moves=True, curve_kwargs=None
+    ):
         """Draw the lower bounds of several fitted estimators in the same axes.
 
         Parameters
@@ -150,9 +225,11 @@ class LowerBoundDisplay:
             Fitted estimators of this package by the name for the legend. Their bounds can be
             compared if they were fitted to the same data.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         whole_range : bool, default=False
             Whether the vertical axis spans all values, see :meth:`plot`.
+        show_moves : bool, default=True
+            Whether the moves of the search are marked.
         curve_kwargs : dict, default=None
             Passed to ``matplotlib.pyplot.plot`` for every curve.
 
@@ -173,8 +250,17 @@ class LowerBoundDisplay:
         display = cls(
             lower_bounds={name: curve.values for name, curve in curves.items()},
             n_annealed={name: curve.n_annealed for name, curve in curves.items()},
+            moves={str(name): each.search_results_ for name, each in estimators.items()}
+            if show_moves
+            else None,
         )
         return display.plot(ax, whole_range=whole_range, curve_kwargs=curve_kwargs)
+
+
+def _style(move: str, kept: bool) -> dict[str, Any]:
+    """The style of the marks of a move, filled if it was kept."""
+    style = {"marker": _MARKS.get(move, (move, "d"))[1], "markersize": 6.5, "markeredgewidth": 1.1}
+    return style if kept else {**style, "markerfacecolor": "none"}
 
 
 def _focus(ax: Any, curves: Iterable[Curve]) -> None:

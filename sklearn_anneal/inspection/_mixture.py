@@ -75,7 +75,7 @@ class MixtureEllipseDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         n_std : float or sequence of float, default=(1.0, 2.0)
             Radii of the ellipses in standard deviations, positive.
         scatter_kwargs : dict, default=None
@@ -167,7 +167,7 @@ class MixtureEllipseDisplay:
         X : array-like of shape (n_samples, 2), default=None
             Rows to draw behind the ellipses; None: no rows.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         n_std : float or sequence of float, default=(1.0, 2.0)
             Radii of the ellipses in standard deviations.
         scatter_kwargs : dict, default=None

@@ -56,6 +56,18 @@ def new_axes(ax: Any, caller: str) -> Any:
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
+def divided(ax: Any, n_rows: int, n_columns: int, **kwargs: Any) -> Any:
+    """Hide axes, and return a grid of places for panels where they are."""
+    place = ax.get_subplotspec()
+    if place is None:
+        raise ValueError(
+            "ax should be from a grid of subplots, as plt.subplots() makes them, so that it can be "
+            "divided into panels. Give such an axes, or one for each panel."
+        )
+    ax.set_axis_off()
+    return place.subgridspec(n_rows, n_columns, **kwargs)
+
+
 def appearance(index: int) -> dict[str, Any]:
     """Colour and line style of the curve with this index; 24 combinations are different."""
     return {
@@ -110,14 +122,22 @@ def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> A
     return line
 
 
-def add_legend(ax: Any, curves: Mapping[str, Curve]) -> None:
-    """Add a legend with the names and the meaning of the dot, beside the axes to hide nothing."""
-    handles, labels = ax.get_legend_handles_labels()
-    if any(curve.n_annealed for curve in curves.values()):
-        from matplotlib.lines import Line2D
+def add_legend(
+    ax: Any, curves: Mapping[str, Curve], marks: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """Add a legend with the names and the meaning of the marks, beside the axes to hide nothing.
 
+    ``marks`` has the style of further marks by their meaning.
+    """
+    handles, labels = ax.get_legend_handles_labels()
+    from matplotlib.lines import Line2D
+
+    if any(curve.n_annealed for curve in curves.values()):
         handles.append(Line2D([], [], linestyle="none", color="0.35", **_DOT))
         labels.append("end of annealing")
+    for label, style in (marks or {}).items():
+        handles.append(Line2D([], [], linestyle="none", color="0.35", **style))
+        labels.append(label)
     ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
 
 

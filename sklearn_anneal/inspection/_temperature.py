@@ -70,7 +70,7 @@ class TemperatureDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         yscale : {"auto", "linear", "log"}, default="auto"
             Scale of the temperature; "auto": logarithmic if a temperature reaches 10.
         curve_kwargs : dict, default=None
@@ -135,7 +135,7 @@ class TemperatureDisplay:
         estimator : estimator instance
             Fitted estimator of this package.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         name : str, default=None
             Name in the legend; None: that of the estimator's class.
         yscale : {"auto", "linear", "log"}, default="auto"
@@ -168,7 +168,7 @@ class TemperatureDisplay:
         estimators : dict of str to estimator instance
             Fitted estimators of this package by the name for the legend.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         yscale : {"auto", "linear", "log"}, default="auto"
             Scale of the temperature, see :meth:`plot`.
         curve_kwargs : dict, default=None

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimators._words import names_of_words
 from ..metrics import floors_of_words, top_words
-from ._plotting import COLORS, choose, import_pyplot, is_positive_int, tidy
+from ._plotting import COLORS, choose, divided, import_pyplot, is_positive_int, tidy
 
 _MOST_COLUMNS = 5
 _PANEL_WIDTH = 2.6  # inches
@@ -81,7 +81,7 @@ class TopicsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw: a single axes, which is divided into panels, or one axes for each topic.
+            The axes to draw on: a single one, which is divided into panels, or one for each topic.
             None: a new figure.
         n_columns : int, default=None
             Number of panels side by side; it is not used if there is one axes for each topic.
@@ -185,7 +185,7 @@ class TopicsDisplay:
             Largest number of words per topic. Words of which a topic has no tokens are left out,
             because their order would be that of the columns.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw, see :meth:`plot`.
+            The axes to draw on, see :meth:`plot`.
         n_columns : int, default=None
             Number of panels side by side, see :meth:`plot`.
         bar_kwargs : dict, default=None
@@ -244,13 +244,6 @@ def _divide(ax: Any, shape: tuple[int, int], n_topics: int, n_words: int, plt: A
         figure = plt.figure(figsize=size, layout="constrained")
         grid = figure.add_gridspec(n_rows, n_columns)
     else:
-        place = ax.get_subplotspec()
-        if place is None:
-            raise ValueError(
-                "ax should be from a grid of subplots, as plt.subplots() makes them, so that it "
-                "can be divided into panels. Give such an axes, or one for each topic."
-            )
-        figure, grid = ax.figure, place.subgridspec(n_rows, n_columns)
-        ax.set_axis_off()
+        figure, grid = ax.figure, divided(ax, n_rows, n_columns)
     cells = (divmod(i, n_columns) for i in range(n_topics))
     return np.array([figure.add_subplot(grid[cell]) for cell in cells], dtype=object)

@@ -83,7 +83,7 @@ class TransitionMatrixDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         include_values : bool, default=None
             Whether the probabilities are written into the cells; otherwise a colour bar takes their
             place. None: they are written if there are at most 15 states.
@@ -197,7 +197,7 @@ class TransitionMatrixDisplay:
             expected frame, the largest time first. If some states are left out, the rows do not
             sum to 1.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         include_values : bool, default=None
             Whether the probabilities are written into the cells. None: they are written if there
             are at most 15 states.
@@ -325,7 +325,7 @@ class StateSequenceDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         colors : sequence of matplotlib colors, default=None
             One for each state of the model; None: eight that readers with a colour vision
             deficiency can distinguish, hatched from the ninth state on.
@@ -475,7 +475,7 @@ class StateSequenceDisplay:
         columns : sequence of int, default=None
             Columns of X to draw; None: all.
         ax : matplotlib Axes, default=None
-            Where to draw; None: a new figure.
+            The axes to draw on; None: a new figure.
         colors : sequence of matplotlib colors, default=None
             One for each state of the model, see :meth:`plot`.
         line_kwargs : dict or sequence of dict, default=None
@@ -492,8 +492,7 @@ class StateSequenceDisplay:
         TypeError
             If the estimator is no hidden Markov model.
         ValueError
-            If ``response_method`` or ``columns`` is not among what there is, or X is refused by
-            the estimator.
+            If ``response_method`` or ``columns`` does not exist, or the estimator refuses X.
         sklearn.exceptions.NotFittedError
             If the estimator is not fitted.
         """

@@ -61,8 +61,8 @@ class _InlinedLibrary(_Library):
     """Code that is linked into that of other functions, which is then optimised."""
 
     def _optimize_final_module(self) -> None:
-        # What is called here is inlined, and the result made smaller. Loops are unrolled and turned
-        # into vector instructions only in the function that runs.
+        # Functions that are called here are inlined, and the result made smaller. Loops are
+        # unrolled and turned into vector instructions only in the function that runs.
         found = self._codegen._module_pass_manager(
             loop_vectorize=False, slp_vectorize=False, opt=0, cost="cheap"
         )

@@ -8,8 +8,8 @@ The board is an array of int64 whose entries are changed by atomic instructions 
 one number that says which work is there and how much of it is taken: the lowest bits are the number
 of parts that were taken from the end, then follow those of parts that were taken from the front and
 of all parts, and the highest bits are the number of the job. A part is taken by replacing this
-number, which fails if it has changed meanwhile. Whoever takes a part therefore knows that the rest
-of the board still belongs to this job: it changes only when all parts are done.
+number, which fails if it has changed meanwhile. When a thread has taken a part, the rest of the
+board therefore still belongs to this job: it changes only when all parts are done.
 """
 
 from __future__ import annotations

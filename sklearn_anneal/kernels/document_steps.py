@@ -1,4 +1,4 @@
-"""What the local steps of topic models share: their arguments, and sums over documents.
+"""Functions that the local steps of all topic models share: arguments, and sums over documents.
 
 The sums are terms of the lower bound and E log θ, in float64, whatever the dtype of the data is.
 """

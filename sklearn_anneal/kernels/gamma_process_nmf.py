@@ -53,7 +53,7 @@ def _powers(shape, local, out):
 def _activation_sums(
     shape, log_rate, assigned, weight, noisy_weight, logs, scratch, clean, noisy, bound
 ):
-    """Add what q(h) of a row contributes to the statistics and to the bound.
+    """Add the terms of q(h) of a row to the statistics and to the bound.
 
     ``clean`` and ``noisy`` receive the assigned counts, times the two weights. The rows of
     ``bound`` (3, K) receive n_k E log h_k, E log h_k and H[q(h_k)]. There is one sum per component,
@@ -316,7 +316,7 @@ def activation_sums(shape, log_rate, assigned, weights, noise, clean, noisy, bou
 
 @kernel("rows matrix matrix matrix matrix matrix matrix out1", dtypes=("float64",))
 def bounds_of_counts(x, dividing, table, rates, excess, means, excess_of_means, out):
-    """Compute what rows of large counts contribute to the bound, from terms that do not cancel.
+    """Compute the terms of the bound from rows of large counts, without terms that cancel.
 
     The sum of E log p(x, z | h, θ, w) and of the entropy of the division of the counts z is,
     with m = Σ_k E h E θ E w and the shares φ_k of the division and π_k = E h E θ E w / m,

@@ -465,7 +465,7 @@ def word_statistics(
     first,
     last,
 ):
-    """Compute the statistics S of words from what :func:`mean_field` has found for documents.
+    """Compute the statistics S of words from the results of :func:`mean_field` for documents.
 
     They are s β̃_kw Σ_d w_d (c_dw / n_dw) e_dk, where β̃ is the table and s the ``factor``. The work
     is done word by word, so that a sum is in the cache while it grows, for the blocks ``first``, …,

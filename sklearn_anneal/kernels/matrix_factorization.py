@@ -70,7 +70,7 @@ def add_ratings(
     largest = max(LANES, min(_TILE, _BYTES // (width * table.itemsize)))
     middle = table.dtype.type(center)
     weighted = weights.shape[0] > 0
-    # ``more`` is asked and not ``noise``, which is empty too if there are no ratings. The noisy
+    # ``more`` decides and not ``noise``, which is empty too if there are no ratings. The noisy
     # sums, which are 0 then, have to be written all the same.
     noisy = more.shape[0] > 0
     for i in range(indptr.shape[0] - 1):

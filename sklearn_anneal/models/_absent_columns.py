@@ -1,4 +1,4 @@
-"""What a fit asks of a model to which columns without data need not be shown one by one."""
+"""The interface of models that need not store columns without data one by one."""
 
 from __future__ import annotations
 

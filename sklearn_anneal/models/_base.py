@@ -152,7 +152,7 @@ class Model(ABC, Generic[U, S]):
     def init(
         self, units: U, summary: S, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
-        """Return the initial λ that ``init_params`` asks for; ``units`` may be a subset."""
+        """Return the initial λ of ``init_params``; ``units`` may be a subset."""
 
     @abstractmethod
     def random_natural(
@@ -350,7 +350,7 @@ class ConjugateModel(Model[U, S]):
 
 
 class Optimizer(Protocol):
-    """What turns gradients into steps: a value without state."""
+    """An optimizer turns gradients into steps. It is a value without state."""
 
     def start(self, q: Natural) -> dict[str, Natural]:
         """Return the moments before the first step, by their names, in float64."""
@@ -364,9 +364,10 @@ class Optimizer(Protocol):
 class GradientModel(Model[U, S]):
     """A model that is trained by unbiased gradients of its lower bound.
 
-    ``sklearn_anneal.inference.gradient`` says what its visits return. ``q`` has parameters without
-    constraints. The ``visit`` of such a model takes the further argument ``constraint``: the name
-    of a statistic of q that the local steps return as :attr:`LocalStep.constraints`, or None.
+    ``sklearn_anneal.inference.gradient`` describes the results of its visits. ``q`` has parameters
+    without constraints. The ``visit`` of such a model takes the further argument ``constraint``:
+    the name of a statistic of q that the local steps return as :attr:`LocalStep.constraints`, or
+    None.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What models share whose rows are sums of components that are active or not."""
+"""Local steps of the models whose rows are sums of components that are active or not."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class LocalStart(NamedTuple):
     Attributes
     ----------
     local : list or None
-        What :attr:`Inferred.local` had for each block of rows; None means that the activations are
-        found by a linear regression.
+        :attr:`Inferred.local` of each block of rows; None means that the activations are found by a
+        linear regression.
     n_sweeps : int
         Largest number of sweeps over a row.
     """
@@ -71,7 +71,7 @@ class Inferred(NamedTuple):
     energies, entropies : ndarray of shape (n_rows,)
         E log p(x, z | β) and H[q(z)] in nats, where z are all local variables.
     local : object
-        From what the next visit can start.
+        The values from which the next visit can start.
     """
 
     activations: np.ndarray

@@ -117,7 +117,7 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
             "startprob": weighted[firsts].sum(axis=0) * (summary.weight / weights.sum()),
             "transmat": r[later - 1].T @ weighted[later],
         }
-        # What the prior forbids has no count either.
+        # Transitions that the prior forbids have no counts either.
         chain = {k: prior[k] + np.where(prior[k] > 0, counts[k], 0.0) for k in counts}
         if units.missing is not None:
             weighted[units.missing] = 0.0

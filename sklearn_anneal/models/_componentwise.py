@@ -1,4 +1,4 @@
-"""What starts that users give, and changes of the order of components, ask a model for."""
+"""The interface of models to starts that users give, and to changes of the components' order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Given = dict[str, Any]
-"""What a start is given by, as the estimator has checked it: parameters, by names of the model."""
+"""The checked parameters that give a start, by their names in the model."""
 
 
 class Componentwise(ABC, Generic[S]):
@@ -56,7 +56,7 @@ class Componentwise(ABC, Generic[S]):
     ) -> tuple[Self, Natural, Natural]:
         """Return the model, its prior and q after a change of the order of the components.
 
-        What the model has learned of each component goes with it. ``order`` has the numbers of all
+        Learned parameters of each component go with it. ``order`` has the numbers of all
         components, that of the component which comes first at its beginning.
         """
 
@@ -69,7 +69,7 @@ class Componentwise(ABC, Generic[S]):
         return True
 
     def gain_of_order(self, q: Natural, reordered: Natural) -> float:
-        """Return what the bound of the same assignments gains from another order, in nats."""
+        """Return the gain of the bound of the same assignments by another order, in nats."""
         return 0.0
 
 
@@ -93,7 +93,7 @@ def aligned(
     q : dict of ndarray
         The start.
     summary : object
-        What the components read of the summary of the data.
+        The part of the summary of the data that the components read.
     prior : dict of ndarray
     """
 

@@ -1,6 +1,6 @@
 """The lower bound of gamma-process factorisation for rows of large counts.
 
-What such rows contribute is a small difference of large numbers: the logarithm of a factorial is
+The terms of such rows are small differences of large numbers: the logarithm of a factorial is
 subtracted from x times the logarithm of an expected count, and the entropy of activations from
 their prior. Here each pair is evaluated as one term.
 """
@@ -39,7 +39,7 @@ def exact_bound(
     activations: Activations,
     dividing: np.ndarray,
 ) -> float:
-    """Return what some rows contribute to the lower bound at T = 1, in nats.
+    """Return the terms of some rows in the lower bound at T = 1, in nats.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Moves of the parts of factorised counts.
 
 A guided swap gives up a part that explains little, and divides another one whose counts come from
-two groups of rows. A random swap gives any part up, and looks for another one in what the others
-leave of the counts. A merge lets one part explain what two with the same profile have explained.
+two groups of rows. A random swap gives any part up, and looks for another one in the counts that
+the others do not explain. A merge lets one part explain the counts of two with the same profile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROUNDS = 6
 _ALIKE = 0.95
 # Differences of losses and of gains below these shares are left to chance.
 _CHANCE_OF_LOSS, _CHANCE_OF_GAIN = 0.5, 0.3
-# What others can take over of an entry when a part is given up, as a share of its expectation.
+# The least share of an entry's expectation that other parts take over when a part is given up.
 _LEAST_REST = 1e-3
 # Expectations are at least this large, so that no count divided by one overflows.
 _TINY = 1e-250
@@ -31,7 +31,7 @@ _TINY = 1e-250
 
 @dataclass(frozen=True)
 class Explained:
-    """The counts of some rows, and what parts expect of them.
+    """The counts of some rows, and those that the parts expect.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Explained:
 
     @cached_property
     def expected(self) -> np.ndarray:
-        """What all parts together expect of each entry."""
+        """The sum over all parts of the expected counts of each entry."""
         return np.maximum(sum(self.of_part(k) for k in range(len(self.parts))), _TINY)
 
     @property
@@ -70,12 +70,12 @@ class Explained:
         return self.weights @ self.observed
 
     def of_part(self, k: int) -> np.ndarray:
-        """Return what a part expects of each entry."""
+        """Return the counts of each entry that a part expects."""
         found: np.ndarray = self.activations[self.rows, k] * self.parts[k, self.counts.indices]
         return found
 
     def without(self, numbers: list[int]) -> np.ndarray:
-        """Return what all other parts expect of each entry, which they take over if need be."""
+        """Return the expected counts of all other parts, which can take over those of these."""
         rest = self.expected - sum(self.of_part(k) for k in numbers)
         return np.maximum(rest, _LEAST_REST * self.expected)
 
@@ -91,7 +91,7 @@ class Explained:
     def losses(self) -> np.ndarray:
         """Return Σ w x (−log(1 − s) − s) for each part, s being its share of an expected count.
 
-        It is what the log-likelihood loses without the part if no other changes, nats. The expected
+        It is the loss of log-likelihood without the part if no other changes, nats. The expected
         counts of the part, which are no longer expected then, are those that it explains.
         """
         found = np.empty(len(self.parts))
@@ -108,13 +108,13 @@ def given_up(losses: np.ndarray, rng: np.random.Generator, guided: bool) -> int:
     Parameters
     ----------
     losses : ndarray of shape (n_components,)
-        What is lost without each part, nats.
+        The loss without each part, nats.
     rng : numpy.random.Generator
     guided : bool
     """
     if not guided:
         return int(rng.integers(len(losses)))
-    # What others will take over is not known, so that the loss has an error of this size.
+    # The share that others will take over is unknown, so that the loss has an error of this size.
     logs = np.log(np.maximum(losses, 1.0))
     return int(np.argmin(logs - _CHANCE_OF_LOSS * rng.gumbel(size=len(logs))))
 
@@ -204,7 +204,7 @@ def sought(
     ----------
     explained : Explained
     rest : ndarray of shape (n_entries,)
-        What the others expect of each entry.
+        The counts of each entry that the others expect.
     start : ndarray of shape (n_columns,)
         Counts of columns, whose profile the part has at first.
     shape : float

@@ -49,11 +49,12 @@ class Activations:
     rate : ndarray of shape (1, n_components) or (n_rows, n_components)
         One row serves all rows in which no cell is missing.
     powers : ndarray of shape (n_rows, n_components) or None, default=None
-        exp{x ψ(shape)}, which the next visit needs if its x is the same; None if it is not known.
+        exp{x ψ(shape)}, which the next visit needs if its x is the same; None if it was not
+        computed.
     x : float, default=1.0
         The power x.
     evidence : float or None, default=None
-        Σ w (E log h − E h), from which the prior is learned; None if it is not known.
+        Σ w (E log h − E h), from which the prior is learned; None if it was not computed.
     """
 
     shape: np.ndarray
@@ -333,7 +334,7 @@ class CountsVisit(Visit):
     def _dense_step(
         self, units: DenseCounts, start: Start, known: bool, found: Activations, sums: _Sums
     ) -> None:
-        """Do with matrix products, block by block, what a kernel does for sparse rows."""
+        """Make the step of a kernel for sparse rows by products of matrices, block by block."""
         model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
         given, rate = start.activations is not None, found.rate
         powers = np.asarray(found.powers)
@@ -483,7 +484,7 @@ class CountsVisit(Visit):
     def _as_local_step(
         self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
     ) -> LocalStep:
-        """Return the sums of some rows as a local step, with the statistics that are asked for."""
+        """Return the sums of some rows as a local step, with the required statistics."""
         model, k = self.model, self.model.n_components
         statistics, deviation = self._statistics(units, activations, sums)
         total = units.total_weight

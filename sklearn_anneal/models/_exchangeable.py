@@ -228,7 +228,7 @@ class Exchangeable(Searchable[U, S]):
     def halves(
         self, found: Assigned, units: U, summary: S, prior: Natural, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the second halves of all components, and what each division gains, in nats.
+        """Return the second halves of all components, and the gain of each division, in nats.
 
         A half is the share of the component's part of each row, of shape (n_rows, n_components).
         """
@@ -239,7 +239,7 @@ class Exchangeable(Searchable[U, S]):
     def _improved(
         self, halves: np.ndarray, found: Assigned, units: U, summary: S, prior: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the halves of all components after some rounds of EM, and what each would gain.
+        """Return the halves of all components after some rounds of EM, and the gain of each.
 
         Every component is divided within its own rows, so that the K divisions are independent of
         each other and two models of K components hold all halves. The gain is that of the

@@ -1,7 +1,7 @@
 """Moves of the factors of sparse factor analysis.
 
-A swap gives a factor up and looks for another one in what all others leave of the rows. A merge
-lets one factor explain what two with the same loadings have explained.
+A swap gives a factor up and looks for another one in the residuals of the rows. A merge replaces
+two factors with the same loadings by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHANCE = 0.5
 
 @dataclass(frozen=True)
 class Residuals:
-    """What the factors leave of some rows.
+    """The residuals of some rows: their values less those that the factors predict.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Residuals:
         return squares.sum(axis=0)[None] if self.observed is None else self.observed @ squares
 
     def without(self, factors: np.ndarray, loadings: np.ndarray) -> Residuals:
-        """Return what is left without some factors of the rows, (n_rows, n), and their loadings."""
+        """Return the residuals without some factors, (n_rows, n), and their loadings."""
         back = factors @ loadings
         values = self.values + (back if self.observed is None else back * self.observed)
         return replace(self, values=values)
@@ -147,13 +147,13 @@ def given_up(brought: np.ndarray, rng: np.random.Generator, guided: bool) -> int
     Parameters
     ----------
     brought : ndarray of shape (n_components,)
-        What each factor brings to the bound, nats.
+        The gain of the bound by each factor, nats.
     rng : numpy.random.Generator
     guided : bool
     """
     if not guided:
         return int(rng.integers(len(brought)))
-    # What other factors would take over is not known, so that the loss has an error of this size.
+    # The share that other factors take over is unknown, so that the loss has an error of this size.
     loss = np.log(np.maximum(brought, 1.0))
     return int(np.argmin(loss - _CHANCE * rng.gumbel(size=len(brought))))
 

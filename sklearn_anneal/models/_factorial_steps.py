@@ -20,7 +20,7 @@ kernels = partial(compiled, "factorial_mixture")
 
 
 class Moments(NamedTuple):
-    """What the local step reads of q(μ), or of a draw of μ.
+    """Moments of q(μ), or of a draw of μ, for the local step.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class Likelihood:
     inverse : ndarray of shape (n_components, n_components)
         The inverse of the matrix of :meth:`_relaxed`.
     shift : ndarray of shape (n_components,)
-        What its prior adds to the relaxed activations of every row.
+        The term of its prior in the relaxed activations of every row.
     root : ndarray of shape (n_components, n_components)
         A lower triangular matrix R, where Rᵀ R is the part of ``gram`` from the covariance of μ.
     states : States or None
@@ -267,7 +267,7 @@ class Likelihood:
         return log_odds - self.moments.means.shape[1] * self._scaled_covariances()[1:]
 
     def _loss_of_offset(self) -> float:
-        """Return what the variance of b takes from E log p(x, z | μ) of every row."""
+        """Return the loss of E log p(x, z | μ) of every row by the variance of b."""
         if not self.moments.has_offset:
             return 0.0
         return float(0.5 * self.moments.means.shape[1] * self._scaled_covariances()[0])

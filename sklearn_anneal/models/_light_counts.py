@@ -1,9 +1,9 @@
 """Whether counts and weights are large enough for priors to be learned from them.
 
-Empirical Bayes asks how much more counts vary than whole tokens would by chance. Fractions of
-counts vary less than that, however documents differ, so that the evidence has no inner optimum and
-a prior that is learned runs to its upper bound. Weights far below one do the same to the sums over
-documents from which topics are learned.
+Empirical Bayes learns from how much more counts vary than whole tokens would by chance. Fractions
+of counts vary less than that, however documents differ, so that the evidence has no inner optimum
+and a prior that is learned runs to its upper bound. Weights far below one do the same to the sums
+over documents from which topics are learned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def why_fractions(names: Iterable[str], what: str, total: float, whole: float) -
     names : iterable of str
         The priors, as parameters of the estimator.
     what : str
-        What the model calls a count.
+        The name of a count in the model.
     total, whole : float
         Σ c and Σ ⌈c⌉.
     """

@@ -1,8 +1,8 @@
 """Merges of exchangeable components: which of them would gain if they were one.
 
 Given the responsibilities, the best bound of a model in the exponential family is a sum over its
-components of differences of log normalisers. What a merge changes in it is known without a pass
-over the data [1]_.
+components of differences of log normalisers. The change by a merge is computed without a pass over
+the data [1]_.
 
 References
 ----------

@@ -29,7 +29,7 @@ class Assigned(NamedTuple):
     shares : ndarray of shape (n_rows, n_components)
         The weights with which each row enters the statistics of each component.
     noisy : ndarray of shape (n_rows, n_components) or None
-        The same weights times random noise, if that was asked for separately.
+        The same weights times random noise, if ``separate_noise`` keeps it apart.
     energy : float
         Σ w Σ_k R L, nats.
     entropy : float

@@ -1,4 +1,4 @@
-"""What matrix factorisation has to know of the training ratings."""
+"""The summary of the training ratings of matrix factorisation."""
 
 from __future__ import annotations
 

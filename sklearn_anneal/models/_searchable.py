@@ -1,4 +1,4 @@
-"""What moves of a search ask a model for."""
+"""The interface of models to the moves of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What summaries of data have in common."""
+"""Base class of summaries of data."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Partition(NamedTuple):
         The volumes of frames in which some cells are missing, for Gaussian frames whose cells
         depend on each other.
     columns : ndarray of shape (M, n_columns) or None
-        What each missing cell takes away, on average over the states, for other emissions.
+        The loss by each missing cell, on average over the states, for other emissions.
     """
 
     table: np.ndarray

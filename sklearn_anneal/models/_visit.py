@@ -64,7 +64,7 @@ class LocalStep:
     log_prior : float
         Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats.
     deviation : dict of ndarray or None
-        The change of the statistics by random weights, if that was asked for separately.
+        The change of the statistics by random weights, if ``separate_noise`` keeps it apart.
     temperature : float or None
         Σ w T, if every data point has a temperature of its own.
     inverse_temperatures : ndarray of shape (n_units,) or None
@@ -74,7 +74,7 @@ class LocalStep:
     rows : slice or None
         The units to which the rows of the statistics belong, if there is one row per unit.
     constraints : tuple of Constraint
-        The statistics of q that proximity asks for, in models that are trained by gradients.
+        The statistics of q that proximity needs, in models that are trained by gradients.
     likelihood : float or None
         Σ w E_q[log p(x | z, β)], nats, of models in which annealing tempers nothing else.
     squares : float or None

@@ -71,7 +71,7 @@ class Weights(ABC):
         return np.arange(self.n_components)
 
     def gain_of_order(self, q: Natural, reordered: Natural) -> float:
-        """Return what the bound of the same assignments gains from another order, in nats."""
+        """Return the gain of the bound of the same assignments by another order, in nats."""
         return 0.0
 
     @abstractmethod

@@ -173,7 +173,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         }
         self.learns = tuple(name for name, value in self._asked.items() if isinstance(value, str))
         self.center = center
-        # Where the components are in q, which begins with the offset if there is one.
+        # The rows of the components in q, which begins with the offset if there is one.
         self.switched = slice(int(center), None)
         self.offset_variance = 1.0
         self.init_params = init_params

@@ -79,7 +79,7 @@ _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
 # visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
-# Moves look at no more entries of X than this, or cells of dense rows.
+# Moves read no more entries of X than this, or cells of dense rows.
 _ENTRIES_FOR_MOVES = 1 << 19
 # Priors are not learned from fractions of counts if a row or a column has fewer counts than this,
 # on average.
@@ -157,18 +157,17 @@ class GammaProcessNMF(
 ):
     """Poisson factorisation with a gamma process over components.
 
-    x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and
-    θ_k ~ Gamma(α/K, α c), in terms of shape and rate, so that activations and components have the
-    prior mean 1 and c is the inverse of the mean of X. All factors of q are gamma distributions.
-    Their natural parameters are ``components_shape`` (n_components, n_columns), laid out column by
-    column in memory, ``components_rate`` (n_components, 1) or of the shape of the former,
-    ``weights_shape`` and ``weights_rate`` (n_components,). Rates of components differ between
-    columns only if cells are missing or if the exact gradient of draws asks for it. Activations
-    are local variables.
+    x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and θ_k ~ Gamma(α/K, α
+    c), in terms of shape and rate, so that activations and components have the prior mean 1 and c
+    is the inverse of the mean of X. All factors of q are gamma distributions. Their natural
+    parameters are ``components_shape`` (n_components, n_columns), laid out column by column in
+    memory, ``components_rate`` (n_components, 1) or of the shape of the former, ``weights_shape``
+    and ``weights_rate`` (n_components,). Rates of components differ between columns only if cells
+    are missing or if the exact gradient of draws needs it. Activations are local variables.
 
     An update divides the counts anew before each block: activations and weights θ get theirs, and
-    then the components. If two blocks shared one division, each would repeat what the other has
-    just done, and components that are not needed would hardly lose their weight.
+    then the components. If two blocks shared one division, each would repeat the change of the
+    other, and components that are not needed would hardly lose their weight.
 
     Parameters
     ----------
@@ -291,7 +290,7 @@ class GammaProcessNMF(
         model.scale = 1.0 / summary.mean
         if self.init_params == "auto":
             few = summary.total < _FEW_PER_CELL * summary.filled
-            # Draws of small fractions hardly tell components from one another.
+            # Draws of small fractions hardly distinguish components.
             model.allocates = few and not are_fractions(summary.total, summary.whole_total)
             model.init_params = "random"
         return model
@@ -462,8 +461,8 @@ class GammaProcessNMF(
     ) -> Rearranged | None:
         """Return q after one part has been given up.
 
-        A guided swap divides another part, and a random one looks for a part in what the others
-        leave of the counts.
+        A guided swap divides another part, and a random one looks for a part in the counts that the
+        others do not explain.
         """
         if self.n_components < 2:
             return None
@@ -495,7 +494,7 @@ class GammaProcessNMF(
         prior: Natural,
         rng: np.random.Generator,
     ) -> Rearranged | None:
-        """Return q after one part explains what two of them did, whose profiles are most alike.
+        """Return q after one part has taken over the counts of the part with the nearest profile.
 
         The other one explains nothing any more, so that swaps find a better use of it.
         """
@@ -535,7 +534,7 @@ class GammaProcessNMF(
         return self, prior, q
 
     def _explained(self, units: Counts, q: Natural) -> Explained:
-        """Return what the parts explain of a sample of the rows."""
+        """Return a sample of the rows, with the counts that the parts expect."""
         n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
         most = units.n_units * _ENTRIES_FOR_MOVES // max(int(n_entries), 1)
         rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))

@@ -138,7 +138,7 @@ def log_probabilities(concentration: np.ndarray) -> np.ndarray:
 class Expected(NamedTuple):
     """The terms of E log p(x, z | β), or of log p(x, z | β) at one value of β.
 
-    What the prior forbids has the value ``IMPOSSIBLE``.
+    Forbidden starts and transitions have the value ``IMPOSSIBLE``.
 
     Attributes
     ----------
@@ -313,8 +313,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         """Return the posterior given as many frames as there are, N/K of them in every state.
 
         ``given`` has the probabilities ``startprob`` and ``transmat``, and the ``profile`` of the
-        states (:meth:`Components.posterior_like`). What it lacks is that of those states of the
-        usual start that resemble the given ones.
+        states (:meth:`Components.posterior_like`). Parameters that it lacks are those of the states
+        of the usual start that resemble the given ones.
         """
         emission, own = self.emission, summary.emission
         each = summary.n_frames / self.n_components

@@ -434,7 +434,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
             entry = known.get(side)
             if entry is not None and entry[0] is precision and entry[1] is natural_mean:
                 found[side] = entry
-        # Moments that are not reused are released first, to make room in memory for new ones.
+        # Moments that are not reused are released first, to free memory for new ones.
         known.clear()
         for side, natural in arrays.items():
             if side not in found:
@@ -454,7 +454,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         return Moments(value, self._table(value), nothing, nothing)
 
     def _table(self, value: np.ndarray) -> np.ndarray:
-        """Return the table of second moments of rows whose values are known exactly."""
+        """Return the table of second moments of rows with exact values."""
         d = self.n_components
         parts = [value[:, :d], np.ones((len(value), 1)), value[:, d:]]
         g = np.concatenate(parts, axis=1)

@@ -33,7 +33,7 @@ _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
 @dataclass(frozen=True)
 class Summary(DataSummary):
-    """What priors, starts and temperatures need to know of the training data.
+    """The summary of the training data, for priors, starts and temperatures.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Partition(NamedTuple):
     complete : ndarray of shape (M,)
         log c(x) of a row without missing cells.
     columns : ndarray of shape (M, n_features)
-        What is subtracted for each cell that is missing.
+        The numbers that are subtracted for each missing cell.
     """
 
     complete: np.ndarray
@@ -105,7 +105,7 @@ class MixtureVisit(Visit[Rows]):
     draws : sequence of tuple
         The factors of q(β), each with the draw from it; empty if expectations are taken.
     known : dict or None
-        What the components have computed of q(β), and the divergence needs as well.
+        Results of the components about q(β) that the divergence needs as well.
     """
 
     draws: Sequence[tuple[Factor, dict[str, np.ndarray]]] = ()
@@ -420,8 +420,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         """Return the posterior given as many rows as there are, with these moments.
 
         ``given`` has the ``weights`` and the ``profile`` of the components
-        (:meth:`Components.posterior_like`). What it lacks is that of those components of the usual
-        start that resemble the given ones.
+        (:meth:`Components.posterior_like`). Parameters that it lacks are those of the components of
+        the usual start that resemble the given ones.
         """
         c, own = self.components, summary.components
         profile, weights = given.get("profile", {}), given.get("weights")

@@ -60,7 +60,7 @@ class BinaryRows(Rows):
 
 @dataclass(frozen=True)
 class Summary(DataSummary):
-    """What the start needs to know of the data.
+    """The summary of the training data, for the start.
 
     Attributes
     ----------
@@ -264,7 +264,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         weights = sum(m * n for m, n in zip(sizes, sizes[1:], strict=False))
         return 6.0 * self.n_samples * units.n_units * weights
 
-    # What predictions need too
+    # Draws and rows, also for predictions
 
     def keys_of(self, X: np.ndarray, seed: int | None) -> np.ndarray:
         """Return the numbers of the streams from which the rows draw, shape (n_rows,).

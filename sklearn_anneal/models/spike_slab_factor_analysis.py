@@ -117,7 +117,7 @@ def lower_triangle(k: int) -> np.ndarray:
 
 
 class Moments(NamedTuple):
-    """What the local step reads of q(W), or of a draw of W, in units of the noise.
+    """Moments of q(W), or of a draw of W, for the local step, in units of the noise.
 
     Attributes
     ----------
@@ -569,7 +569,7 @@ class SpikeSlabFactorAnalysis(
         prior: Natural,
         rng: np.random.Generator,
     ) -> Rearranged | None:
-        """Return a Gaussian around the loadings after one factor explains what two of them did.
+        """Return a Gaussian around the loadings after one factor has taken over another one.
 
         They are the two whose loadings are most alike, up to their signs. The other one has no
         loadings any more, so that swaps find a better use of it.
@@ -620,7 +620,7 @@ class SpikeSlabFactorAnalysis(
         return factors, self._residuals(rows, q, factors)
 
     def _residuals(self, rows: Rows, q: Natural, factors: np.ndarray) -> Residuals:
-        """Return what the factors of rows, (n_rows, n_components), leave of them."""
+        """Return the residuals of rows given their factors, (n_rows, n_components)."""
         means = self.standard(q)["mean"]
         weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
         values = np.empty((rows.n_units, self.n_features))
@@ -634,7 +634,7 @@ class SpikeSlabFactorAnalysis(
         return Residuals(values, observed, weights)
 
     def _brought(self, q: Natural, left: Residuals, factors: np.ndarray) -> np.ndarray:
-        """Return what each factor brings to the bound if all others stay as they are, nats."""
+        """Return the gain of the bound by each factor if all others stay as they are, nats."""
         standard = self.standard(q)
         means, covariance = standard["mean"], standard["covariance"]
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
@@ -657,7 +657,7 @@ class SpikeSlabFactorAnalysis(
     def expectations(
         self, q: Natural, rng: np.random.Generator | None = None, of_columns: bool = False
     ) -> Moments:
-        """Return moments of q(W), or of a draw; ``of_columns`` asks for those of each column."""
+        """Return moments of q(W), or of a draw; ``of_columns`` adds those of each column."""
         (factor,) = self.factors()
         k, d = self.n_components, self.n_features
         covariance: Any = np.zeros((k, k))

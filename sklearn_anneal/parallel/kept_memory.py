@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SMALLEST, _LARGEST = 2**16, 2**23
 # A thread keeps at most this much memory that is not in use, bytes.
 _MOST_KEPT = 2**24
-# The share by which a block is larger than the first array in it, so that it has room for the next
+# The share by which a block is larger than the first array in it, so that it has space for the next
 # one, which may be a little larger; and the number of times that a block may be larger than needed.
 _SPARE, _MOST_SPARE = 8, 4
 # Numbers between two arrays that have no cache line in common. Processors fetch lines in pairs.

@@ -18,13 +18,13 @@ def _controller(api: str) -> ThreadpoolController:
 
 
 class _Holder:
-    """One context that asks for the limit of :class:`_BlasLimit`."""
+    """One context that sets the limit of :class:`_BlasLimit`."""
 
     left = False
 
 
 class _BlasLimit:
-    """Limits BLAS to one thread for as long as any context asks for it.
+    """Limits BLAS to one thread for as long as any context needs the limit.
 
     The number of BLAS threads belongs to the whole process. If each fit restored what it had
     found, the first fit to end would lift the limit of the others, and the last one would restore
@@ -92,7 +92,7 @@ class _BlasLimit:
             self._limiter = None
 
     def _after_fork(self) -> None:
-        """Lift the limit in a child process: the fits that asked for it run in the parent."""
+        """Lift the limit in a child process: the fits that set it run in the parent."""
         self._lock = threading.Lock()
         self._holders = set()
         self._lift()

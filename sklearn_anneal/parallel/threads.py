@@ -26,8 +26,8 @@ from .overflow import judged_by_results
 # How long to watch before sleeping, in rounds of about ten nanoseconds.
 _WATCH = 100_000
 # How many rounds a thread lets pass between a call and its beginning. The thread that has made the
-# call holds the interpreter's lock until it begins with work of its own. Whoever asks for a lock
-# that is held goes to sleep.
+# call holds the interpreter's lock until it begins with work of its own. A thread that waits for a
+# locked lock goes to sleep.
 _BEFORE_CALL = 800
 _NO_BOARD = np.empty(0, np.int64)
 
@@ -111,7 +111,7 @@ class Call:
         return True
 
     def _end(self) -> None:
-        # What the function refers to can be large.
+        # The objects to which the function refers can be large.
         self._function, self._arguments = _nothing, ()
         self._running.release()
         if self._signal is not None:

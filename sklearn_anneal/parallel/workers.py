@@ -204,7 +204,7 @@ class Workers:
     def map(self, function: Callable, tasks: Iterable[tuple], common: tuple = ()) -> list:
         """``[function(*common, *task) for task in tasks]``.
 
-        What is ``common`` to all tasks goes to a remote worker once, however many tasks it gets.
+        The values in ``common`` go to a remote worker once, however many tasks it gets.
         """
         if self._running and not self._threads and self._remote:
             return self._sent(function, list(tasks), common)
@@ -284,7 +284,7 @@ class Workers:
         """``function(item)`` for each item; a thread makes the next one while one is in use.
 
         It does so when it has done its share of the next tasks (:meth:`imap`), and then often has
-        to wait for others anyway. With one worker, too, an item is asked for before the result of
+        to wait for others anyway. With one worker, too, an item is requested before the result of
         the last one is in use, so that items which draw random numbers do not depend on the number
         of workers.
         """
@@ -319,7 +319,7 @@ class _Ahead(Iterator[V], Generic[T, V]):
     Parameters
     ----------
     pool : Threads or None
-        None makes every result when it is asked for.
+        None makes every result when it is requested.
     function : callable
     items : iterable
     """
@@ -452,7 +452,7 @@ def in_thread(
 
 
 class _Common:
-    """What all tasks of a map share, as one argument that a worker is sent once.
+    """The values that all tasks of a map share, as one argument that a worker is sent once.
 
     joblib's backend for Dask does so with arguments that can be weakly referenced and say that
     they are large.

@@ -1,8 +1,8 @@
 """Moves: ways of looking for a better optimum from the best one that a fit has found so far.
 
-Every move proposes parameters, from which plain inference goes on to the next optimum. What it
-reaches is kept only if the lower bound is higher; most proposals are given up after a few passes,
-when their optimum is out of reach.
+Every move proposes parameters, from which plain inference goes on to the next optimum. The result
+is kept only if the lower bound is higher; most proposals are given up after a few passes, when
+their optimum is out of reach.
 
 References
 ----------
@@ -26,7 +26,7 @@ from ..data.units import Units
 from ..families import Natural
 from ..inference.loop import PLAIN
 from ..inference.progress import Progress
-from ..inference.stopping import OutOfReach, Rule
+from ..inference.stopping import FewCountAsMany, OutOfReach, Rule
 from ..models._base import Model
 from ..models._searchable import Rearranged, Searchable
 from ..parallel.workers import generator, legacy_generator
@@ -50,10 +50,13 @@ class Move(ABC):
     # Whether it is made again at once if it has paid.
     repeats = True
 
+    # The largest number of passes after its schedule, in multiples of ``max_iter``.
+    longest = 1
+
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages and results call the move."""
+        """The name of the move in messages and results."""
 
     @abstractmethod
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
@@ -65,7 +68,7 @@ class Move(ABC):
         kept : Progress
             The best fit so far, which is not changed.
         seeds : tuple of int
-            What distinguishes the random numbers of this proposal from those of all others.
+            The seeds that distinguish the random numbers of this proposal from those of all others.
         """
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
@@ -219,6 +222,33 @@ class Reorder(Move):
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
         _put_in_order(ctx)
         return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
+
+
+@dataclass(frozen=True)
+class Continuation(Move):
+    """More passes of plain inference, if the best fit reached ``max_iter`` before it converged.
+
+    The bound of rows without structure rises by little for hundreds of passes while a component
+    loses its rows, and ``max_iter`` limits each fit of a search for itself.
+    """
+
+    name = "continuation"
+    counts = False
+    longest = 5
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        stop, n_observations = problem.settings.stop, problem.units.n_observations
+        # With tol=0 every rise is worthwhile: a fit then makes all its passes, and no more.
+        endless = stop.worthwhile(np.finfo(float).tiny, n_observations)
+        noisy = problem.in_minibatches or problem.model.update_rule == "gradient"
+        if kept.trace.converged or noisy or endless:
+            return None
+        ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
+        ctx.exploring = False
+        return Progress(ctx, PLAIN)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return FewCountAsMany(stop)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _LAST_ROUND = 3
 
 
 class Course(NamedTuple):
-    """What all restarts and moves of a fit share, in the process that runs them."""
+    """The values that all restarts and moves of a fit share, in the process that runs them."""
 
     problem: Problem
     monitor: FitMonitor | None

@@ -18,7 +18,18 @@ from ..inference.progress import Progress, Trace
 from ..inference.stopping import Rule
 from ..models._searchable import Searchable
 from ..parallel.workers import Workers
-from .moves import FirstStart, Merge, Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
+from .moves import (
+    Continuation,
+    FirstStart,
+    Merge,
+    Move,
+    Plain,
+    Reheat,
+    Reorder,
+    Start,
+    Swap,
+    kinds_of_starts,
+)
 from .problem import Problem
 from .restarts import Course, completed, raced
 
@@ -75,12 +86,14 @@ class Plan(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What a move has brought.
+    """The result of a move.
 
     Attributes
     ----------
     move : str
         Its name.
+    n_before : int
+        Number of passes of the fit from whose end it set out; 0 for a new start.
     n_passes : int
         Number of passes of the fit from what it proposed.
     lower_bound : float
@@ -90,6 +103,7 @@ class Attempt(NamedTuple):
     """
 
     move: str
+    n_before: int
     n_passes: int
     lower_bound: float
     kept: bool
@@ -115,7 +129,7 @@ class Found:
         The bounds of the best restart after each of its passes.
     attempts : list of Attempt
     turn : int
-        Number of the turn of moves, which goes on when a move was in vain.
+        Number of the turn of moves, which goes on when a move has failed.
     in_vain : int
         Number of attempts since the last one that was worthwhile.
     spent : int
@@ -158,7 +172,7 @@ class Found:
         return self if self.before_end is None else self.before_end
 
     def judge(self, move: Move, stop: Rule, n_observations: float) -> None:
-        """Keep what a move has led to if its bound is higher, and throw it away otherwise.
+        """Keep the result of a move if its bound is higher, and discard it otherwise.
 
         A move that has proposed nothing is no attempt.
         """
@@ -174,7 +188,8 @@ class Found:
             rise = bound - before.final
         self.n_passes += passes
         kept = 0 < rise < np.inf and finite(trial.ctx.q)
-        self.attempts.append(Attempt(move.name, passes, float(bound), kept))
+        n_before = len(before.lower_bounds) if move.continues else 0
+        self.attempts.append(Attempt(move.name, n_before, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
         again = move.counts and move.repeats and kept and worthwhile
         self._pass_by(move, passes)
@@ -190,7 +205,7 @@ class Found:
             self.kept = trial
 
     def _pass_by(self, move: Move, passes: int) -> None:
-        """Count a move as one in vain, and its passes as a part of the budget."""
+        """Count a move as failed, and its passes as a part of the budget."""
         if move.counts:
             self.spent += passes + _OF_PROPOSAL.get(move.name, 0)
             self.in_vain += 1
@@ -307,11 +322,12 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     if effort > 0 and isinstance(problem.model, Searchable):
         tried = (FirstStart(1),) if problem.model.tries_other_start_first else ()
     before = (*guard, *tried, *order)
-    return Moves(before, tuple(turns), order, effort, plan.automatic)
+    after = (*order, Continuation()) if effort > 0 or plan.guards else ()
+    return Moves(before, tuple(turns), after, effort, plan.automatic)
 
 
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
-    """Make moves until the budget is spent, or all of them were in vain for some time."""
+    """Make moves until the budget is spent, or all of them have failed for some time."""
     problem, monitor, checkpoint = course
     if moves.effort == 0 and not moves.before:
         return found
@@ -338,17 +354,15 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 seeds = (result.best_restart, 2 + number)
                 result.trial = move.propose(problem, result.kept, seeds)
             if result.trial is not None:
-                after_pass = None
+                after_pass, longest = None, settings.max_iter * move.longest
                 if monitor is not None:
                     n_annealed = result.trial.strategy.schedule_length()
-                    after_pass = monitor.begin_move(
-                        number, move.name, n_annealed, settings.max_iter
-                    )
+                    after_pass = monitor.begin_move(number, move.name, n_annealed, longest)
                 rule = move.rule(stop, result.kept.trace.final, result.pace)
                 loop.fit(
                     result.trial,
                     problem.units,
-                    settings._replace(stop=rule),
+                    settings._replace(stop=rule, max_iter=longest),
                     workers,
                     after_pass,
                     save,
@@ -356,7 +370,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 if monitor is not None:
                     monitor.end_move(number, move.name, result.trial)
         except np.linalg.LinAlgError:
-            # What a move proposes can lead out of the domain of the parameters.
+            # The proposal of a move can lead out of the domain of the parameters.
             pass
         result.judge(move, stop, problem.units.n_observations)
 

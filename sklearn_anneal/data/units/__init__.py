@@ -1,6 +1,6 @@
 """Data sets of different kinds, with one interface to count, weigh and divide their data points.
 
-The loop of inference knows data points only as *units*, which are rows, documents, sequences, or
+The loop of inference treats all data points as *units*, which are rows, documents, sequences, or
 users with their ratings.
 """
 

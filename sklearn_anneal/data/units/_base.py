@@ -1,4 +1,4 @@
-"""What the loop of inference asks of data points, and their division into chunks and batches."""
+"""The interface of data points to the loop of inference, and their chunks and batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HALVED_FROM = 16
 
 
 class Centered(Protocol):
-    """What has a center: summaries of data, and views of data in parts."""
+    """Objects with a center: summaries of data, and views of data in parts."""
 
     @property
     def center(self) -> Any:
@@ -157,8 +157,8 @@ class Units(ABC):
         rng : numpy.random.Generator
             The source of random weights and of random starts.
         local : object
-            What the last visit to the same data points has returned; None at the first visit. A
-            list is emptied.
+            The result of the last visit to the same data points; None at the first visit. A list is
+            emptied.
         workers : Workers
         totals : object
             The totals of the random weights of all data, of which these are a part; None if there
@@ -224,7 +224,7 @@ class Units(ABC):
         return self if size is None else self.subset(size, random_state)
 
     def together(self, n: int) -> tuple[Units, Any]:
-        """Return these data for n restarts that visit them together, and what runs these restarts.
+        """Return these data for n restarts that visit them together, and what runs the restarts.
 
         Only data in parts offer it.
         """

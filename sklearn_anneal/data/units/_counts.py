@@ -90,7 +90,7 @@ class SparseCounts(Documents):
         return taken
 
     def batch(self, index: np.ndarray | slice) -> SparseCounts:
-        # No model of these rows asks which columns they have.
+        # No model of these rows needs to find out which columns they have.
         return self if isinstance(index, slice) else self.take(index)
 
     def by_column(

@@ -30,7 +30,7 @@ at once."""
 def emission_named(name: object, of_frames: bool = False) -> type[Emission] | None:
     """Return the emission with a name; None for lists of blocks and for unknown names.
 
-    ``of_frames`` asks for the form of frames that all have this emission (:meth:`of_frames`).
+    ``of_frames`` selects the form of frames that all have this emission (:meth:`of_frames`).
     """
     found = EMISSIONS.get(name) if isinstance(name, str) else None
     return found.of_frames() if found is not None and of_frames else found

@@ -1,4 +1,4 @@
-"""What an emission is: everything that estimators, data sets and displays ask of one."""
+"""The interface of emissions to estimators, data sets and displays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Emission(ABC, Generic[C]):
     Attributes
     ----------
     title : str
-        What columns of this emission are called in messages, such as "Gaussian columns".
+        The name of columns of this emission in messages, such as "Gaussian columns".
     init_params : tuple of str
         The values of the parameter ``init_params`` of hidden Markov models that this emission
         supports. The first one is used for ``init_params="auto"``, unless states are visited in
@@ -140,7 +140,7 @@ class Emission(ABC, Generic[C]):
 
     @classmethod
     def check_first_batch(cls, estimator: BaseEstimator, rows: Any) -> None:
-        """Refuse a first batch of a stream that does not show what the parameters leave open."""
+        """Refuse a first batch of a stream that does not determine the default priors."""
 
     @classmethod
     @abstractmethod
@@ -154,10 +154,10 @@ class Emission(ABC, Generic[C]):
     @classmethod
     @abstractmethod
     def given(cls, components: C, key: str, value: object, name: str) -> Any:
-        """Check what describes the components at the start of a fit, and return it as an array.
+        """Check a parameter of the components at the start of a fit, and return it as an array.
 
-        ``key`` is one of the ``profile_names`` of the components, and ``name`` what messages call
-        the value.
+        ``key`` is one of the ``profile_names`` of the components, and ``name`` the name of the
+        value in messages.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Emission(ABC, Generic[C]):
 
     @classmethod
     def described(cls, components: C, fitted: Any) -> Profile:
-        """Return what describes fitted components, by the ``profile_names`` of the components.
+        """Return the parameters of fitted components, by the ``profile_names`` of the components.
 
         ``fitted`` has the fitted attributes.
         """
@@ -201,7 +201,7 @@ class Emission(ABC, Generic[C]):
         separation: float,
         random_state: np.random.RandomState,
     ) -> Profile:
-        """Draw components for data of known truth, in the form of :meth:`described`.
+        """Draw components for random data, in the form of :meth:`described`.
 
         The larger ``separation`` is, the more the components differ. ``n_categories`` is for an
         emission that ``has_levels``.
@@ -210,7 +210,7 @@ class Emission(ABC, Generic[C]):
     @classmethod
     @abstractmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return what displays show of components, of shape (n_levels, n_components).
+        """Return the values of components that displays show, of shape (n_levels, n_components).
 
         These are probabilities, with the second result None, or means, with their deviations from
         the mean of all components in standard deviations (:func:`profile_of_means`). ``own``

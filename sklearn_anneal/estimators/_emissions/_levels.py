@@ -22,7 +22,7 @@ def levels_of(X: Any, what: str, largest: int | None = None) -> list[np.ndarray]
     ----------
     X : ndarray of shape (n_rows, n_columns)
     what : str
-        What the values are, for the error message.
+        The name of the values in error messages.
     largest : int, default=None
         The largest level. None: as large as the integers in which levels are counted.
 

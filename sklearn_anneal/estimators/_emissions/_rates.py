@@ -1,4 +1,4 @@
-"""What emissions share whose columns have rates with gamma priors."""
+"""Base class of the emissions whose columns have rates with gamma priors."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from ...models.components.poisson import PoissonComponents
 from ._base import profile_of_means, refuse_cells
 from ._rates import EmissionOfRates
 
-# The mean of all rates that are drawn for data of known truth.
+# The mean of all rates that are drawn for random data.
 _MEAN_COUNT = 5.0
 
 

@@ -1,4 +1,4 @@
-"""What the activations of dense rows need besides products of matrices."""
+"""Element-wise steps of the activations of dense rows, between products of matrices."""
 
 from __future__ import annotations
 

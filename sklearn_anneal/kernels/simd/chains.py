@@ -22,7 +22,7 @@ _WIDTH = 3
 class _Chain(Emitter):
     """Emits instructions on padded rows of float64, and on rows that end within a vector.
 
-    If the width of padded rows is known beforehand, no code for others is emitted.
+    If the width of padded rows is a constant, no code for others is emitted.
     """
 
     def __init__(self, context, builder, width=None):
@@ -125,7 +125,7 @@ def make_center_rows(width=None):
     """``out = factor * (values - maximum of each row)`` for ``n`` rows.
 
     Returns the sum of the maxima. The rows of the flat ``out`` have no padding, but the last store
-    may write up to a vector beyond the last row, for which there must be room.
+    may write up to a vector beyond the last row, for which there must be space.
     """
 
     @intrinsic

@@ -189,7 +189,7 @@ def subtract_maxima(typingctx, rows, n, maxima):
     """Subtract from each of the first ``n`` rows its largest element, and write that to ``maxima``.
 
     Rows are float64 and have a multiple of ``DOUBLES`` elements. ``DOUBLES`` rows are processed at
-    a time; there must be room for the last ones, which may be more than ``n``.
+    a time; there must be space for the last ones, which may be more than ``n``.
     """
 
     def codegen(context, builder, signature, args):

@@ -18,7 +18,7 @@ from ...kernels import LOADING
 from .._base import Expected, Known, LocalStep, Recommended
 from .._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 
-# Starts by k-means look at no more than this many rows.
+# Starts by k-means use no more than this many rows.
 ROWS_FOR_KMEANS = 20_000
 # Bounds of a concentration, or of the shape of a gamma prior, that is learned. With a smaller one,
 # a component practically excludes every value that it has not shown so far: such values would be
@@ -28,7 +28,7 @@ BOUNDS = (0.1, 1e4)
 
 
 Profile = dict[str, Any]
-"""What describes components, by the names of fitted attributes without their underscores."""
+"""Parameters of components, by the names of fitted attributes without their underscores."""
 
 Draws = list[dict[str, np.ndarray]]
 """One draw of all parameters, with an entry for each factor."""
@@ -69,7 +69,7 @@ class Joint(NamedTuple):
     Attributes
     ----------
     own : object
-        What :meth:`Components.log_density` reads.
+        The values that :meth:`Components.log_density` reads.
     log_weights : ndarray of shape (n_components,) or None
         E log π; None if it is a part of ``own``.
     """
@@ -84,7 +84,7 @@ def column_sums(shares: np.ndarray) -> np.ndarray:
 
 
 P = TypeVar("P")
-"""What components need to know of the data; None if they need nothing."""
+"""The summary of the data that components need; None if they need none."""
 
 R = TypeVar("R", bound=RawStatistics)
 """The raw statistics of components."""
@@ -203,7 +203,7 @@ class Components(ABC, Generic[P, R]):
     def carried(self, prior: Natural, order: np.ndarray) -> tuple[Components, Natural]:
         """Return the components and their λ₀ after a change of the order of all components.
 
-        What has been learned of each component goes with it, and priors that were given stay.
+        Learned parameters of each component go with it, and priors that were given stay.
         """
         return self, {key: prior[key] for key in self.keys}
 
@@ -213,7 +213,7 @@ class Components(ABC, Generic[P, R]):
         return all(np.allclose(moved[key], carried[key], atol=0.0) for key in self.keys)
 
     def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Return what the bound gains from the parameters of pairs that become one, in nats.
+        """Return the gain of the bound from the parameters of pairs that become one, in nats.
 
         Given the responsibilities, the bound has a difference of log normalisers for each
         component, whose natural parameters are those of the prior plus statistics. The statistics
@@ -244,8 +244,7 @@ class Components(ABC, Generic[P, R]):
     def least_rows_alone(self) -> float:
         """The number of rows from which a single component learns its priors.
 
-        They repeat what the rows say, so that fewer rows would be predicted with too much
-        certainty.
+        They repeat the data, so that predictions from fewer rows would be too certain.
         """
         return 50.0
 
@@ -351,7 +350,7 @@ class Components(ABC, Generic[P, R]):
         Parameters
         ----------
         profile : dict
-            What describes the components, by the names in ``profile_names``.
+            Parameters of the components, by the names in ``profile_names``.
         counts : ndarray of shape (n_components,)
             The number of rows of each component.
         q : dict of ndarray
@@ -530,7 +529,7 @@ class Components(ABC, Generic[P, R]):
         return 4.0 * self.n_components * (rows.X.shape[1] + 10.0) * rows.n_units
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        """Return what :meth:`joint_expectations` and :meth:`kl_given` share; None if nothing.
+        """Return values that :meth:`joint_expectations` and :meth:`kl_given` share, or None.
 
         ``before`` is the result of the visit before, at another q.
         """

@@ -34,7 +34,7 @@ def coordinates(components: GaussianComponents, q: Natural, summary: Summary) ->
 def tied_merge_gains(
     components: GaussianComponents, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray
 ) -> np.ndarray:
-    """Return what the bound gains from the means of pairs that become one, in nats.
+    """Return the gain of the bound from the means of pairs that become one, in nats.
 
     The shared precision matrix stays at its expectation. Given it, the log normaliser of a mean
     with the precision P and the natural mean η is (ηᵀ P⁻¹ η − log|P|) / 2. ``i`` and ``j`` are the

@@ -37,7 +37,7 @@ class Features(NamedTuple):
     shared : ndarray of shape (1, n_shared)
         The coefficients that all components share; empty unless the layout is ``"tied"``.
     terms : Terms
-        What rows with missing cells need besides.
+        Further values for rows with missing cells.
     """
 
     layout: str

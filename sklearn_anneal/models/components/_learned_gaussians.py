@@ -188,7 +188,7 @@ class _Scales:
     offset : float
         log|W₀⁻¹| where all eigenvalues are 1.
     shift : float
-        What is subtracted from ν₀ to give n.
+        The number that is subtracted from ν₀ to give n.
     n_features : int
     """
 

@@ -264,7 +264,7 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         self.n_components = int(n_components)
         self.n_features = n_features
 
-    # What a subclass adds
+    # Methods of subclasses
 
     @abstractmethod
     def expected_coefficients(self, q: Natural) -> Expected:

@@ -20,7 +20,7 @@ _RANGE_OF_VARIANCES = 1e12
 
 
 class Cells(NamedTuple):
-    """Which cells of the data are observed, and the moments that follow from these cells.
+    """Counts of the observed cells of the data, and the moments that follow from these cells.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ class Group(NamedTuple):
     x : ndarray of shape (n_rows, n_observed)
         The observed cells.
     center : ndarray of shape (n_observed,)
-        What the kernels subtract from them.
+        The values that kernels subtract from them.
     observed, missing : ndarray of int
         The columns.
     schur : ndarray of shape (n_components, n_observed, n_observed)

@@ -1,4 +1,4 @@
-"""Factors by which the scales of components differ, and what they cost in the bound.
+"""Factors by which the scales of components differ, and their terms in the bound.
 
 The prior of the precision of component k is a Wishart distribution with the inverse scale s_k V.
 All components share V, and their sizes s_k ~ Gamma(a, a), whose mean is 1, are inferred with
@@ -65,7 +65,7 @@ class Sizes:
         return psi(self.shape) - np.log(self.rate)
 
     def kl(self, dof: np.ndarray | float, n_features: int) -> float:
-        """Return what the bound lacks if the prior of the precisions is taken at E s_k, in nats.
+        """Return the term that the bound lacks with the prior of the precisions at E s_k, in nats.
 
         These are the divergences of the sizes from their prior, and ν D / 2 times the difference of
         log E s_k and E log s_k, because log p(Λ_k | s_k) has the term ν D log(s_k) / 2.

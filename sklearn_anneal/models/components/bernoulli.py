@@ -163,7 +163,8 @@ def _best_pairs(logs: np.ndarray, pairs: np.ndarray, least: np.ndarray) -> np.nd
         total = now.sum(axis=0)
         slope, curvature = psi(total) - psi(now) + logs[:, active], polygamma(1, now)
         shared, step = polygamma(1, total), slope / curvature
-        # The Hessian is that of two separate numbers plus a constant, so that its inverse is known.
+        # The Hessian is that of two separate numbers plus a constant, so that its inverse has a
+        # closed form.
         common = shared * step.sum(axis=0) / (1.0 - (shared / curvature).sum(axis=0))
         new = np.clip(now + step + common / curvature, 0.25 * now, 4.0 * now)
         result[:, active] = new

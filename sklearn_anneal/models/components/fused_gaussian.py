@@ -142,7 +142,7 @@ class FusedGaussian(GaussianComponents):
     def known(self, q: Natural, before: Known | None) -> Known | None:
         """Return the moments of many columns, whose matrices are factorised once for each visit.
 
-        What the divergence from the same prior needs is kept from visit to visit.
+        Values for the divergence from the same prior are kept from visit to visit.
         """
         if not (self.joint and self.is_wide(self.covariance_type)):
             return None

@@ -93,7 +93,7 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         column that all components share, that begins at the value of None, and that is learned if
         there are two components or more.
     reg_covar : float
-        What is added to the variance of a constant column.
+        The number that is added to the variance of a constant column.
     """
 
     why_no_exact_gradient = (

@@ -45,7 +45,7 @@ class Rates(NamedTuple):
     def of(cls, means: np.ndarray, logs: np.ndarray, shape: np.ndarray | None = None) -> Rates:
         """Divide the columns, given E λ and E log λ, of shape (n_components, n_features).
 
-        ``shape`` has the shapes of the gamma distributions; None stands for rates that are known.
+        ``shape`` has the shapes of the gamma distributions; None stands for fixed rates.
         """
         is_large = (means > _LARGE_RATE).any(axis=0)
         if not is_large.any():

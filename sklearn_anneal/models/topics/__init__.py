@@ -1,13 +1,13 @@
 """Latent Dirichlet allocation, the model of topics, in the order of its derivation.
 
-- ``corpus.py``: what a fit reads of all documents before it begins, and how topics start.
+- ``corpus.py``: the summary of all documents before a fit begins, and the start of topics.
 - ``model.py``: the model, its priors, and the bound of topics.
-- ``tables.py``: λ of the words that a visit meets, and E log β or E β as kernels read them;
-  ``draws.py``: draws of β; ``lazy_columns.py``: λ of which a batch touches few words.
-- ``visit.py``: what all visits to documents have; ``mean_field.py``: those of the model, which
+- ``tables.py``: λ of the words in a visit, and E log β or E β as kernels read them; ``draws.py``:
+  draws of β; ``lazy_columns.py``: λ of which a batch touches few words.
+- ``visit.py``: the base class of visits to documents; ``mean_field.py``: those of the model, which
   infer q(θ, z).
 - ``collapsed.py`` and ``sampled.py``: models whose visits integrate out θ, or θ and β.
-- ``predictions.py``: what is predicted for documents at the expected topics.
+- ``predictions.py``: predictions for documents at the expected topics.
 """
 
 from __future__ import annotations

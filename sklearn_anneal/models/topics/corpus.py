@@ -1,4 +1,4 @@
-"""What a fit of topics reads of all documents before it begins: a summary, and the start."""
+"""Passes over all documents before a fit of topics begins: for a summary, and for the start."""
 
 from __future__ import annotations
 

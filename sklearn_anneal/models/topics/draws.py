@@ -1,4 +1,4 @@
-"""Draws of topics, of the words that a visit meets."""
+"""Draws of topics, of the words in a visit."""
 
 from __future__ import annotations
 

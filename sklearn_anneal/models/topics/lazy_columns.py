@@ -1,11 +1,11 @@
 """Parameters λ of topics of which an update touches only the words of a batch.
 
-A batch of documents meets few words, but the update λ ← (1 − ρ) λ + ρ (η + S) moves the parameters
-of all of them. Those of words without statistics S move as they all do, so that three numbers
-describe it, λ = a · stored + b · η + c · base. :class:`SparseColumns` is such S,
+A batch of documents contains few words, but the update λ ← (1 − ρ) λ + ρ (η + S) moves the
+parameters of all of them. Those of words without statistics S move as they all do, so that three
+numbers describe it, λ = a · stored + b · η + c · base. :class:`SparseColumns` is such S,
 :class:`SparsePosterior` is η + S, and :class:`LazyColumns` is λ. ``families.posterior`` and
-``families.mix`` ask S and η + S for their results. In every other operation the three act as the
-arrays that they represent, so that code that knows only arrays remains right.
+``families.mix`` call methods of S and of η + S. In every other operation the three act as the
+arrays that they represent, so that code for arrays remains right.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SparseColumns(_Represented):
         return self._with(self.table, n_rows, self.factor)
 
     def posterior(self, prior: np.ndarray, base: np.ndarray, share: float) -> SparsePosterior:
-        """Return base + y (λ₀ − base) + S, which :func:`posterior` asks for."""
+        """Return base + y (λ₀ − base) + S, for :func:`posterior`."""
         return SparsePosterior(prior, base, share, self)
 
     def _with(self, table: np.ndarray, n_rows: int | None, factor: float) -> SparseColumns:
@@ -164,7 +164,7 @@ class SparsePosterior(_Represented):
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
     def mixed_into(self, start: Any, rho: float) -> Any:
-        """Return (1 − ρ) ``start`` + ρ λ̂, which :func:`mix` asks for.
+        """Return (1 − ρ) ``start`` + ρ λ̂, for :func:`mix`.
 
         It costs as much as the columns that S has.
 
@@ -256,7 +256,7 @@ class LazyColumns(_Represented):
         return out
 
     def _offsets(self, columns: np.ndarray) -> np.ndarray:
-        """Return what a prior that is the same for all rows adds to each column."""
+        """Return the term of a prior that is the same for all rows in each column."""
         offsets = np.zeros(len(columns))
         for weight, array in self._others:
             if weight and len(array) == 1:

@@ -66,7 +66,7 @@ _LARGEST_FIRST = 0.3
 _SHORT, _LARGEST_OF_SHORT = 10.0, 0.1
 # Words that no document has share a column if they are at least this share of the vocabulary.
 _ABSENT = 0.5
-# What local tempering asks of a model.
+# Methods of a model that local tempering needs.
 OF_LOCAL_TEMPERATURES = "unit_log_partition", "locally_tempered_step"
 
 

@@ -47,8 +47,8 @@ class Counts(NamedTuple):
     Attributes
     ----------
     table : ndarray of shape (n_rows, width)
-        λ of the words that a visit meets, padded with zeros. Rows of other words, if there are any,
-        are uninitialised.
+        λ of the words in a visit, padded with zeros. Rows of other words, if there are any, are
+        uninitialised.
     totals : ndarray of shape (n_topics,)
         Σ_w λ_kw over all words.
     """
@@ -104,10 +104,10 @@ class SampledDirichlet(RepeatedDirichlet):
 class DocumentsInFewChunks(Documents):
     """Documents in chunks of some thousands or more on average.
 
-    Within a chunk, every draw knows those before it; of other chunks it knows the result of the
-    last visit. Where single documents decide what a topic is, this costs more quality than several
-    workers would save time. A single chunk is sampled in turns instead, in which several workers
-    are of use too.
+    Within a chunk, every draw depends on those before it; of other chunks it uses the result of the
+    last visit. Where single documents decide what a topic is, the loss of quality is larger than
+    the gain in time by several workers. A single chunk is sampled in turns instead, in which
+    several workers are of use too.
     """
 
     @cached_property
@@ -141,10 +141,10 @@ class SampledVisit(TopicsVisit):
 
     In P turns, documents are cut into P parts, and so are words. Of these P² blocks, P that share
     neither documents nor words are sampled in each turn, by as many workers as there are (Yan, Xu
-    and Qi, 2009). A draw then knows all draws before it except for Σ_w λ_kw, which lacks the last
-    ones of the other blocks: the sums are brought together several times in a turn. The first visit
-    has one turn: a topic begins as what its first tokens have in common, and the blocks of a turn
-    would begin it each in its own way. The draws depend on P, and not on the number of workers.
+    and Qi, 2009). A draw then depends on all draws before it except for Σ_w λ_kw, which lacks the
+    last ones of the other blocks: the sums are brought together several times in a turn. The first
+    visit has one turn: the first tokens of a topic decide its words, and each block of a turn would
+    begin the topic in its own way. The draws depend on P, and not on the number of workers.
 
     Its ``expected`` is of class :class:`Counts`.
     """

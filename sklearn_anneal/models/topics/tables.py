@@ -21,9 +21,9 @@ from .lazy_columns import LazyColumns
 _LANES = 8
 # Sums over all words have one addend for each part of so many words.
 WORDS_OF_PART = 512
-# The tables of a visit have rows for the words that it meets alone, if these are at most one in so
-# many, or if its documents have fewer entries than so many per word: updates of λ then take less
-# time, which counts if documents take little.
+# The tables of a visit have rows for its own words alone, if these are at most one in so many, or
+# if its documents have fewer entries than so many per word: updates of λ then take less time, which
+# counts if documents take little.
 _FEW_WORDS, _FEW_ENTRIES = 2, 32
 # A task of the workers computes at least so many entries of a table, which takes about a tenth of a
 # millisecond. With less work, another thread would save less than it takes to begin and to wait for
@@ -44,7 +44,7 @@ def words_of_task(width: int) -> int:
 
 
 class Concentrations(NamedTuple):
-    """λ of the words that a visit meets, λ_ik = factor · stored[columns[i], k] + offsets[i].
+    """λ of the words in a visit, λ_ik = factor · stored[columns[i], k] + offsets[i].
 
     Kernels read λ in this form, so that it is not computed before.
 
@@ -93,7 +93,7 @@ class Concentrations(NamedTuple):
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-        """What kernels read λ from."""
+        """The arrays from which kernels read λ."""
         return self.stored, self.columns, self.factor, self.offsets
 
     def values(self, part: slice = slice(None)) -> np.ndarray:
@@ -122,8 +122,8 @@ class Topics(NamedTuple):
 
     Notes
     -----
-    A visit that meets few words of the vocabulary has rows for these alone. Otherwise it fills only
-    their rows, and others are uninitialised.
+    A visit with few words of the vocabulary has rows for these alone. Otherwise it fills only their
+    rows, and others are uninitialised.
     """
 
     table: np.ndarray

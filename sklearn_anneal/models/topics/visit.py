@@ -1,4 +1,4 @@
-"""What all visits to documents have: their start, and the form of their results."""
+"""Base class of the visits to documents: their start, and the form of their results."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class TopicsVisit(Visit):
         sums: np.ndarray,
         gamma: np.ndarray,
     ) -> LocalStep:
-        """Return what kernels have written into their arrays as a local step.
+        """Return the arrays that kernels have filled as a local step.
 
         Its ``log_prior`` is Σ w E log p(θ) = Σ w {log Γ(Σ α) − Σ log Γ(α) + Σ (α − 1) E log θ}.
         """
