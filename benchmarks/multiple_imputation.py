@@ -228,9 +228,9 @@ def written(quick: bool) -> str:
         "of 90 % is 1.3 % with 500 tables, 2.7 % with 125 and 6.7 % with 20. Largest bias: that "
         "of the three coefficients. Time: milliseconds of the processor per table, for the fit and "
         "all imputed tables together. Ours: `AnnealedBayesianGaussianMixture(K, tol=1e-4, "
-        "effort=0)`, other settings at their defaults, fitted to the table with missing cells; K is "
-        "the number of groups that were drawn. The "
-        "other libraries make one round, because only one column has missing cells.",
+        "effort=0)`, other settings at their defaults, fitted to the table with missing cells; K "
+        "is the number of groups that were drawn. The other libraries make one round, because only "
+        "one column has missing cells.",
         "",
     ]
     with warnings.catch_warnings():
