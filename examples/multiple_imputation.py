@@ -42,7 +42,7 @@ filled = {
     "nothing missing": [complete],
     "complete rows": [X[~np.isnan(X[:, 2])]],
     "means": [mixture.impute(X)],
-    "20 draws": mixture.impute(X, n_draws=20),
+    "20 draws": mixture.impute(X, n_draws=20, n_rounds=5),
 }
 print(f"{np.isnan(X[:, 2]).mean():.0%} of the petal lengths are missing")
 plt.rc("font", size=16)

@@ -199,6 +199,37 @@ def test_drawn_frames_are_those_of_the_user(library, rng):
         assert library == "polars" or found.index.equals(frame.index)
 
 
+def test_rounds_draw_from_the_posterior_of_observed_cells():
+    """Half of a column is missing, and the variational posterior counts all of its cells."""
+    X = np.array([[0.0], [1.0]] * 5 + [[np.nan]] * 10)
+    est = AnnealedBayesianMixture(
+        1, emission="gaussian", means_prior=[0.5], beta_prior=1e-3, dof_prior=2.0, scale_prior=0.5,
+        random_state=0,
+    ).fit(X)  # fmt: skip
+    tables = est.impute(X, n_draws=600, n_rounds=3)[:, :, 0]
+    means = tables[:, 10:].mean(axis=1)
+    # Student-t: ν = 12, and the mean of 10 new cells varies by 1/10 + 1/10.001 of the variance.
+    own = t(12.0, 0.5, np.sqrt((0.5 + 2.5) / 12.0 * (1 / 10 + 1 / 10.001)))
+    assert kstest(means, own.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("emission", [*EMISSIONS, BLOCKS, "mixture of Gaussians"])
+def test_rounds_are_for_the_table_of_the_fit(emission, rng):
+    if emission == "mixture of Gaussians":
+        X, est = GAPPED.data(rng, 60), clone(GAUSSIANS)
+    else:
+        X, est = table(emission, 0.2)(rng, 60), any_columns(emission)
+    drawn = est.fit(X).impute(X, n_draws=2, n_rounds=2)
+    hole = np.isnan(X)
+    assert not np.isnan(drawn).any()
+    assert_array_equal(drawn[:, ~hole], np.tile(X[~hole], (2, 1)))
+    assert (drawn != est.impute(X, n_draws=2)).any()
+    with pytest.raises(ValueError, match="for the table of the fit"):
+        est.impute(X[:9], n_draws=2, n_rounds=2)
+    with pytest.raises(ValueError, match="n_rounds is an integer"):
+        est.impute(X, n_draws=2, n_rounds=-1)
+
+
 @pytest.mark.parametrize("est", [clone(GAUSSIANS), any_columns("gaussian")])
 def test_what_makes_no_sense_is_refused(est, rng):
     X = GAPPED.data(rng, 30)

@@ -578,7 +578,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     @in_frames
     @by_parts
     @explains("Prediction")
-    def impute(self, X, return_std=False, *, n_draws=None, random_state=None):
+    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
         """Replace missing cells by their posterior means, given the observed cells of their rows.
 
         With ``n_draws`` they are replaced by draws instead, in several tables: statistics of each,
@@ -597,6 +597,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             Whether to return the standard deviations as well. Only for means.
         n_draws : int, default=None
             The number of tables to draw (multiple imputation). None: one table of means.
+        n_rounds : int, default=0
+            Only with ``n_draws``, and for the table of the fit: rounds in which the parameters are
+            drawn again from their posterior given the completed table, and then the missing cells
+            (data augmentation). The variational posterior is as narrow as if the missing cells had
+            been seen, and about five rounds widen it as far as is right. 0 is for other rows.
         random_state : int, RandomState instance or None, default=None
             Determines the draws. None: the ``random_state`` of the estimator.
 
@@ -624,9 +629,15 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         rows, dtype = self._again(X)
         if n_draws is not None:
             check_n_draws(n_draws, return_std)
-            seed = self.random_state if random_state is None else random_state
-            tables = drawn_tables(self._context(), rows, n_draws, seed)
-            return np.stack([table.astype(dtype, copy=False) for table in tables])
+            observed = np.array(rows.X, dtype=dtype)
+            return drawn_tables(
+                self,
+                rows,
+                lambda cells: np.where(np.isnan(observed), cells, observed).astype(dtype),
+                n_draws,
+                n_rounds,
+                random_state,
+            )
         ctx, shares = self._context(), self._responsibilities(rows)
         means, std = ctx.model.components.imputed(rows, shares, ctx.q)
         imputed = means.astype(dtype, copy=False)

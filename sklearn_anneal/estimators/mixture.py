@@ -663,7 +663,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     @in_frames
     @by_parts
-    def impute(self, X, return_std=False, *, n_draws=None, random_state=None):
+    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
         """Fill missing cells with their posterior means, or their most probable categories.
 
         With ``n_draws`` they are filled with draws instead, in several tables: statistics of each,
@@ -678,6 +678,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         n_draws : int, default=None
             The number of tables to draw (multiple imputation). None: one table of means
             and categories.
+        n_rounds : int, default=0
+            Only with ``n_draws``, and for the table of the fit: rounds in which the parameters are
+            drawn again from their posterior given the completed table, and then the missing cells
+            (data augmentation). The variational posterior is as narrow as if the missing cells had
+            been seen, and about five rounds widen it as far as is right. 0 is for other rows.
         random_state : int, RandomState instance or None, default=None
             Determines the draws. None: the ``random_state`` of the estimator.
 
@@ -713,9 +718,14 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         mask, given = mask[:, back], self._table(X, False, 1)
         if n_draws is not None:
             check_n_draws(n_draws, return_std)
-            seed = self.random_state if random_state is None else random_state
-            tables = drawn_tables(ctx, rows, n_draws, seed)
-            return np.stack([np.where(mask, table[:, back], given) for table in tables])
+            return drawn_tables(
+                self,
+                rows,
+                lambda cells: np.where(mask, cells[:, back], given),
+                n_draws,
+                n_rounds,
+                random_state,
+            )
         values, std = ctx.model.components.imputed(rows, self._responsibilities(rows), ctx.q)
         filled = np.where(mask, values[:, back], given)
         if not return_std:
