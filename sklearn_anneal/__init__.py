@@ -18,6 +18,7 @@ from .estimators.hidden_markov import AnnealedHMM
 from .estimators.latent_dirichlet import AnnealedLatentDirichletAllocation
 from .estimators.matrix_factorization import AnnealedPMF
 from .estimators.mixture import AnnealedBayesianMixture
+from .estimators.mixture_regressor import MixtureRegressor
 from .estimators.sigmoid_belief_net import AnnealedSigmoidBeliefNet
 from .estimators.spike_slab_factor_analysis import AnnealedSpikeSlabFactorAnalysis
 
@@ -32,6 +33,7 @@ __all__ = [
     "AnnealedPMF",
     "AnnealedSigmoidBeliefNet",
     "AnnealedSpikeSlabFactorAnalysis",
+    "MixtureRegressor",
     "Shards",
     "__version__",
     "concat_sequences",
@@ -49,6 +51,7 @@ _PUBLIC_TYPES: list[type] = [
     AnnealedPMF,
     AnnealedSigmoidBeliefNet,
     AnnealedSpikeSlabFactorAnalysis,
+    MixtureRegressor,
     *ANNEALING.values(),
 ]
 TRUSTED_TYPES = (

@@ -83,6 +83,36 @@ def test_a_share_of_labels_stays_and_one_of_each_class(rng):
         assert set(found[kept]) == {0, 1, 2}
 
 
+# Multiple imputation
+
+
+def test_a_quick_run_on_multiple_imputation_writes_a_table(tmp_path, monkeypatch):
+    from benchmarks import multiple_imputation
+
+    own = [(multiple_imputation.ours, 1.0), (multiple_imputation.iterative, 1.0)]
+    monkeypatch.setattr(multiple_imputation, "imputers", lambda: own)
+    page = tmp_path / "page.md"
+    multiple_imputation.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("Three groups", "complete rows only", "n_draws=20", "sample_posterior", "A quick"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_rubins_rules_add_what_differs_between_tables(rng):
+    """A single table has the interval of least squares; several have more than their mean."""
+    from benchmarks import multiple_imputation
+
+    tables = [multiple_imputation.drawn(multiple_imputation.CASES[0], s)[0] for s in range(5)]
+    each = [multiple_imputation.pooled([table]) for table in tables]
+    found, wide = multiple_imputation.pooled(tables)
+    np.testing.assert_allclose(found, np.mean([coefficients for coefficients, _ in each], axis=0))
+    assert (wide > np.max([half for _, half in each], axis=0)).all()
+    same, width = multiple_imputation.pooled([tables[0]] * 3)
+    np.testing.assert_allclose(same, each[0][0])
+    np.testing.assert_allclose(width, each[0][1], rtol=0.02)
+
+
 # Numbers of components
 
 

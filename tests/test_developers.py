@@ -453,6 +453,11 @@ def test_missing_durations_are_imputed_by_moments_of_lomax_distributions(exponen
     own = lomax(est.lambdas_posterior_[0], scale=est.lambdas_weight_posterior_[0])
     np.testing.assert_allclose(values[0], own.mean(), rtol=1e-12)
     np.testing.assert_allclose(std[0], own.std(), rtol=1e-12)
+    # Draws of the rates, and then of the durations, are draws from the same distributions.
+    drawn = est.impute(np.full((1, 3), np.nan), n_draws=300)[:, 0]
+    for d in range(3):
+        cdf = lomax(est.lambdas_posterior_[0, d], scale=est.lambdas_weight_posterior_[0, d]).cdf
+        assert kstest(drawn[:, d], cdf).pvalue > 1e-3
 
 
 def test_moments_that_do_not_exist_are_quantiles():

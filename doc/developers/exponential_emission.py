@@ -80,6 +80,9 @@ class ExponentialComponents(GammaRates):
         np.divide(mean**2 * a, a - 2.0, out=variance, where=has_variance)
         return CellMoments(mean, variance, has_variance)
 
+    def drawn_cells(self, labels, columns, expected, rng):
+        return rng.exponential(-1.0 / expected.slopes[labels, columns])
+
     # Operations that only some annealing methods need
 
     def log_volumes(self, x, summary, expected):

@@ -13,10 +13,6 @@ from ._validation import check_sparse
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# The largest expectation from which numpy draws counts. The count itself is rarely more than ten
-# standard deviations above it.
-_LARGEST_RATE = np.iinfo(np.int64).max - 10.0 * np.sqrt(np.iinfo(np.int64).max)
-
 
 def checked_counts(X: Any, given: Any, owner: str) -> Any:
     """Check a CSR matrix of counts, which scikit-learn has made from ``given``, and return it.
@@ -63,17 +59,6 @@ def _canonical(X: Any) -> Any:
         X = _wide(X)
         X.sum_duplicates()
     return X
-
-
-def drawn_counts(rng: np.random.RandomState, rates: np.ndarray) -> np.ndarray:
-    """Draw counts with the given expectations, as int64."""
-    largest = float(rates.max(initial=0.0))
-    if not largest <= _LARGEST_RATE:
-        raise ValueError(
-            f"Counts of the size {largest:g} are expected, but samples are drawn as int64, which "
-            f"holds numbers up to {_LARGEST_RATE:.3g}. Divide X by a constant before fitting."
-        )
-    return np.asarray(rng.poisson(rates))
 
 
 def refuse_texts(X: ArrayLike, owner: str) -> None:

@@ -13,7 +13,7 @@ from scipy.sparse import csc_array
 from sklearn.utils._set_output import ADAPTERS_MANAGER, _get_output_config
 from sklearn.utils.validation import validate_data
 
-from ._shards import is_collection
+from ._shards import in_parts, is_collection
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -201,11 +201,18 @@ def in_frames(impute: Callable) -> Callable:
 
     If X is a frame of the same library, the result has its columns, index and dtypes, and observed
     cells are those of X. A column whose dtype cannot hold what is filled in, such as means of
-    integers, is real. Data in parts have one frame for each part.
+    integers, is real. Data in parts have one frame for each part. An array of several tables,
+    (n_draws, n_samples, n_features), becomes a list of frames.
     """
 
     @wraps(impute)
     def call(self: Any, X: Any, *arguments: Any, **keywords: Any) -> Any:
+        if keywords.get("n_draws") is not None and in_parts(X):
+            raise TypeError(
+                "With n_draws, impute takes rows in memory: all rows of a table share one draw of "
+                "the parameters, and parts would each draw their own. Give all rows at once, or "
+                "n_draws=None for the means of parts."
+            )
         found = impute(self, X, *arguments, **keywords)
         library = _get_output_config("transform", self)["dense"]
         arrays = found if isinstance(found, tuple) else (found,)
@@ -216,12 +223,19 @@ def in_frames(impute: Callable) -> Callable:
         if given:
             columns = X.columns
         else:
-            numbered = [f"x{i}" for i in range(arrays[0].shape[1])]
+            numbered = [f"x{i}" for i in range(arrays[0].shape[-1])]
             columns = getattr(self, "feature_names_in_", numbered)
-        frames = [adapter.create_container(array, X, columns, inplace=False) for array in arrays]
-        if given:
-            frames[0] = _FILLED[library](X, arrays[0])
-        return tuple(frames) if len(frames) > 1 else frames[0]
+
+        def filled(array: np.ndarray) -> Any:
+            if given:
+                return _FILLED[library](X, array)
+            return adapter.create_container(array, X, columns, inplace=False)
+
+        first, *others = arrays
+        if first.ndim == 3:
+            return [filled(table) for table in first]
+        frames = [adapter.create_container(array, X, columns, inplace=False) for array in others]
+        return (filled(first), *frames) if frames else filled(first)
 
     return call
 

@@ -17,12 +17,13 @@ from ..data.units import DenseCounts, SparseCounts, cell_patterns
 from ..families import deviance, log_poisson
 from ..metrics import LARGEST_COUNT, floors_of_used, split_documents
 from ..models._componentwise import Given
+from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ._attributes import Attributes, read_only
 from ._base import BaseAnnealed
-from ._counts import checked_counts, drawn_counts
+from ._counts import checked_counts
 from ._given_starts import given_in_range
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import NothingToScore, by_parts

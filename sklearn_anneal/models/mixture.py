@@ -625,9 +625,22 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
+        return logsumexp(self.log_joint_at_means(units, q), axis=1)
+
+    def log_joint_at_means(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return log p(x_n, z_n = k) at the posterior means in nats, (n_rows, n_components)."""
         plug_in = self.components.for_rows(self.components.plug_in(q), units)
-        log_weights = np.log(self.weights.mean(q))
-        return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
+        return self.components.log_density(units, plug_in) + np.log(self.weights.mean(q))
+
+    def posterior_given_components(self, rows: Rows, labels: np.ndarray, prior: Natural) -> Natural:
+        """Return λ₀ + S, the posterior given complete rows and their components ``labels``."""
+        shares = np.equal.outer(labels, np.arange(self.n_components)).astype(np.float64)
+        expected = self.components.for_rows(self.components.expectations(prior), rows)
+        raw = self.components.zeros(expected)
+        self.components.add(rows, shares, raw, expected)
+        weights = self.weights.statistics(shares.sum(axis=0))
+        of_weights = {key: prior[key] + value for key, value in weights.items()}
+        return of_weights | self.components.posterior_given(raw, prior)
 
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut:
         return left_out(self, self.sampled(units), q, summary, prior)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...models._draws import drawn_counts
 from ...models.components._base import Profile
 from ...models.components.poisson import PoissonComponents
-from .._counts import drawn_counts
 from ._base import profile_of_means, refuse_cells
 from ._rates import EmissionOfRates
 

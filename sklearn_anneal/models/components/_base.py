@@ -510,6 +510,30 @@ class Components(ABC, Generic[P, R]):
         """
         raise NotImplementedError
 
+    def drawn_rows(
+        self, rows: Rows, labels: np.ndarray, expected: Expected, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draw the missing cells of rows from p(x_m | x_o, z), given their components z.
+
+        Parameters
+        ----------
+        rows : Rows
+        labels : ndarray of int, shape (n_rows,)
+            The component of each row.
+        expected : object
+            log p(x | z = k) at certain parameters: the result of :meth:`expectations` with ``rng``,
+            or of :meth:`plug_in`.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        drawn : ndarray of shape (n_rows, n_features)
+            Float64. Only cells that are missing have a use for their values.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no draws of missing cells: it lacks drawn_rows."
+        )
+
     def embedding(self, rows: Rows) -> Any:
         """Return rows as points among which k-means can measure distances, float64.
 

@@ -14,6 +14,7 @@ from ...data.tables import Coded, Packing
 from ...data.units import Rows, cell_patterns
 from ...families import Natural, Tempering
 from .._base import Expected, LocalStep, compiled
+from .._draws import holes_of
 from .._mixture_steps import vector
 from ._base import Components, Joint, P, R, RawStatistics, column_sums
 from ._predictive_moments import deviations
@@ -383,3 +384,23 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         moments = self.predictive_moments(q)
         assert moments is not None
         return shares @ moments.mean, deviations(shares, moments)
+
+    def drawn_rows(
+        self, rows: Rows, labels: np.ndarray, expected: Expected, rng: np.random.Generator
+    ) -> np.ndarray:
+        out = np.zeros(rows.X.shape)
+        where = holes_of(rows.X)
+        out[where] = self.drawn_cells(labels[where[0]], where[1], expected, rng)
+        return out
+
+    def drawn_cells(
+        self,
+        labels: np.ndarray,
+        columns: np.ndarray,
+        expected: Expected,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        """Draw cells of new rows, given their components and columns, both (n_cells,)."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no draws of missing cells: it lacks drawn_cells."
+        )

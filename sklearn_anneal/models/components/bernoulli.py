@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import gammaln, polygamma, psi
+from scipy.special import expit, gammaln, polygamma, psi
 
 from ...data.units import Rows
 from ...families import Beta, Factor, Natural
@@ -111,6 +111,16 @@ class BernoulliComponents(LinearComponents[None]):
 
     def probabilities(self, q: Natural) -> np.ndarray:
         return q["a"] / (q["a"] + q["b"])
+
+    def drawn_cells(
+        self,
+        labels: np.ndarray,
+        columns: np.ndarray,
+        expected: Coefficients,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        probabilities = expit(expected.slopes[labels, columns])
+        return (rng.random(len(labels)) < probabilities).astype(np.float64)
 
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)

@@ -269,6 +269,18 @@ class BlockComponents(Components[Summaries, BlockSums]):
             deviations.append(np.full(value.shape, np.nan) if std is None else std)
         return np.hstack(values), np.hstack(deviations)
 
+    def drawn_rows(
+        self,
+        rows: Rows,
+        labels: np.ndarray,
+        expected: dict[str, Expected],
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        parts = self.parts.items()
+        return np.hstack(
+            [p.drawn_rows(self.rows_of(n, rows), labels, expected[n], rng) for n, p in parts]
+        )
+
     def embedding(self, rows: Rows) -> np.ndarray:
         parts = self.parts.items()
         # Columns of different kinds have no common unit.

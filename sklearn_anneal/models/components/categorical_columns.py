@@ -13,6 +13,7 @@ from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
 from .._base import Expected
+from .._draws import drawn_labels, holes_of
 from ._base import BOUNDS, Draws, Profile, RawStatistics, log_means, moved, multiplied
 from ._linear import (
     Levels,
@@ -185,6 +186,17 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         levels = [(shares @ p).argmax(axis=1) for p in self.probabilities(q)]
         return np.column_stack(levels).astype(np.float64), None
+
+    def drawn_rows(
+        self, rows: Rows, labels: np.ndarray, expected: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        out = np.zeros(rows.X.shape)
+        where, columns = holes_of(rows.X)
+        logs = np.split(expected, np.cumsum(self.n_levels)[:-1])
+        for column, of_levels in enumerate(logs):
+            own = where[columns == column]
+            out[own, column] = drawn_labels(of_levels.T[labels[own]], rng)
+        return out
 
     def embedding(self, rows: Rows) -> np.ndarray:
         coded: Coded = rows.X  # type: ignore[assignment]

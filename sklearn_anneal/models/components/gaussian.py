@@ -26,6 +26,7 @@ from . import _predictive_gaussians as predictive
 from . import _wide_gaussians as wide
 from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
+from ._conditional_gaussians import drawn_rows
 from ._features import ROWS_PER_BLOCK, Features, FeatureSums, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
 from ._missing_cells import LOG_2PI, Moments
@@ -865,6 +866,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         means, variances = predictive.impute(self, rows, q, shares)
         return means, np.sqrt(variances)
+
+    def drawn_rows(
+        self, rows: Rows, labels: np.ndarray, expected: Features, rng: np.random.Generator
+    ) -> np.ndarray:
+        return drawn_rows(rows, labels, self.gaussians_of(expected), rng)
 
     @property
     def n_parameters(self) -> int:

@@ -376,6 +376,22 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         mean, std = super().imputed(rows, shares, q)
         return mean + rows.center, std
 
+    def drawn_rows(
+        self, rows: Rows, labels: np.ndarray, expected: Coefficients, rng: np.random.Generator
+    ) -> np.ndarray:
+        return super().drawn_rows(rows, labels, expected, rng) + rows.center
+
+    def drawn_cells(
+        self,
+        labels: np.ndarray,
+        columns: np.ndarray,
+        expected: Coefficients,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        precision = -2.0 * expected.slopes[labels, columns]
+        mean = expected.slopes[labels, self.n_features + columns] / precision
+        return mean + rng.standard_normal(len(labels)) / np.sqrt(precision)
+
     @property
     def n_parameters(self) -> int:
         return 2 * self.n_components * self.n_features

@@ -10,6 +10,7 @@ from scipy.special import gammaln
 
 from ...data.units import Rows
 from ...families import Natural, digamma_excess, log_negative_binomial, log_poisson
+from .._draws import drawn_counts
 from ._base import Draws, Profile
 from ._gamma_rates import GammaRates, Moments
 from ._linear import Coefficients, LinearSums, kernels, points_of, unpacked
@@ -157,6 +158,18 @@ class PoissonComponents(GammaRates):
     def plug_in_moments(self, q: Natural) -> CellMoments:
         rates = q["shape"] / q["rate"]
         return CellMoments(rates, rates)
+
+    def drawn_cells(
+        self,
+        labels: np.ndarray,
+        columns: np.ndarray,
+        expected: Rates,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        rates = np.empty((self.n_features, self.n_components))
+        small = np.setdiff1d(np.arange(self.n_features), expected.large)
+        rates[small], rates[expected.large] = -expected.coefficients.cells.T, expected.means
+        return drawn_counts(rng, rates[columns, labels]).astype(np.float64)
 
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)
