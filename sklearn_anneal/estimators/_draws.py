@@ -95,7 +95,8 @@ def drawn_tables(
         q = ctx.q
         for left in range(n_rounds, -1, -1):
             expected = model.expectations(q, rng)
-            log_joint = finite(model.log_joint(rows, model.for_rows(expected, rows)), OVERFLOW)
+            of_rows = expected._replace(own=model.components.for_rows(expected.own, rows))
+            log_joint = finite(model.log_joint(rows, of_rows), OVERFLOW)
             labels = drawn_labels(log_joint, rng)
             table = complete(model.components.drawn_rows(rows, labels, expected.own, rng))
             if left:

@@ -143,9 +143,14 @@ class MixtureRegressor(MultiOutputMixin, RegressorMixin, MetaEstimatorMixin, Bas
         return (mean, std) if return_std else mean
 
     def _table(self, X: Any, reset: bool) -> np.ndarray:
-        how = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
-        n_rows = 2 if reset else 1
-        found: np.ndarray = validated_table(self, X, reset=reset, ensure_min_samples=n_rows, **how)
+        found: np.ndarray = validated_table(
+            self,
+            X,
+            reset=reset,
+            ensure_min_samples=2 if reset else 1,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+        )
         return found
 
     def _filled(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
