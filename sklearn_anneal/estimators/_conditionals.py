@@ -68,9 +68,10 @@ def _position(estimator: MixturePredictions, column: Any) -> int:
     n_features = estimator.n_features_in_
     if isinstance(column, bool) or not isinstance(column, Integral):
         raise ValueError(f"given has columns by name or by number, but got {column!r}.")
+    column = int(column)
     if not 0 <= column < n_features:
         raise ValueError(f"given has the column {column}, but columns are 0 to {n_features - 1}.")
-    return int(column)
+    return column
 
 
 def conditional_sample(

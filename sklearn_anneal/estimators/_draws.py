@@ -43,10 +43,10 @@ def generators(n_draws: int, random_state: Any) -> Iterator[np.random.Generator]
 
 def check_rounds(ctx: Context, rows: Rows, n_rounds: Any) -> None:
     """Refuse a number of rounds below 0, and rounds for a table that is not that of the fit."""
-    if isinstance(n_rounds, bool) or not isinstance(n_rounds, Integral) or n_rounds < 0:
+    if isinstance(n_rounds, bool) or not isinstance(n_rounds, Integral) or int(n_rounds) < 0:
         raise ValueError(f"n_rounds is an integer of at least 0; got {n_rounds!r}.")
     fitted = float(ctx.model.expected_counts(ctx.q, ctx.prior).sum())
-    if n_rounds > 0 and abs(fitted - rows.n_units) > 1e-3 * fitted:
+    if int(n_rounds) > 0 and abs(fitted - rows.n_units) > 1e-3 * fitted:
         raise ValueError(
             "n_rounds is for the table of the fit, from which the parameters are drawn again: that "
             f"had {fitted:g} rows (the sum of their weights), but X has {rows.n_units}. Give "

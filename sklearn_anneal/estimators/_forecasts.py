@@ -1,4 +1,4 @@
-"""What a fitted hidden Markov model expects after the last frames of sequences."""
+"""Forecasts of states and observations after the last frames of sequences."""
 
 from __future__ import annotations
 

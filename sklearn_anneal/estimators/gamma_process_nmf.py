@@ -261,9 +261,10 @@ class AnnealedGammaProcessNMF(
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes of the fit from
-        which it set out (``n_before``), the number that it took (``n_passes``), the ``lower_bound``
-        that it reached, and whether it was ``kept``. A data frame can be made of it.
+        The moves of the search, in their order: the name (``move``), the number of passes of the
+        fit before it (``n_before``), the number of its own passes (``n_passes``), the
+        ``lower_bound`` that was reached, and whether the result was ``kept``. A data frame can be
+        made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int

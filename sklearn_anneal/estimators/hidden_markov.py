@@ -329,8 +329,9 @@ class AnnealedHMM(StatePredictions):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in order: the ``move``, the passes ``n_before`` it and its own
-        ``n_passes``, the ``lower_bound`` that it reached, and whether it was ``kept``.
+        The moves of the search, in their order: the name (``move``), the number of passes of the
+        fit before it (``n_before``), the number of its own passes (``n_passes``), the
+        ``lower_bound`` that was reached, and whether the result was ``kept``.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_components_ : int

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._plotting import Curve, add_legend, count_passes, draw_curve, new_axes, read_curves, tidy
 
-# What the legend calls each move, and its mark.
+# The name of each move in the legend, and its mark.
 _MARKS = {
     "reheat": ("reheat of the result", "^"),
     "guided swap": ("swap of components", "s"),

@@ -20,7 +20,7 @@ _RANGE = 2.0  # standard deviations on either side of the mean that have colours
 
 
 class _Panel(NamedTuple):
-    """What one panel shows: the levels of columns that have one scale of colours."""
+    """The content of one panel: the levels of columns that have one scale of colours."""
 
     values: np.ndarray
     labels: list[str]
@@ -57,7 +57,7 @@ class ComponentProfilesDisplay:
     numbers : sequence of int of length n_components, default=None
         Numbers of the components for the labels; None: 0, 1, ….
     deviations : array-like of shape (n_levels, n_components), or dict, default=None
-        What the colours stand for if ``values`` are means; None: ``values`` are probabilities.
+        The values of the colours if ``values`` are means; None: ``values`` are probabilities.
     sizes : sequence of int, or dict, default=None
         Numbers of rows that belong together, between which lines are drawn; None: no lines.
 
@@ -109,8 +109,8 @@ class ComponentProfilesDisplay:
         Parameters
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw; None: a new figure. Several panels need one axes each, in the order of
-            ``values``, or one axes from a grid of subplots, whose place they divide.
+            The axes to draw on; None: a new figure. Several panels need one axes each, in the order
+            of ``values``, or one axes from a grid of subplots, whose place they divide.
         include_values : bool, default=None
             Whether the values are written into the cells. None: they are written into panels of at
             most 400.

@@ -25,7 +25,7 @@ kernels = partial(compiled, "hidden_semi_markov")
 _NO_ENDS = np.empty((0, 0))
 # Shapes that are chosen are at most this.
 LARGEST_SHAPE = 100
-# Where shapes are changed at random, they are multiplied by one of these numbers: that of one state
+# A random change multiplies shapes by one of these numbers: that of one state
 # with this probability, and else those of all states.
 _FACTORS, _ONE_STATE = (0.5, 0.75, 1.5, 2.0), 0.6
 # A state with fewer segments keeps its shape.

@@ -261,7 +261,7 @@ class Continuation(Move):
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
         stop, n_observations = problem.settings.stop, problem.units.n_observations
-        # With tol=0 every rise is worthwhile: a fit then makes all its passes, and no more.
+        # Every rise is worthwhile with tol=0: a fit then makes all its passes, and no more.
         endless = stop.worthwhile(np.finfo(float).tiny, n_observations)
         noisy = problem.in_minibatches or problem.model.update_rule == "gradient"
         if kept.trace.converged or noisy or endless:
