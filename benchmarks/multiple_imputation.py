@@ -168,7 +168,7 @@ def imputers() -> list[tuple[Imputer, float]]:
 
 
 class Result(NamedTuple):
-    """The coverage of intervals, their half widths and errors, (n_tables, 3), and seconds per table."""
+    """Coverage, half widths and errors of intervals, (n_tables, 3), and seconds per table."""
 
     covered: np.ndarray
     widths: np.ndarray

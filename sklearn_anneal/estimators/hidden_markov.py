@@ -66,9 +66,8 @@ class AnnealedHMM(StatePredictions):
     - A list, a tuple or a 1-D array of objects whose elements are sequences: 2-D arrays, data
       frames, lists of rows, or 1-D arrays and series, which are sequences of one feature; or an
       array of shape (n_sequences, n_frames, n_features). A list of lists of numbers such as
-      ``[[1.0, 2.0], [3.0, 4.0]]`` is no list of sequences but a table, here of two frames. With a
-      list of sequences, the ignored y may have one entry per sequence, so that stratified folds of
-      sequences can be made.
+      ``[[1.0, 2.0], [3.0, 4.0]]`` is a table of two frames. With a list of sequences, the ignored
+      y may have one entry per sequence, for stratified folds of sequences.
 
     Results have one row per frame, in the order of X; :func:`split_sequences` cuts them into
     sequences. Where metadata routing is enabled, ``groups`` is requested by default, so that

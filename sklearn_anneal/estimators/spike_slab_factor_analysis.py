@@ -136,9 +136,9 @@ class AnnealedSpikeSlabFactorAnalysis(
         row. A smaller one makes many more passes, which hardly raise the bound.
     max_iter : int, default=300
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule. The bound of factors
-        rises slowly, so that many fits do not converge in 100 passes. If the best fit of a search
-        has not converged, up to five times as many follow.
+        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
+        search has not converged, up to five times as many follow. The bound of factors rises
+        slowly, so that many fits do not converge in 100 passes.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
