@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Sequences
 from ..models.hidden_markov import HiddenMarkov
+from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._columns import TablesOfColumns
 from ._forecasts import ahead, expected_blocks, expected_frames, long_run_shares
@@ -360,34 +361,34 @@ class StatePredictions(
     def stationary_distribution_(self):
         """Shares of its time that an endless sequence spends in each state."""
         ctx = self._quiet_context()
-        return long_run_shares(self.startprob_, ctx.model.frame_transitions(ctx.q))
+        return read_only(long_run_shares(self.startprob_, ctx.model.frame_transitions(ctx.q)))
 
     @property
     def expected_durations_(self):
         """Mean number of frames for which each state lasts once it is reached."""
         with np.errstate(divide="ignore"):
-            return self.duration_shapes_ / self.leaveprob_
+            return read_only(self.duration_shapes_ / self.leaveprob_)
 
     @property
     def duration_shapes_(self):
         """Shapes of the negative binomial distributions of the durations of states."""
-        return np.bincount(self._quiet_context().model.states_of_sub_states)
+        return read_only(np.bincount(self._quiet_context().model.states_of_sub_states))
 
     @property
     def leaveprob_(self):
         """Posterior means of the probabilities to leave a state, or a sub-state, in a frame."""
         leave, stay = self.leaveprob_posterior_.T
-        return leave / (leave + stay)
+        return read_only(leave / (leave + stay))
 
     @property
     def leaveprob_posterior_(self):
         """Parameters of the beta posteriors of the probabilities to leave."""
-        return self._quiet_context().model.durations(self._quiet_context().q)
+        return read_only(self._quiet_context().model.durations(self._quiet_context().q))
 
     @property
     def leaveprob_prior_(self):
         """Parameters of the beta priors of the probabilities to leave."""
-        return self._quiet_context().model.durations(self._quiet_context().prior)
+        return read_only(self._quiet_context().model.durations(self._quiet_context().prior))
 
     @explains("Prediction")
     def predict_next(self, X, n_steps=1, *, groups=None, lengths=None):
@@ -440,8 +441,10 @@ class StatePredictions(
         >>> X = np.tile(np.repeat([0.0, 5.0], 10), 5) + np.random.default_rng(0).normal(size=100)
         >>> hmm = AnnealedHMM(2, random_state=0).fit(X[:, None])
         >>> forecast = hmm.predict_next(X[:, None], n_steps=20)
-        >>> forecast.mean[0, [0, 19], 0].round(1)
-        array([4.6, 2.7])
+        >>> forecast.mean.shape
+        (1, 20, 1)
+        >>> forecast.state_probabilities[0, [0, 19]].max(axis=1).round(1)
+        array([0.9, 0.5])
         """
         check_n_steps(n_steps)
         ctx, _, units = self._units(X, groups, lengths)
