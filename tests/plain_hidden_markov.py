@@ -585,6 +585,49 @@ def expanded(start, jump, stay, leave, shapes):
     return log_start, table, np.array([k for k, _ in names])
 
 
+def best_states(start, jump, stay, leave, shapes, log_emission):
+    """The most probable path of states, and its log probability, by all paths of sub-states."""
+    log_start, table, states = expanded(start, jump, stay, leave, shapes)
+    paths = all_paths(len(log_emission), len(states))
+    energies = path_energies(paths, log_start, table, np.asarray(log_emission)[:, states])
+    found, of_path = np.unique(states[paths], axis=0, return_inverse=True)
+    sums = np.full(len(found), -np.inf)
+    np.logaddexp.at(sums, of_path.ravel(), energies)
+    best = int(np.argmax(sums))
+    return found[best], float(sums[best])
+
+
+def best_segments(start, jump, stay, leave, shapes, log_emission):
+    """The same result as that of `best_states`, by the best of all last segments of all lengths."""
+    n, k = np.shape(log_emission)
+    value, best = np.full((n + 1, k), NEVER), np.zeros((n + 1, k, 2), int)
+    for t in range(1, n + 1):
+        for own, r in enumerate(shapes):
+            for d in range(1, t + 1):
+                if t == n:  # the frames that follow the last segment are not seen
+                    j = np.arange(min(r, d))  # sub-states that were left
+                    ways = gammaln(d) - gammaln(j + 1) - gammaln(d - j)
+                    how = logsumexp(ways + j * leave[own] + (d - 1 - j) * stay[own])
+                elif d >= r:
+                    ways = gammaln(d) - gammaln(r) - gammaln(d - r + 1)
+                    how = ways + r * leave[own] + (d - r) * stay[own]
+                else:
+                    continue
+                into = value[t - d] + jump[:, own]
+                before = 0 if t == d else int(np.argmax(into))
+                begun = start[own] if t == d else into[before]
+                found = begun + how + log_emission[t - d : t, own].sum()
+                if found > value[t, own]:
+                    value[t, own], best[t, own] = found, (d, before)
+    path, t, state = np.empty(n, int), n, int(np.argmax(value[n]))
+    energy = float(value[n, state])
+    while t > 0:
+        d, before = best[t, state]
+        path[t - d : t] = state
+        t, state = t - d, before
+    return path, energy
+
+
 def log_evidence_of_durations(emission, prior, sequences, shapes, durations):
     """log p(X) where states have sub-states, by all paths of these.
 

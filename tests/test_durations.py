@@ -15,6 +15,7 @@ from scipy.stats import nbinom
 
 from sklearn_anneal import AnnealedHMM, Shards
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.kernels import hidden_markov as geometric
 from sklearn_anneal.kernels import hidden_semi_markov as kernels
 from sklearn_anneal.models._known_states import IMPOSSIBLE
 
@@ -108,16 +109,54 @@ def test_long_sequences_are_those_of_the_plain_chain(rng):
         assert_allclose(found[name], total, atol=1e-8, err_msg=name)
 
 
-def test_best_path_is_that_of_all_sub_states(rng):
-    for length in (1, 3, 6):
-        chain = chain_of(rng)
-        emission = 2.0 * rng.normal(size=(length, 3))
-        start, table, states = plain.expanded(*chain, SHAPES)
-        best, energy = plain.best_path(start, table, emission[:, states])
-        path, found = np.empty(length, np.int64), np.empty(1)
-        kernels.viterbi(emission, np.array([0, length]), *chain, SHAPES, path, found)
-        assert_array_equal(path, states[best])
-        assert found[0] == pytest.approx(energy, rel=1e-12)
+def best_paths(emissions, chain, shapes):
+    pointer = np.cumsum([0, *map(len, emissions)])
+    path, found = np.empty(pointer[-1], np.int64), np.empty(len(emissions))
+    kernels.viterbi(np.concatenate(emissions), pointer, *chain, shapes, path, found)
+    return np.split(path, pointer[1:-1]), found
+
+
+@pytest.mark.parametrize("length", [1, 3, 5])
+def test_best_path_sums_over_the_ways_through_sub_states(length, rng):
+    chain = chain_of(rng, forbidden=[(0, 2)])
+    emission = 2.0 * rng.normal(size=(length, 3))
+    path, energy = plain.best_states(*chain, SHAPES, emission)
+    others = plain.best_segments(*chain, SHAPES, emission), best_paths([emission], chain, SHAPES)
+    for found, value in others:
+        assert_array_equal(np.ravel(found), path)
+        assert np.ravel(value)[0] == pytest.approx(energy, rel=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0])
+def test_best_paths_are_those_of_all_segments(spread, rng):
+    """Known states, outliers, and shapes of one and of more frames than a sequence has."""
+    lengths, several = [70, 0, 1, 35, 6], np.array([4, 1, 9])
+    for forbidden in ([], [(0, 2), (2, 1)]):
+        chain = chain_of(rng, forbidden=forbidden)
+        emissions = [spread * rng.normal(size=(n, 3)) for n in lengths]
+        for t in (10, 30, 31):
+            emissions[0][t, np.arange(3) != 1] = IMPOSSIBLE
+        emissions[3] += np.where(rng.random((35, 3)) < 0.2, -1e7, 0.0)
+        paths, values = best_paths(emissions, chain, several)
+        for emission, path, value in zip(emissions, paths, values, strict=True):
+            if len(emission) > 0:
+                expected, energy = plain.best_segments(*chain, several, emission)
+                assert_array_equal(path, expected)
+                assert value == pytest.approx(energy, rel=1e-9)
+
+
+def test_best_paths_of_geometric_durations_are_those_of_the_usual_kernel(rng):
+    start, jump, *_ = chain_of(rng, 4)
+    leave = rng.random(4) / 4.0
+    usual = np.log(leave)[:, None] + jump
+    np.fill_diagonal(usual, np.log1p(-leave))
+    emission = rng.normal(size=(500, 4))
+    path, value = np.empty(500, np.int64), np.empty(1)
+    geometric.viterbi(emission, np.array([0, 500]), start, usual, path, value)
+    chain = start, jump, np.log1p(-leave), np.log(leave)
+    (found,), own = best_paths([emission], chain, np.ones(4, np.int64))
+    assert_array_equal(found, path)
+    assert own[0] == pytest.approx(value[0], rel=1e-12)
 
 
 # The model

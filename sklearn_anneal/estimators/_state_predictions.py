@@ -105,9 +105,9 @@ class StatePredictions(
 
         The parameter ``predictive`` chooses the densities of frames; transition probabilities are
         posterior means. Ties go to the state of lowest index. Unless ``duration`` is
-        ``"geometric"``, the path is that of sub-states: a segment can go through these in many
-        ways, of which it has the most probable one. ``predict_proba(X).argmax(axis=1)`` sums over
-        all of them.
+        ``"geometric"``, the algorithm is that of hidden semi-Markov models: it chooses the state
+        and the duration of every segment, whose last one can go on after the sequence. Ties go to
+        the longer segment.
 
         Parameters
         ----------

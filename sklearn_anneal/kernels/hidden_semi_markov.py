@@ -11,6 +11,8 @@ of staying, leaving and jumping::
 A frame thus costs K² + Σ r_k operations, and not (Σ r_k)². Messages of both directions are divided
 by their sums. A sequence whose sums underflow, as those of :mod:`hidden_markov` can, is computed
 again with logarithms, by a kernel of its own.
+
+Best paths are those of states, and segments are their steps (:func:`viterbi`).
 """
 
 from __future__ import annotations
@@ -18,9 +20,13 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import copied, helper, kernel
-from ._math import exp, log
+from ._math import exp, log, log_gamma
 
 _SMALLEST = 1e-75
+# The logarithm of the probability of what no path does.
+_NOTHING = -1e300
+# Log emissions that are summed up to here lose no digits that matter.
+_LARGE = -1e4
 
 
 @copied
@@ -410,6 +416,67 @@ def forward_backward(log_emission, pointer, *others):
             _in_logarithms(log_emission, pointer, *others, first - 1)
 
 
+@copied
+def _log_durations(shape, log_stay, log_leave, found):
+    """Fill the log probabilities of segments of 0, 1, … frames that end by a jump."""
+    ways = 0.0
+    for d in range(found.shape[0]):
+        if d < shape:
+            found[d] = _NOTHING
+            continue
+        # A segment of d frames has gone through the sub-states in C(d - 1, shape - 1) ways.
+        found[d] = ways + shape * log_leave + (d - shape) * log_stay
+        ways += log(d / (d - shape + 1.0))
+
+
+@copied
+def _log_at_least(d, shape, log_stay, log_leave):
+    """Return the log probability that a segment has at least ``d`` frames.
+
+    It is that of leaving less than ``shape`` sub-states in d - 1 frames: a sum over the number j of
+    sub-states that are left, which begins at its largest term.
+    """
+    n_terms = min(shape, d)
+    odds = exp(min(max(log_stay - log_leave, -600.0), 600.0))
+    j = n_terms - 1
+    while j > 0 and j * odds > d - j:
+        j -= 1
+    total, term = 1.0, 1.0
+    for i in range(j, 0, -1):
+        term *= i * odds / (d - i)
+        total += term
+    term = 1.0
+    for i in range(j + 1, n_terms):
+        term *= (d - i) / (i * odds)
+        total += term
+    ways = log_gamma(1.0 * d) - log_gamma(j + 1.0) - log_gamma(1.0 * (d - j))
+    return ways + j * log_leave + (d - 1 - j) * log_stay + log(total)
+
+
+@copied
+def _overtaken(begin, value, later, value_of_later, shape, durations, n):
+    """Return the first last frame with which a segment that begins later is the better one.
+
+    It is n if there is none. Log probabilities of durations are concave functions. Longer ones of
+    two segments therefore lose more by every frame: once the later begin is better, it stays so.
+    """
+    low, high = later + shape - 1, n - 1
+    if low >= n:
+        return n
+    if value_of_later + durations[low - later + 1] > value + durations[low - begin + 1]:
+        return low
+    if not (value_of_later + durations[n - later] > value + durations[n - begin]):
+        return n
+    while high - low > 1:
+        middle = (low + high) // 2
+        ahead = value_of_later + durations[middle - later + 1]
+        if ahead > value + durations[middle - begin + 1]:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
 @kernel(
     "rows pointer vector matrix vector vector pointer out_int out1",
     dtypes=("float64",),
@@ -425,59 +492,116 @@ def viterbi(
     states,
     log_probabilities,
 ):
-    """The most probable path of sub-states of every sequence, and its log probability.
+    """The most probable path of states of every sequence, and its log probability.
 
-    ``states`` of shape (n,) receives the states of the path. Among equally probable ways to a
-    sub-state the one that stays is taken, and then the one from the lowest state.
+    The ways in which segments go through sub-states are summed over. With the log probability
+    p_k(d) of d frames in state k, and the sums E_k of log emissions, the best segment of state k
+    whose last frame is t has the value::
+
+        D_t(k) = max_d B_{t-d+1}(k) + p_k(d) + E_k(t-d+1, …, t)
+        B_s(k) = max_j D_{s-1}(j) + jump_jk
+
+    The last segment of a sequence lasts d frames or longer. Begins s that can still become the best
+    are in a queue for each state, with the frames at which the next ones overtake them
+    (:func:`_overtaken`). A sequence of n frames thus costs n K (K + log n) operations, and
+    n Σ r_k for the last segments.
+
+    ``states`` of shape (n,) receives the path. Among equally probable segments the longest one is
+    taken, and among equally probable states the lowest one.
     """
     n_states = log_start.shape[0]
-    first = _offsets(shapes)
-    n_sub = first[n_states]
-    # -1 where the path stays, else the state that it comes from.
-    back = np.empty((_longest(pointer), n_sub), np.int32)
-    best, following = np.empty(n_sub), np.empty(n_sub)
-    impossible = -1e300
+    longest = _longest(pointer)
+    durations = np.empty((n_states, longest + 1))
+    for k in range(n_states):
+        _log_durations(shapes[k], log_stay[k], log_leave[k], durations[k])
+    # The state before a segment that begins, and the begin of the best segment that ends.
+    origins = np.empty((longest, n_states), np.int32)
+    begins = np.empty((longest, n_states), np.int32)
+    # The queues: begins, their values without the sums of emissions, and when they are overtaken.
+    queue = np.empty((n_states, longest), np.int32)
+    until = np.empty((n_states, longest), np.int32)
+    values = np.empty((n_states, longest))
+    heads, tails = np.empty(n_states, np.int64), np.empty(n_states, np.int64)
+    emitted = np.empty(n_states)
+    # The best last segments.
+    last, last_begins = np.empty(n_states), np.empty(n_states, np.int64)
+    best, following = np.empty(n_states), np.empty(n_states)
     for s in range(pointer.shape[0] - 1):
-        begin, end = pointer[s], pointer[s + 1]
+        first, n = pointer[s], pointer[s + 1] - pointer[s]
         log_probabilities[s] = 0.0
-        if begin == end:
+        if n == 0:
             continue
-        for k in range(n_states):
-            for i in range(first[k], first[k + 1]):
-                best[i] = impossible
-            best[first[k]] = log_start[k] + log_emission[begin, k]
-        for t in range(begin + 1, end):
+        heads[:] = 0
+        tails[:] = 0
+        emitted[:] = 0.0
+        last[:] = _NOTHING
+        total = 0.0
+        for t in range(n):
+            top = _highest(log_emission[first + t])
+            total += top
             for k in range(n_states):
-                o = first[k]
-                top = best[o] + log_stay[k]
-                origin = -1
-                for i in range(n_states):
-                    value = best[first[i + 1] - 1] + (log_leave[i] + log_jump[i, k])
-                    if value > top:
-                        top = value
-                        origin = i
-                following[o] = top + log_emission[t, k]
-                back[t - begin, o] = origin
-                for i in range(o + 1, first[k + 1]):
-                    stayed = best[i] + log_stay[k]
-                    left = best[i - 1] + log_leave[k]
-                    back[t - begin, i] = k if left > stayed else -1
-                    following[i] = max(stayed, left) + log_emission[t, k]
-            for i in range(n_sub):
-                best[i] = following[i]
-        at, state = 0, 0
-        for k in range(n_states):
-            for i in range(first[k], first[k + 1]):
-                if best[i] > best[at]:
-                    at, state = i, k
-        log_probabilities[s] = best[at]
-        states[end - 1] = state
-        for t in range(end - 1, begin, -1):
-            origin = back[t - begin, at]
-            if origin >= 0:
-                if at > first[state]:
-                    at -= 1
-                else:
-                    state = origin
-                    at = first[state + 1] - 1
-            states[t - 1] = state
+                entered = log_start[k]
+                origin = 0
+                if t > 0:
+                    entered = best[0] + log_jump[0, k]
+                    for j in range(1, n_states):
+                        value = best[j] + log_jump[j, k]
+                        if value > entered:
+                            entered = value
+                            origin = j
+                origins[t, k] = origin
+                head, tail = heads[k], tails[k]
+                if entered > 0.5 * _NOTHING:
+                    value = entered - emitted[k]
+                    overtaken = 0
+                    while tail > head:
+                        back = tail - 1
+                        overtaken = _overtaken(
+                            queue[k, back], values[k, back], t, value, shapes[k], durations[k], n
+                        )
+                        if back == head or overtaken > until[k, back - 1]:
+                            break
+                        tail = back
+                    if tail == head or overtaken < n:
+                        if tail > head:
+                            until[k, tail - 1] = overtaken
+                        queue[k, tail] = t
+                        values[k, tail] = value
+                        tail += 1
+                    value = entered + _log_at_least(n - t, shapes[k], log_stay[k], log_leave[k])
+                    if value > last[k]:
+                        last[k] = value
+                        last_begins[k] = t
+                own = log_emission[first + t, k] - top
+                last[k] += own
+                emitted[k] += own
+                # Sums stay small, because differences of large ones have few digits.
+                if emitted[k] < _LARGE:
+                    for i in range(head, tail):
+                        values[k, i] += emitted[k]
+                    emitted[k] = 0.0
+                while head + 1 < tail and until[k, head] <= t:
+                    head += 1
+                following[k] = _NOTHING
+                if head < tail:
+                    begin = queue[k, head]
+                    begins[t, k] = begin
+                    following[k] = values[k, head] + emitted[k] + durations[k, t - begin + 1]
+                heads[k] = head
+                tails[k] = tail
+            for k in range(n_states):
+                best[k] = following[k]
+        state = 0
+        for k in range(1, n_states):
+            if last[k] > last[state]:
+                state = k
+        log_probabilities[s] = total + last[state]
+        begin, end = last_begins[state], n
+        while True:
+            for t in range(begin, end):
+                states[first + t] = state
+            if begin == 0:
+                break
+            end = begin
+            state = origins[end, state]
+            begin = begins[end - 1, state]

@@ -55,8 +55,10 @@ def impossible_sequence(
         best = np.empty(some.n_units)
         path = np.empty(len(some.states), dtype=np.int64)
         viterbi(density, some.indptr, *chain, *more, path, best)
-        if (best < 0).any():
-            return part.start + int(np.argmax(best < 0))
+        # Every allowed path of sub-states has the factor 1, and a path of states the sum of them.
+        impossible = best < 0.5 * IMPOSSIBLE
+        if impossible.any():
+            return part.start + int(np.argmax(impossible))
     return None
 
 
