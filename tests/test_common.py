@@ -48,7 +48,9 @@ CLASSIFIERS = [
     AnnealedBayesianGaussianMixture(
         n_components_per_class=1, max_iter=N_PASSES, covariance_prior=None
     ),
-    AnnealedBayesianMixture(n_components_per_class=1, max_iter=N_PASSES, emission="gaussian"),
+    AnnealedBayesianMixture(
+        n_components_per_class=1, max_iter=N_PASSES, emission="gaussian", tol=0.0, scale_prior=None
+    ),
 ]
 FAILURES_OF_CLASSIFIERS = {
     "check_classifiers_classes": "The check has a class -1, which is an unknown class in "

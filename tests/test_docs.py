@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.datasets import load_iris
@@ -24,7 +25,7 @@ from sklearn.decomposition import NMF
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture
-from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -234,7 +235,13 @@ def given_names(page):
     sequences = [rows()[:4], rows()[4:7]]
     given = {
         "factorial_mixtures": lambda: {"X": rows()},
-        "gaussian_mixtures": lambda: {"X": rows(), "X_test": rows()},
+        "gaussian_mixtures": lambda: {
+            "X": pd.DataFrame(rows()),
+            "X_test": pd.DataFrame(rows()),
+            "y": np.where(np.arange(40) < 30, np.arange(40) % 2, -1),
+            "classifier": sklearn_anneal.AnnealedBayesianGaussianMixture(n_components_per_class=1),
+            "StratifiedKFold": StratifiedKFold,
+        },
         "methods": lambda: {"mixture": None},
         "nets": lambda: {"X": (rows() > 1).astype(float)},
         "ratings": lambda: {

@@ -164,8 +164,11 @@ def test_fitted_estimators_that_are_not_sound_are_findings(rng):
     def fitted():
         return MIXTURE.make(annealing="none").fit(X)
 
+    def without_weights(est):
+        vars(est)["weights_"] = np.full_like(est.weights_, np.inf)
+
     assert kinds_after(lambda est: None, fitted(), X) == set()
-    assert "not finite" in kinds_after(lambda est: est.weights_.fill(np.inf), fitted(), X)
+    assert "not finite" in kinds_after(without_weights, fitted(), X)
     assert "histories" in kinds_after(lambda est: setattr(est, "n_iter_", 99), fitted(), X)
     assert "last bound" in kinds_after(lambda est: setattr(est, "lower_bound_", 1.0), fitted(), X)
     changed = {
@@ -179,7 +182,7 @@ def test_fitted_estimators_that_are_not_sound_are_findings(rng):
     one, other = fitted(), fitted()
     found = Findings()
     check_same(found, "they differ", one, other)
-    other.means_[:] = np.nextafter(other.means_, np.inf)
+    vars(other)["means_"] = np.nextafter(other.means_, np.inf)
     check_same(found, "they differ now", one, other)
     assert [kind for kind, _ in found.found] == ["they differ now"]
     check_bounds(found, np.array([-9.0, -3.0, -3.1]), 0, 1.0)
@@ -218,5 +221,7 @@ def test_a_state_is_read_to_the_last_bit(rng):
     est = MIXTURE.make(annealing="none").fit(MIXTURE.data(rng, 20))
     before = snapshot(est)
     assert snapshot(est) == before
-    est.means_[0, 0] = np.nextafter(est.means_[0, 0], np.inf)
+    means = est.means_.copy()
+    means[0, 0] = np.nextafter(means[0, 0], np.inf)
+    vars(est)["means_"] = means
     assert snapshot(est) != before

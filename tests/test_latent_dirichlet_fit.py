@@ -326,6 +326,8 @@ def test_evaluations_find_the_bound_without_statistics(local_step, weighted, X, 
     weights = rng.uniform(0.5, 2.0, X.shape[0]) if weighted else None
     plain_steps = small(annealing="none", local_step="mean_field")
     ctx, method, units = open_run(plain_steps, X, weights)
+    # Local variables start as they do at the end of a fit, in an evaluation as well.
+    ctx.exploring = False
     whole = visit(ctx, method, units).step
     lda = small(annealing="structured", local_step=local_step)
     of_method, method, units = open_run(lda, X, weights, q=ctx.q)

@@ -315,6 +315,7 @@ class ChoosesNumber:
             model = self._make_model(X, units.example)
             strategy = self._strategy(model)
             plan = self._plan(strategy, units).with_effort_up_to(_EFFORT)
+            plan = plan._replace(continues=False)
             # The fit that is kept draws the same random numbers.
             how = units, None, None, copy.deepcopy(random_state), origin
             found = self._start_anew(model, strategy, plan, *how)

@@ -384,9 +384,7 @@ def refuse_impossible(
     shapes: np.ndarray | None,
 ) -> None:
     """Raise a ValueError if known states of a sequence need what the priors, or shapes, forbid."""
-    number = None
-    if units.states is not None:
-        number = impossible_sequence(units, startprob_prior, transmat_prior, shapes)
+    number = impossible_sequence(units, startprob_prior, transmat_prior, shapes)
     if number is not None:
         shorter = "" if shapes is None else ", or a segment has fewer frames than duration"
         raise ValueError(

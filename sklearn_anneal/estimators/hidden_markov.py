@@ -260,8 +260,7 @@ class AnnealedHMM(StatePredictions):
     duration_shapes_ : ndarray of int, shape (n_components,)
         Shapes of the distributions of durations, 1 for geometric ones.
     leaveprob_ : ndarray of shape (n_components,)
-        Posterior means of the probabilities that a frame is the last one of its state, or of one of
-        its sub-states.
+        Posterior means of the probabilities that a frame is the last one of its (sub-)state.
     leaveprob_posterior_, leaveprob_prior_ : ndarray of shape (n_components, 2)
         Parameters of their beta posteriors and priors.
     stationary_distribution_ : ndarray of shape (n_components,)
@@ -718,7 +717,8 @@ class AnnealedHMM(StatePredictions):
         return start, transmat
 
     def _refuse_impossible(self, units: Sequences) -> None:
-        refuse_impossible(units, *self._chain_priors(), self._shapes)
+        if units.states is not None:
+            refuse_impossible(units, *self._chain_priors(), self._shapes)
 
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:
         self._refuse_impossible(units)

@@ -67,6 +67,8 @@ class Plan(NamedTuple):
         Whether a fit with an annealed phase is compared with plain inference from the same start.
     automatic : bool
         Whether the effort is the usual one, which is less after some starts of a model.
+    continues : bool
+        Whether the best fit goes on if it has not converged.
     """
 
     n_init: int = 1
@@ -75,6 +77,7 @@ class Plan(NamedTuple):
     effort_without_schedule: float = 0.0
     guards: bool = False
     automatic: bool = False
+    continues: bool = True
 
     def effort_after(self, strategy: Annealing) -> float:
         """Return the effort, given the method as it was calibrated."""
@@ -330,7 +333,9 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
         shapes = (Reshape(guided=True), *[Reshape(guided=False)] * _RANDOM_SHAPES)
         turns += [Reshape(guided=True), Reshape(guided=False)]
     before = (*guard, *tried, *shapes, *order)
-    after = (*order, Continuation()) if effort > 0 or plan.guards else ()
+    after = order
+    if plan.continues and (effort > 0 or plan.guards):
+        after = (*order, Continuation())
     return Moves(before, tuple(turns), after, effort, plan.automatic)
 
 

@@ -82,6 +82,17 @@ class Joint(NamedTuple):
     log_weights: np.ndarray | None = None
     classes: np.ndarray | None = None
 
+    def of(self, rows: Rows, log_density: np.ndarray) -> np.ndarray:
+        """Make E log p(x | z = k) of rows, (n_rows, K), the joint density, in place.
+
+        A row whose class is known cannot belong to components of other classes.
+        """
+        if self.log_weights is not None:
+            log_density += self.log_weights
+        if rows.classes is not None and self.classes is not None:
+            exclude_others(log_density, rows.classes, self.classes)
+        return log_density
+
 
 def column_sums(shares: np.ndarray) -> np.ndarray:
     """Return the sum of each column, by a product, which is faster than a sum for few columns."""
@@ -578,16 +589,8 @@ class Components(ABC, Generic[P, R]):
         return None
 
     def log_joint(self, rows: Rows, joint: Joint) -> np.ndarray:
-        """Return E log p(x_n, z_n = k) = E log π_k + E log p(x_n | z_n = k), (n_rows, K), nats.
-
-        A row whose class is known cannot belong to components of other classes.
-        """
-        out = self.log_density(rows, joint.own)
-        if joint.log_weights is not None:
-            out += joint.log_weights
-        if rows.classes is not None and joint.classes is not None:
-            exclude_others(out, rows.classes, joint.classes)
-        return out
+        """Return E log p(x_n, z_n = k) = E log π_k + E log p(x_n | z_n = k), (n_rows, K), nats."""
+        return joint.of(rows, self.log_density(rows, joint.own))
 
     def local_step(
         self,
@@ -606,9 +609,7 @@ class Components(ABC, Generic[P, R]):
         fused = self.fused_step(rows, joint, t, noise, separate_noise)
         if fused is not None:
             return fused
-        log_joint = self.log_density(rows, joint.own)
-        if joint.log_weights is not None:
-            log_joint += joint.log_weights
+        log_joint = joint.of(rows, self.log_density(rows, joint.own))
         found = responsibilities_step(log_joint, t, rows.weights, noise, separate_noise)
         raw = self.zeros(joint.own)
         self.add(rows, found.shares, raw, joint.own)
@@ -643,9 +644,7 @@ class Components(ABC, Generic[P, R]):
         """
         log_partition = temperatures.log_partition.of(rows)
         which = None if log_partition.ndim == 1 else np.arange(rows.n_units)
-        log_joint = self.log_density(rows, joint.own)
-        if joint.log_weights is not None:
-            log_joint += joint.log_weights
+        log_joint = joint.of(rows, self.log_density(rows, joint.own))
         found = locally_tempered_responsibilities_step(
             log_joint, temperatures, log_partition, which, rows.weights, noise
         )
