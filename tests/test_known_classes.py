@@ -113,9 +113,11 @@ def test_local_step_is_that_of_a_joint_density_without_other_classes(form, x, rn
     assert step.entropy == pytest.approx(entropy, rel=1e-9, abs=1e-9)
     # The same statistics as those of rows with these weights and responsibilities.
     shares = 0.7 * (weights * noise)[:, None] * r
-    joint = visit.expected
+    components, own, shares = model.components, visit.expected.own, np.ascontiguousarray(shares)
     bare = units.unlabelled(np.arange(90))
-    raw = model.components._sums_of(bare, np.ascontiguousarray(shares), joint)
+    sums = components.zeros(own)
+    components.add(bare, shares, sums, own)
+    raw = components._as_statistics(bare, shares, sums)
     for block in model.blocks:
         expected = model.block_statistics(block, raw, ctx.q)
         found = model.block_statistics(block, step.statistics, ctx.q)

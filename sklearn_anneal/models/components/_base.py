@@ -606,9 +606,11 @@ class Components(ABC, Generic[P, R]):
         the factors x and c of the tempering ``t``, and the noise ε. The statistics of the step
         have the raw ones of ``components``, and the ``rows`` that these do not count.
         """
-        fused = self.fused_step(rows, joint, t, noise, separate_noise)
-        if fused is not None:
-            return fused
+        # No kernel reads the classes of rows.
+        if rows.classes is None:
+            fused = self.fused_step(rows, joint, t, noise, separate_noise)
+            if fused is not None:
+                return fused
         log_joint = joint.of(rows, self.log_density(rows, joint.own))
         found = responsibilities_step(log_joint, t, rows.weights, noise, separate_noise)
         raw = self.zeros(joint.own)
