@@ -62,6 +62,9 @@ def test_there_is_a_gallery():
     # Every example is under one heading.
     shown = re.findall(r"^   \.\./examples/(\w+)\.py$", text, flags=re.MULTILINE)
     assert sorted(shown) == [path.stem for path in FILES]
+    # Every page is in the table of contents.
+    listed = re.findall(r"^   (\w+)$", text[text.index(".. toctree::") :], flags=re.MULTILINE)
+    assert sorted(listed) == sorted(shown)
 
 
 @every_example

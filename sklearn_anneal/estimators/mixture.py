@@ -716,7 +716,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             Only with ``n_draws``, and for the table of the fit: rounds in which the parameters are
             drawn again from their posterior given the completed table, and then the missing cells
             (data augmentation). The variational posterior is as narrow as if the missing cells had
-            been seen; a few rounds, such as five, widen it. 0 is for other rows.
+            been seen; five rounds widened it enough on drawn tables. 0 is for other rows.
         random_state : int, RandomState instance or None, default=None
             Determines the draws. None: the ``random_state`` of the estimator.
 
