@@ -7,7 +7,8 @@ import pytest
 from sklearn.datasets import load_wine
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
-from sklearn_anneal.inspection import LowerBoundDisplay
+from sklearn_anneal.inspection import LowerBoundDisplay, _lower_bound
+from sklearn_anneal.search import moves
 
 matplotlib = pytest.importorskip("matplotlib")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -94,3 +95,11 @@ def test_a_move_without_a_bound_is_not_in_the_legend():
              "kept": [False]}  # fmt: skip
     display = LowerBoundDisplay(lower_bounds={"a": [-2.0, -1.0]}, moves={"a": moves}).plot()
     assert meanings(display) == ["a"]
+
+
+def test_every_move_has_a_meaning_in_the_legend():
+    names = set()
+    for kind in moves.Move.__subclasses__():
+        depends = isinstance(kind.name, property)
+        names |= {move.name for move in ([kind(True), kind(False)] if depends else [kind])}
+    assert names == _lower_bound._MARKS.keys()

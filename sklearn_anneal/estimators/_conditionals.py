@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from ..data.tables import missing_cells
 from ..models._draws import drawn_labels
+from ._draws import without_names
 from ._mixture_predictions import OVERFLOW
 from ._validation import did_you_mean, finite
 
@@ -100,9 +100,7 @@ def conditional_sample(
     """
     row = given_row(estimator, given)
     ctx = estimator._context()
-    nameless = copy.copy(estimator)
-    vars(nameless).pop("feature_names_in_", None)
-    rows = nameless._again(np.tile(row, (n_samples, 1)))[0]
+    rows = without_names(estimator)._again(np.tile(row, (n_samples, 1)))[0]
     model, seed = ctx.model, check_random_state(estimator.random_state)
     rng = np.random.default_rng(seed.randint(0, 2**31 - 1, size=4))
     log_joint = finite(model.log_joint_at_means(rows, ctx.q), OVERFLOW)

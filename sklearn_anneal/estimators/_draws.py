@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from ._mixture_predictions import MixturePredictions
 
 
+def without_names(estimator: MixturePredictions) -> MixturePredictions:
+    """Return a copy of a fitted mixture that reads arrays without a warning of missing names."""
+    found = copy.copy(estimator)
+    vars(found).pop("feature_names_in_", None)
+    return found
+
+
 def check_n_draws(n_draws: Any, return_std: bool) -> None:
     """Refuse a number of tables that is below 1 or no integer, and deviations beside draws."""
     if isinstance(n_draws, bool) or not isinstance(n_draws, Integral) or n_draws < 1:
@@ -87,9 +94,7 @@ def drawn_tables(
     ctx = estimator._context()
     check_rounds(ctx, rows, n_rounds)
     model: Mixture = ctx.model
-    nameless = copy.copy(estimator)
-    vars(nameless).pop("feature_names_in_", None)
-    tables = []
+    nameless, tables = without_names(estimator), []
     seed = estimator.random_state if random_state is None else random_state
     for rng in generators(n_draws, seed):
         q = ctx.q

@@ -419,8 +419,9 @@ class StatePredictions(
                 The distributions of the states, which sum to 1.
             mean, std : ndarray of shape (n_sequences, n_steps, n_features), or None
                 Means and standard deviations of real numbers and counts; None if there are none.
-                In a table of blocks, they are NaN in columns that have probabilities. What ``std``
-                is where a state has no variance is as in :meth:`AnnealedBayesianMixture.impute`.
+                In a table of blocks, they are NaN in columns that have probabilities. Where the
+                distribution of a state has no variance, ``std`` has the value that
+                :meth:`AnnealedBayesianMixture.impute` explains.
             probabilities : ndarray, dict of ndarray or None
                 For symbols, an array of shape (n_sequences, n_steps, n_symbols). For binary
                 columns, the probabilities of ones, of shape (n_sequences, n_steps, n_features).

@@ -19,6 +19,8 @@ _MARKS = {
     "plain": ("start without annealing", "<"),
     "reorder": ("other order of components", "X"),
     "continuation": ("more passes", ">"),
+    "guided reshape": ("other durations of states", "D"),
+    "random reshape": ("other durations of states", "D"),
 }
 
 

@@ -65,15 +65,15 @@ class KnownClasses(NamedTuple):
         mask: np.ndarray = (classes < 0) | (classes == self.components)
         return mask
 
-    def held(self, shares: Callable[[slice], np.ndarray]) -> Callable[[slice], np.ndarray]:
+    def restricted(self, shares: Callable[[slice], np.ndarray]) -> Callable[[slice], np.ndarray]:
         """Return responsibilities that are zero outside the class of a row and sum to 1."""
 
-        def restricted(part: slice) -> np.ndarray:
+        def of_classes(part: slice) -> np.ndarray:
             own = shares(part) * self.allowed(part)
             posteriors: np.ndarray = own / np.maximum(own.sum(axis=1, keepdims=True), _TINY)
             return posteriors
 
-        return restricted
+        return of_classes
 
     def seeds(
         self, weights: np.ndarray, random_state: np.random.RandomState, points: Any = None

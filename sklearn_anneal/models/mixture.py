@@ -411,7 +411,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
                 posteriors: np.ndarray = shares / shares.sum(axis=1, keepdims=True)
                 return posteriors
 
-            return units, random if known is None else known.held(random)
+            return units, random if known is None else known.restricted(random)
         if known is not None:
             return rows, self._start_with_classes(rows, weights, random_state)
         if self.init_params == "random_from_data":
