@@ -102,7 +102,7 @@ def test_bound_picks_the_number_of_components(true_number, seed):
         )
         .fit(X)
         .lower_bound_
-        for k in range(1, 7)
+        for k in range(1, 8)
     ]
     assert 1 + int(np.argmax(bounds)) == true_number
 
