@@ -12,7 +12,7 @@ from scipy.sparse import csc_matrix, csr_matrix, vstack
 from scipy.stats import poisson
 from sklearn.decomposition._nmf import _beta_divergence
 
-from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal import AnnealedGammaProcessNMF, Shards
 from sklearn_anneal.metrics import split_documents
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -287,3 +287,74 @@ def test_attributes_are_those_of_the_posterior(X):
     counts = q["weights_shape"] - 1.0 / 3
     assert counts.sum() == pytest.approx(X.sum(), rel=1e-9)
     assert est.n_effective_components_ == (counts > 1).sum()
+
+
+# Recommendations
+
+
+@pytest.mark.parametrize("container", [np.asarray, csr_matrix])
+def test_recommendations_are_in_the_order_of_expected_counts(container, rng):
+    X = drawn_counts(rng)
+    est = nmf().fit(container(X))
+    n_items = X.shape[1]
+    rates = [
+        [sum(h * w for h, w in zip(row, column, strict=True)) for column in est.components_.T]
+        for row in est.transform(X)
+    ]
+    items, scores = est.recommend(container(X), n=n_items + 2, return_scores=True)
+    assert items.shape == scores.shape == (len(X), n_items + 2)
+    for row, expected, found, score in zip(X, np.array(rates), items, scores, strict=True):
+        unseen = [v for v in np.argsort(-expected, kind="stable") if row[v] == 0]
+        assert found.tolist() == unseen + [-1] * (n_items + 2 - len(unseen))
+        assert_allclose(score[: len(unseen)], expected[unseen], rtol=1e-10)
+        assert np.isnan(score[len(unseen) :]).all()
+    every = est.recommend(container(X), n=3, exclude_seen=False)
+    assert_array_equal(every, np.argsort(-np.array(rates), axis=1, kind="stable")[:, :3])
+    with pytest.raises(ValueError, match="1 or more; got 0"):
+        est.recommend(X, n=0)
+
+
+def test_recommendations_for_rows_of_the_training_data(X):
+    weights = np.ones(len(X))
+    weights[[1, 4]] = 0.0
+    est = nmf().fit(X, sample_weight=weights)
+    # Rows of weight zero keep their places.
+    assert_allclose(est.activations_, est.transform(X), rtol=1e-10)
+    users, seen = [4, 0, 4], X[[4, 0, 4]] > 0
+    expected = est.recommend(X[users], n=5)
+    for exclude in (seen, csr_matrix(seen), [np.flatnonzero(row) for row in seen]):
+        assert_array_equal(est.recommend_for(users, n=5, exclude=exclude), expected)
+    everything, scores = est.recommend_for(users, n=5, return_scores=True)
+    assert_array_equal(everything, est.recommend(X[users], n=5, exclude_seen=False))
+    rates = est.inverse_transform(est.transform(X[users]))
+    assert_allclose(scores, np.take_along_axis(rates, everything, axis=1), rtol=1e-10)
+
+
+def test_recommendations_that_are_equal_begin_with_the_lower_column(X):
+    X[:, [2, 5]] = 0.0
+    order = nmf().fit(X).recommend(np.zeros((1, X.shape[1])), n=X.shape[1])[0].tolist()
+    assert order.index(5) == order.index(2) + 1
+
+
+def test_missing_cells_can_be_recommended_and_say_nothing(gapped):
+    est = nmf().fit(gapped)
+    items = est.recommend(gapped, n=gapped.shape[1])
+    for row, found in zip(gapped, items, strict=True):
+        assert set(found[found >= 0]) == set(np.flatnonzero(~(row > 0)))
+    codes = est.transform(gapped)
+    assert_allclose(est.activations_, codes, rtol=1e-10)
+
+
+def test_unknown_users_are_refused_with_a_way_out(X):
+    est = nmf().fit(X)
+    for unknown in (len(X), -1):
+        with pytest.raises(ValueError, match=f"users has {unknown}, .*counts of new users"):
+            est.recommend_for([0, unknown])
+    with pytest.raises(ValueError, match="one dimension"):
+        est.recommend_for([[0]])
+    assert not hasattr(est.partial_fit(X), "activations_")
+    parts = nmf().fit(Shards([X[:10], X[10:]]))
+    for streamed in (est, parts):
+        with pytest.raises(ValueError, match="not kept. Give the counts of the users"):
+            streamed.recommend_for([0])
+        assert streamed.recommend(X[:2], n=1).shape == (2, 1)

@@ -247,7 +247,8 @@ def damaged():
 def test_sparse_matrices_that_point_outside_themselves(X, message, make):
     est = make().fit(rows())
     names = ["fit", "partial_fit", "transform", "score"]
-    names += {topics: ["perplexity"], pmf: ["predict_rows", "recommend"]}.get(make, [])
+    more = {topics: ["perplexity"], pmf: ["predict_rows", "recommend"], nmf: ["recommend"]}
+    names += more.get(make, [])
     calls = [make().fit, make().partial_fit, *methods(est, names)]
     refuses(message, [partial(call, X) for call in calls])
 

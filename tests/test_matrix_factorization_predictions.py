@@ -25,7 +25,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedPMF
-from sklearn_anneal.estimators import _rating_predictions
+from sklearn_anneal.estimators import _recommendations
 from sklearn_anneal.families import Tempering
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -205,7 +205,7 @@ def test_the_best_of_many_items_are_those_of_sorting_all(rng):
     ratings[0, 2:] = -np.inf
     for n in (1, 3, 10, 60, 300):
         expected = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
-        assert_array_equal(_rating_predictions._highest(ratings, n), expected)
+        assert_array_equal(_recommendations.highest(ratings, n), expected)
 
 
 def test_predictions_for_few_are_those_for_all(rng):
@@ -265,7 +265,7 @@ def test_recommendations_for_known_users_by_their_ids(form, rng, monkeypatch):
         sets = [kind(items.tolist()) for items in lists]
         assert_array_equal(est.recommend_for(known, n=10, exclude=sets), left)
     # A block of users has no more than so many ratings.
-    monkeypatch.setattr(_rating_predictions, "_CELLS", 25)
+    monkeypatch.setattr(_recommendations, "_CELLS", 25)
     assert_array_equal(est.recommend_for(some, n=10), every)
     assert_array_equal(est.recommend_for(known, n=10, exclude=lists), left)
     if form == "matrix":

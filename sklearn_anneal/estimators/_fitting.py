@@ -130,7 +130,7 @@ class Fits(Interface[D, U, M]):
             self._checked_inference(_WARM, ("annealing",))
         with self._data_of_fit(X, y, sample_weight, reset=not warm) as data:
             outcome = self._continued(data, store) if warm else self._searched(data, store)
-            self._keep_outcome(outcome, data.units)
+            self._keep_outcome(outcome, data)
             self._warn(outcome.found.kept.ctx, outcome.found.kept.trace)
             warn_of_light_data(self._inference, data.units)
             # All that reads the parameters of a fit is faster before each column has its own.
@@ -193,11 +193,11 @@ class Fits(Interface[D, U, M]):
             monitor.begin(self._words_for(data.units), strategy, plan.n_init, plan.effort)
         return monitor
 
-    def _keep_outcome(self, outcome: Outcome, units: U | PartedUnits[U]) -> None:
+    def _keep_outcome(self, outcome: Outcome, data: Data[D, U]) -> None:
         """Set all fitted attributes."""
         found, strategy, n_annealed, monitor = outcome
         ctx, trace = found.kept.ctx, found.kept.trace
-        goes_on, fitted, seen = strategy, ctx.model, units.total_weight
+        goes_on, fitted, seen = strategy, ctx.model, data.units.total_weight
         ctx.model = self._model_of_stream(fitted)
         if ctx.model is not fitted:
             goes_on = self._strategy(ctx.model)
@@ -210,7 +210,7 @@ class Fits(Interface[D, U, M]):
         self._keep(inference, strategy, trace, found)
         if self._chooses_number:
             self._number_of_trial = None
-        self._complete_fit(ctx, units)
+        self._complete_fit(ctx, data.units, data.observed[0])
         if monitor is not None:
             monitor.end(found.kept, found.best_restart, found.n_passes)
 

@@ -216,8 +216,12 @@ class Interface(
         )
         return re.sub(r"\b1 (\w+)s\b", r"1 \1", text)
 
-    def _complete_fit(self, ctx: Context, units: U | PartedUnits[U]) -> None:
-        """Set the fitted attributes that are computed from the training data again."""
+    def _complete_fit(self, ctx: Context, units: U | PartedUnits[U], given: Any) -> None:
+        """Set the fitted attributes that are computed from the training data again.
+
+        ``given`` is the validated X with its rows of weight zero, which ``units`` lack, or the
+        parts that the user gave.
+        """
 
     def _load_kernels(self) -> None:
         if self._kernel_modules:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from ._base import BaseAnnealed
 from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
 from ._ratings import (
-    LARGEST_ID,
     Pairs,
     RatingData,
     halves,
@@ -29,6 +27,7 @@ from ._ratings import (
     read_pairs,
     some_ratings,
 )
+from ._recommendations import best_items
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
 
 # This many pairs are predicted at a time, so that memory does not grow with the number of pairs.
 _PAIRS = 8192
-# Items are ranked for so many users at a time that these have no more ratings than this.
-_CELLS = 2**22
-# If there are so many times as many items as are to be recommended, the best are found without
-# sorting the others.
-_TIMES_AS_MANY = 20
 _OVERFLOW = (
     "The squares of predicted ratings overflow: the ratings, or the factors, are too large. "
     "Rescale the ratings before fitting and predicting."
@@ -86,22 +80,6 @@ def _numbered(numbers: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     positions = np.cumsum(occurs) - 1
     positions[n] = positions[n - 1] + 1
     return np.flatnonzero(occurs[:n]), positions[np.where(known, numbers, n)]
-
-
-def _highest(ratings: np.ndarray, n: int) -> np.ndarray:
-    """Return the columns of the n highest entries of each row, the highest first.
-
-    Of equal entries that of the lower column comes first.
-    """
-    negative = -ratings
-    if _TIMES_AS_MANY * n > ratings.shape[1]:
-        return np.argsort(negative, axis=1, kind="stable")[:, :n]
-    last = np.partition(negative, n - 1, axis=1)[:, n - 1]
-    found = np.empty((len(ratings), n), dtype=np.intp)
-    for row, (values, limit) in enumerate(zip(negative, last, strict=True)):
-        candidates = np.flatnonzero(values <= limit)
-        found[row] = candidates[np.argsort(values[candidates], kind="stable")[:n]]
-    return found
 
 
 class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
@@ -295,26 +273,12 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         the items that are left out, as the ``indptr`` and the ``indices`` of a sparse matrix in CSR
         format.
         """
-        if not isinstance(n, Integral) or n < 1:
-            raise ValueError(f"n is the number of items for each user, 1 or more; got {n!r}.")
-        if int(n) > LARGEST_ID:
-            raise ValueError(f"n is the number of items for each user, at most {LARGEST_ID}.")
-        n_users, n_items = len(means), self.n_items_
-        best, scores = np.full((n_users, n), -1), np.full((n_users, n), np.nan)
-        step = max(1, _CELLS // n_items)
-        for start in range(0, n_users, step):
-            block = slice(start, min(start + step, n_users))
-            ratings = finite(self._means_of_all_items(means[block]), _OVERFLOW)
-            if seen is not None:
-                indptr, columns = seen
-                places = np.repeat(np.arange(len(ratings)), np.diff(indptr)[block])
-                ratings[places, columns[indptr[block.start] : indptr[block.stop]]] = -np.inf
-            order = _highest(ratings, int(n))
-            found = np.take_along_axis(ratings, order, axis=1)
-            left = ~np.isneginf(found)
-            best[block, : order.shape[1]] = np.where(left, order, -1)
-            scores[block, : order.shape[1]] = np.where(left, self._clipped(found), np.nan)
-        return best, scores
+
+        def ratings_of(block: slice) -> np.ndarray:
+            return finite(self._means_of_all_items(means[block]), _OVERFLOW)
+
+        best, scores = best_items(ratings_of, (len(means), self.n_items_), n, seen)
+        return best, self._clipped(scores)
 
     @available_if(of_pairs)
     @by_parts

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative
 
+from ..data.parted_units import PartedUnits
 from ..data.units import DenseCounts, SparseCounts, cell_patterns
 from ..families import deviance, log_poisson
 from ..metrics import LARGEST_COUNT, floors_of_used, split_documents
@@ -28,6 +29,7 @@ from ._given_starts import given_in_range
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
+from ._recommendations import CountRecommendations
 from ._streaming import WORTH_THREADS
 from ._tables import validated_table
 from ._validation import (
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ..annealing import Annealing, Context
-    from ..data.units import Units
     from ..inference.progress import Trace
     from ..search.search import Found
     from ._state import Inference
@@ -79,7 +80,7 @@ _MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 class AnnealedGammaProcessNMF(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF],
+    CountRecommendations,
 ):
     """Non-negative matrix factorisation of counts with a gamma process over components.
 
@@ -233,6 +234,10 @@ class AnnealedGammaProcessNMF(
         count (``n_effective_components``).
     n_effective_components_ : int
         Number of components with an expected count of more than 1.
+    activations_ : ndarray of shape (n_samples, n_components)
+        Activations of the rows that ``fit`` was given, as :meth:`transform` infers them, from which
+        :meth:`recommend_for` predicts. Data in parts leave them with the parts, and ``partial_fit``
+        removes them.
     reconstruction_err_ : float
         √(2 D), where D is the generalised Kullback-Leibler divergence between the observed cells of
         X and ``inverse_transform(transform(X))``, as :class:`sklearn.decomposition.NMF` defines it.
@@ -507,11 +512,23 @@ class AnnealedGammaProcessNMF(
         found: Found | None = None,
     ) -> None:
         super()._keep(inference, method, trace, found)
-        # After a batch of a stream, the error of an earlier fit would belong to other parameters.
-        self.__dict__.pop("reconstruction_err_", None)
+        # After a batch of a stream, those of an earlier fit would belong to other parameters.
+        for name in ("reconstruction_err_", "activations_"):
+            self.__dict__.pop(name, None)
 
-    def _complete_fit(self, ctx: Context, units: Units) -> None:
-        self.reconstruction_err_ = np.sqrt(2.0 * units.total(partial(self._divergence, ctx)))
+    def _complete_fit(
+        self, ctx: Context, units: DenseCounts | SparseCounts | PartedUnits, given: Any
+    ) -> None:
+        if isinstance(units, PartedUnits):
+            # The rows of data in parts stay with them.
+            total = units.total(partial(self._divergence, ctx))
+        else:
+            found = self._activations(ctx, units)
+            total = self._divergence(ctx, units, found)
+            if given.shape[0] > units.n_units:
+                found = self._activations(ctx, self._make_units(given, None))
+            self.activations_ = found.astype(ctx.model.dtype, copy=False)
+        self.reconstruction_err_ = np.sqrt(2.0 * total)
 
     # Public methods
 
@@ -566,9 +583,7 @@ class AnnealedGammaProcessNMF(
         activations : ndarray of shape (n_samples, n_components)
             E h, or 0. The dtype is that of the data to which the model was fitted.
         """
-        ctx, units = self._rows(X)
-        found = self._activations(ctx, units, _are_few(ctx, units))
-        return found.astype(ctx.model.dtype, copy=False)
+        return self._inferred(self._validate_data(X, reset=False))
 
     def inverse_transform(self, X):
         """Expected counts of rows whose activations are given.
@@ -667,9 +682,11 @@ class AnnealedGammaProcessNMF(
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
         return drawn_counts(rng, activations @ self.components_), activations
 
-    def _rows(self, X: ArrayLike) -> tuple[Context, DenseCounts | SparseCounts]:
-        ctx = self._context()
-        return ctx, self._make_units(self._validate_data(X, reset=False), None)
+    def _inferred(self, X: np.ndarray | csr_matrix) -> np.ndarray:
+        """Return E h of validated rows, as :meth:`transform` does, by whichever kernels serve."""
+        ctx, units = self._context(), self._make_units(X, None)
+        found = self._activations(ctx, units, _are_few(ctx, units))
+        return found.astype(ctx.model.dtype, copy=False)
 
     def _activations(
         self, ctx: Context, units: DenseCounts | SparseCounts, plain: bool = False
@@ -692,9 +709,16 @@ class AnnealedGammaProcessNMF(
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], _OVERFLOW)
 
-    def _divergence(self, ctx: Context, units: DenseCounts | SparseCounts) -> float:
+    def _divergence(
+        self,
+        ctx: Context,
+        units: DenseCounts | SparseCounts,
+        activations: np.ndarray | None = None,
+    ) -> float:
         """The generalised Kullback-Leibler divergence between rows and their expectations."""
-        activations, components = self._activations(ctx, units), ctx.model.means(ctx.q)
+        if activations is None:
+            activations = self._activations(ctx, units)
+        components = ctx.model.means(ctx.q)
         total = 0.0
         for index in units.chunks():
             chunk: Any = units.take(index)

@@ -572,6 +572,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             "n_batch_iter_": ctx.state["updates"] + 1,
         }
 
-    def _complete_fit(self, ctx: Context, units: Documents | PartedUnits[Documents]) -> None:
+    def _complete_fit(
+        self, ctx: Context, units: Documents | PartedUnits[Documents], given: Any
+    ) -> None:
         bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = perplexity_of(bound, units)

@@ -555,7 +555,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     def _callback_data(self, given: object, X: Any) -> Any:
         return given.X if isinstance(given, Pairs) else given
 
-    def _complete_fit(self, ctx: Context, units: Ratings | PartedUnits[Ratings]) -> None:
+    def _complete_fit(
+        self, ctx: Context, units: Ratings | PartedUnits[Ratings], given: Any
+    ) -> None:
         vars(ctx).update(vars(_of_items(ctx)))
         self._set_users(self._solved(ctx, _users_of(units)))
 

@@ -112,7 +112,8 @@ def forms_of(X: Any, estimator: Any) -> list[str]:
         return among([*SPARSE, *DENSE])
     # Missing cells can be left out of sparse matrices of ratings alone.
     takes_sparse = estimator.__sklearn_tags__().input_tags.sparse
-    can_be_sparse = takes_sparse and (hasattr(estimator, "recommend") or len(sizes) == values.size)
+    are_ratings = hasattr(estimator, "predict_ratings")
+    can_be_sparse = takes_sparse and (are_ratings or len(sizes) == values.size)
     return among([*DENSE, *(SPARSE if can_be_sparse else ())])
 
 

@@ -207,6 +207,7 @@ def predictions(
         calls["impute with errors"] = lambda: est.impute(X, return_std=True)
     if _has(est, "predict_rows") and not pairs:
         calls["ratings with errors"] = lambda: est.predict_rows(X, return_std=True)
+    if _has(est, "recommend"):
         calls["recommend"] = lambda: est.recommend(X, n=2)
     if _has(est, "inverse_transform") and not pairs:
         calls["inverse_transform"] = lambda: est.inverse_transform(est.transform(X, **ids))
