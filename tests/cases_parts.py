@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix, issparse, vstack
 from sklearn_anneal.annealing import Annealing
 
 # Parameters of single data points, which are attributes of a fit to data in memory only.
-OF_UNITS = ("n_users_", "user_", "users")
+OF_UNITS = ("n_users_", "user_", "users", "activations_")
 
 
 def cut(X: Any, ends: Any) -> list[Any]:

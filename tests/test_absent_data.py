@@ -10,7 +10,7 @@ import pytest
 from cases_parts import assert_same_fit, cut
 from harness import combinations, covering, forms, models, quick
 from models.hidden_markov import SequenceList
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, issparse, vstack
 
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM, AnnealedPMF, Shards
@@ -75,6 +75,9 @@ def test_a_fit_does_not_see_data_points_of_weight_zero(entry, params, name, rng)
         # Users of weight zero have factors, like all rows of the matrix.
         assert_array_equal(other.user_factors_[present], one.user_factors_)
         assert len(other.user_factors_) == len(present)
+    if hasattr(one, "activations_"):
+        assert_allclose(other.activations_[present], one.activations_, rtol=1e-10)
+        assert len(other.activations_) == len(present)
 
 
 @pytest.mark.parametrize("entry", models())
