@@ -81,10 +81,10 @@ THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
 @pytest.mark.parametrize(
     ("documents", "n_turns", "largest", "dtype", "n_draws"),
     [
-        (THREE_DOCUMENTS, 1, 0.05, np.float64, 20_000),
+        (THREE_DOCUMENTS, 1, 0.1, np.float64, 5_000),
         pytest.param(THREE_DOCUMENTS, 1, 0.05, np.float32, 20_000, marks=pytest.mark.exhaustive),
-        (ONE_DOCUMENT, 2, 0.05, np.float64, 20_000),
-        (THREE_DOCUMENTS, 2, 0.1, np.float32, 7_000),
+        (ONE_DOCUMENT, 2, 0.1, np.float64, 5_000),
+        (THREE_DOCUMENTS, 2, 0.1, np.float32, 5_000),
     ],
 )
 def test_topics_are_drawn_from_their_posterior_distribution(
