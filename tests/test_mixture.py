@@ -536,10 +536,10 @@ def test_exact_gradients_have_the_expectation_of_the_statistics(rng):
 
 @pytest.mark.parametrize("emission", ["bernoulli", "categorical"])
 def test_both_gradients_of_structured_inference_find_the_components(emission, rng):
-    X = table(emission, 0.1, 4)(rng, 200)
+    X = table(emission, 0.1, 4)(rng, 400)
     plain = mixture(emission, annealing="none", n_init=5).fit(X)
     for gradient in ("approximate", "exact"):
-        method = StructuredVI(gradient=gradient, n_passes=40)
+        method = StructuredVI(gradient=gradient, n_passes=60)
         model = mixture(emission, annealing=method).fit(X)
         assert model.annealing_.gradient == gradient
         assert model.score(X) > plain.score(X) - 0.1
