@@ -274,10 +274,15 @@ def test_columns_without_entries_are_compared_too(name, rng, tmp_path, monkeypat
         entry.make(**settings).fit(wider, checkpoint=tmp_path)
 
 
-def test_what_changes_no_result_may_change(begun):
+def test_what_changes_no_result_may_change(begun, tmp_path, monkeypatch):
+    """The three passes before the interruption are not repeated."""
     entry, X, folder = begun
+    saved, original = [], Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", lambda *how: saved.append(how[1]) or original(*how))
     changed = make(entry, n_jobs=2, verbose=1).fit(X, checkpoint=folder)
-    assert_identical(changed, make(entry).fit(X))
+    n_rest = len(saved)
+    assert_identical(changed, make(entry).fit(X, checkpoint=tmp_path / "whole"))
+    assert len(saved) - n_rest == n_rest + 3
 
 
 def test_other_data_and_weights_are_refused(begun):

@@ -475,6 +475,8 @@ def test_cells_are_the_transition_probabilities():
     expected = fit.transmat_[np.ix_(order, order)]
     written = [[float(text.get_text()) for text in row] for row in drawn.text_]
     np.testing.assert_allclose(written, expected, atol=0.005)
+    frames = np.vstack([fit.predict_proba(one) for one in sequences()]).sum(axis=0)
+    np.testing.assert_allclose(drawn.shares, (frames / frames.sum())[order], atol=2e-3)
     cells = drawn.im_.get_array()
     moves = ~np.eye(3, dtype=bool)
     np.testing.assert_array_equal(cells.mask, ~moves)
