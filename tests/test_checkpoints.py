@@ -133,6 +133,8 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     assert interrupted(monkeypatch, est, X, folder, 2, part="restart-1")
     assert not hasattr(est, "lower_bound_")
     begun = joblib.load(folder / "fit.joblib")["shared"]
+    # Another process begins with other numbers.
+    np.random.mtrand._rand.random_sample()
     resumed = entry.make(**settings, random_state=None).fit(X, checkpoint=folder)
     state = np.random.RandomState()
     state.set_state(begun)
