@@ -146,6 +146,12 @@ def test_a_number_with_which_the_fit_fails_is_not_chosen():
 # What is found
 
 
+def test_the_default_finds_three_components(rng):
+    assert (
+        AnnealedBayesianGaussianMixture("auto", random_state=0).fit(groups(rng)).n_components_ == 3
+    )
+
+
 @pytest.mark.parametrize(("make", "params", "data"), CASES)
 def test_three_components_are_found(make, params, data, rng):
     X = data(rng)
