@@ -104,7 +104,7 @@ def test_predictions_are_shards_that_compute_nothing_before_they_are_read(entry,
         est = fitted(entry, X, annealing=quick(annealing, 2))
         counted = [Counted(part) for part in cut(X, [4, 17])]
         for name in names:
-            if not hasattr(est, name):
+            if not hasattr(est, name) or (name == "impute" and issparse(X)):
                 continue
             expected = getattr(est, name)(X)
             before = [part.n_calls for part in counted]
@@ -155,7 +155,7 @@ def test_predictions_depend_on_other_rows_by_rounding_alone(entry, rng):
     for params in [*entry.variants.values()][:3]:
         est = entry.make(**{**params, "annealing": quick(annealing, 2), "max_iter": 3}).fit(X)
         for name in METHODS:
-            if not hasattr(est, name):
+            if not hasattr(est, name) or (name == "impute" and issparse(X)):
                 continue
             expected = pieces(getattr(est, name)(X))
             for offset in (0, 3, 8, 24):
