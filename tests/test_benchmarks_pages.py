@@ -90,7 +90,7 @@ def test_a_quick_run_on_multiple_imputation_writes_a_table(tmp_path, monkeypatch
     from benchmarks import multiple_imputation
 
     own = [(multiple_imputation.ours, 1.0), (multiple_imputation.iterative, 1.0)]
-    monkeypatch.setattr(multiple_imputation, "imputers", lambda: own)
+    monkeypatch.setattr(multiple_imputation, "imputers", lambda case: own)
     page = tmp_path / "page.md"
     multiple_imputation.main(["--quick", "--write", "--output", str(page)])
     text = page.read_text(encoding="utf-8")
