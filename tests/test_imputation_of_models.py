@@ -285,6 +285,28 @@ def test_the_chain_given_paths_counts_starts_moves_and_durations(duration):
     assert_array_equal(added["durations"], expected)
 
 
+@pytest.mark.parametrize("duration", ["geometric", 2])
+def test_forbidden_moves_are_never_drawn(duration, rng):
+    """From left to right, the last state being left for none; also the draws of rounds."""
+    X = np.repeat([0.0, 8.0, 16.0], 8)[:, None] + rng.standard_normal((24, 1))
+    X[[3, 12, 23]] = np.nan
+    est = clone(HMM).set_params(
+        n_components=3, startprob_prior=[1.0, 0.0, 0.0], transmat_prior=np.triu(np.ones((3, 3))),
+        duration=duration, init_params="segments",
+    ).fit(X)  # fmt: skip
+    ctx, _, units = est._units(X, None, None)
+    for _ in range(20):
+        path = _path_draws.paths_given(ctx.model, units, ctx.model.expectations(ctx.q, rng), rng)
+        states = ctx.model.states_of_sub_states[path]
+        assert states[0] == 0 and (np.diff(states) >= 0).all()
+        chain = _path_draws.chain_given(ctx.model, path, units.indptr)
+        assert all(
+            (chain[key][prior == 0] == 0).all() for key, prior in ctx.prior.items() if key in chain
+        )
+    drawn = est.impute(X, n_draws=3, n_rounds=2)
+    assert np.abs(drawn[:, [3, 12, 23], 0] - [0.0, 8.0, 16.0]).max() < 8.0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_observed_cells_of_frames_stay_and_draws_repeat(kind, rng):
     est, X = chain(kind, rng)
