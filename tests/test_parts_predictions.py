@@ -237,13 +237,15 @@ def assert_without_rows(nothing, found):
 def test_an_empty_part_has_predictions_without_rows(entry, form, rng, recwarn):
     """In whichever form, as fits and scores take it."""
     X = entry.data(rng, 30)
+    # A sparse matrix has no missing cells.
+    names = [name for name in METHODS if name != "impute" or not issparse(X)]
     if form == "frames":
         X = framed(X)
     annealing = "none" if entry.refused(entry.first).get("local_tempering") else "local_tempering"
     est = fitted(entry, X, annealing=quick(annealing, 2))
     recwarn.clear()
     parts = [X, *rowless(X)]
-    for name in METHODS:
+    for name in names:
         if hasattr(est, name):
             expected, *empty = getattr(est, name)(Shards(parts)).compute()
             for nothing in empty[: 1 if form == "frames" else None]:
