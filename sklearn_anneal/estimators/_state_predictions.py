@@ -444,7 +444,7 @@ class StatePredictions(
         return found
 
     def _holes(self, data: SequenceData, units: Sequences) -> np.ndarray:
-        """Which cells of frames are missing, in the order of the columns of X."""
+        """The mask of missing cells of frames, in the order of the columns of X."""
         if self._blocks is not None:
             mask = missing_cells(units.frames)
             return np.zeros(data.X.shape, dtype=bool) if mask is None else self._ordered(mask)
