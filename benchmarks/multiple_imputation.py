@@ -17,13 +17,11 @@ tables, the first ones.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +33,7 @@ from sklearn.impute import IterativeImputer
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedSpikeSlabFactorAnalysis
 
-from .common.report import Page, machine, write_or_print
+from .common.report import Page, kept, machine, write_or_print
 
 PAGE = Path(__file__).resolve().parents[1] / "doc" / "results" / "multiple_imputation.md"
 N_ROWS, N_DRAWS, LEVEL = 150, 20, 0.9
@@ -272,14 +270,6 @@ def section(page: Page, case: Case, n_tables: int) -> None:
     page.table(header, rows)
 
 
-def kept(title: str) -> list[str]:
-    """Return the lines of a section of the page as it is."""
-    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")
-    if not rest:
-        raise ValueError(f"{PAGE} has no section {title!r} to keep.")
-    return [f"## {title}", *rest.partition("\n## ")[0].rstrip().split("\n"), ""]
-
-
 def written(quick: bool, only: str | None = None) -> str:
     page = Page()
     page.lines += ["# Multiple imputation", ""]
@@ -307,15 +297,12 @@ def written(quick: bool, only: str | None = None) -> str:
             if only in (None, case.title):
                 section(page, case, 2 if quick else case.n_tables)
             else:
-                page.lines += kept(case.title)
+                page.lines += kept(PAGE, case.title)
     return "\n".join(page.lines).rstrip() + "\n"
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--only", choices=[case.title for case in CASES])
-    own, rest = parser.parse_known_args(argv)
-    write_or_print(__doc__, PAGE, partial(written, only=own.only), rest)
+    write_or_print(__doc__, PAGE, written, argv, sections=[case.title for case in CASES])
 
 
 if __name__ == "__main__":
