@@ -1,7 +1,6 @@
 """The scripts on speed: quick runs have all sections, and what is compared is the same.
 
-Those of topic models are in ``test_benchmarks_latent_dirichlet.py``, those of data in parts in
-``test_benchmarks_parts.py``.
+Those of topic models are in ``test_benchmarks_latent_dirichlet.py``.
 """
 
 from __future__ import annotations
