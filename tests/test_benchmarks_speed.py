@@ -99,6 +99,14 @@ def test_a_section_that_is_measured_alone_replaces_its_own(quick_speed):
     assert "Measured apart" not in first + head + passes
 
 
+def test_sections_that_name_a_commit_stay_when_all_others_are_measured_again():
+    from benchmarks.common.measuring import retired
+
+    page = ["# Page", "", "## New", "", "1", "", "## Old", "", "As of commit", "as of commit `a`."]
+    assert retired(page) == [*page[6:], ""]
+    assert retired(page[:6]) == []
+
+
 @pytest.mark.slow
 def test_memory_is_measured_in_another_interpreter(no_data, quick_speed):
     text = quick_speed("gamma_process_nmf", "memory")

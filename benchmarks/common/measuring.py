@@ -173,6 +173,12 @@ def renewed(page: Sequence[str], measured: Sequence[str], circumstances: str) ->
     return [line for lines in old.values() for line in lines]
 
 
+def retired(page: Sequence[str]) -> list[str]:
+    """The sections of a page that name the commit that has their code, and stay as they are."""
+    each = list(_sections(page).values())[1:]
+    return [line for lines in each if any("as of commit" in s for s in lines) for line in lines]
+
+
 def _sections(page: Sequence[str]) -> dict[str, list[str]]:
     """Return the lines of each section by its title, with those before the first under ""."""
     sections: dict[str, list[str]] = {"": []}
@@ -247,9 +253,12 @@ class Script(NamedTuple):
         if arguments.quick:
             page[2] += " A quick run, whose figures mean nothing."
         if arguments.write:
-            if set(arguments.names) < set(self.benchmarks) and arguments.output.exists():
+            if arguments.output.exists():
                 before = arguments.output.read_text(encoding="utf-8").splitlines()
-                page = renewed(before, page, page[2].replace(f" {self.author}", ""))
+                if set(arguments.names) < set(self.benchmarks):
+                    page = renewed(before, page, page[2].replace(f" {self.author}", ""))
+                else:
+                    page += retired(before)
             text = "\n".join(page).rstrip("\n")
             arguments.output.write_text(f"{text}\n", encoding="utf-8")
 
