@@ -11,7 +11,6 @@ import os
 import sys
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +21,6 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from . import RESULTS
-from .interpreters import run_task
 from .peers import versions
 from .report import machine
 
@@ -85,39 +83,6 @@ def interleaved(
         for key in keys if i % 2 == 0 else keys[::-1]:
             times[key].append(clock(runs[key]))
     return {key: np.array(values) for key, values in times.items()}
-
-
-class Parts:
-    """Processor time that each part of a call takes, where the parts are watched functions.
-
-    Attributes
-    ----------
-    spent : dict of str to float
-        Seconds of each part.
-    """
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = defaultdict(float)
-        self._inside: list[str] = []
-
-    def watched(self, function: Callable, name: Callable[[Any], str]) -> Callable:
-        """Wrap a function so that its time is added to a part.
-
-        ``name`` returns the name of the part, given the first argument of the function.
-        """
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            # A watched function that is called by another one belongs to the part of the caller.
-            if self._inside:
-                return function(*args, **kwargs)
-            self._inside.append(name(args[0]))
-            start = time.process_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.spent[self._inside.pop()] += time.process_time() - start
-
-        return run
 
 
 # Words
@@ -204,8 +169,6 @@ class Script(NamedTuple):
     benchmarks : mapping of str to (callable, bool)
         Functions that take a size and return the lines of a section; the bool says whether they
         run in one thread.
-    tasks : mapping of str to callable
-        Functions that are run in fresh interpreters; they take options.
     output : str
         Name of the page.
     peers : mapping of str to object
@@ -219,7 +182,6 @@ class Script(NamedTuple):
     title: str
     description: str
     benchmarks: Mapping[str, tuple[Callable[[Any], list[str]], bool]]
-    tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, float]]]
     output: str
     peers: Mapping[str, Any]
     full: Any
@@ -236,11 +198,7 @@ class Script(NamedTuple):
         full = RESULTS / self.output
         parser.add_argument("--output", type=Path, default=full, help="the page to write")
         parser.add_argument("--quick", action="store_true", help="small, on drawn data")
-        parser.add_argument("--task", help=argparse.SUPPRESS)
         arguments = parser.parse_args(argv)
-        if arguments.task is not None:
-            run_task(self.tasks, arguments.task)
-            return
         unknown = sorted(set(arguments.names) - set(self.benchmarks))
         if unknown:
             parser.error(f"no benchmark {unknown[0]!r}: {choice}")

@@ -160,7 +160,6 @@ def main(argv: list[str] | None = None) -> None:
         title="Speed of topic models",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks={},
         output="topics_speed.md",
         peers={},
         full=FULL,
