@@ -110,7 +110,7 @@ class Found(NamedTuple):
 
 
 def results(name: str, cache: Cache, n_seeds: int) -> dict[str, Found]:
-    """What the records have of a contest, by the names of the contestants with all seeds."""
+    """The recorded results of a contest, by the names of the contestants with all seeds."""
     found = {}
     for contestant, how in contestants_of(name).items():
         record = cache.record(Spec(name, contestant), n_seeds)
