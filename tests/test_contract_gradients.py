@@ -113,14 +113,14 @@ def test_a_fit_goes_on_from_after_any_pass(
 @working
 def test_a_stream_goes_on_after_a_pickle(entry, params, name, rng):
     """With the moments of the optimizer and with what the method remembers."""
-    X = entry.data(rng, 90)
-    whole = short(entry, params, name, None, total_samples=90)
-    copied = short(entry, params, name, None, total_samples=90)
-    for start in range(0, 90, 10):
+    X = entry.data(rng, 40)
+    whole = short(entry, params, name, None, total_samples=40)
+    copied = short(entry, params, name, None, total_samples=40)
+    for start in range(0, 40, 10):
         whole.partial_fit(X[start : start + 10])
         copied = pickle.loads(pickle.dumps(copied)).partial_fit(X[start : start + 10])
     assert_identical(copied, whole)
-    assert context_of(whole).state["optimizer"]["n_steps"] == 9
+    assert context_of(whole).state["optimizer"]["n_steps"] == 4
 
 
 @working

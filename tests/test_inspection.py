@@ -282,11 +282,17 @@ def corpus(n=60, seed=0):
     return rng.poisson(rates[rng.choice(3, size=n, p=[0.6, 0.3, 0.1])])
 
 
-def topics(cls=AnnealedLatentDirichletAllocation, n_components=3, X=None, **params):
+@cache
+def topics(cls=AnnealedLatentDirichletAllocation, n_components=3):
+    """A fit to the corpus, of which tests change nothing."""
+    return topics_of(corpus(), cls, n_components)
+
+
+def topics_of(X, cls=AnnealedLatentDirichletAllocation, n_components=3, **params):
     params = {"topic_word_prior": 0.1, "random_state": 0} | params
     if cls is AnnealedLatentDirichletAllocation:
         params = {"annealing": "none", "max_iter": 300} | params
-    return cls(n_components, **params).fit(corpus() if X is None else X)
+    return cls(n_components, **params).fit(X)
 
 
 def labels(panel):
@@ -322,7 +328,7 @@ def test_bars_are_the_most_probable_words(cls):
 
 @pytest.mark.parametrize("cls", TOPIC_MODELS)
 def test_shares_are_of_the_tokens_and_fall(cls):
-    fit = topics(cls, doc_topic_prior=0.1)
+    fit = topics_of(corpus(), cls, doc_topic_prior=0.1)
     drawn = TopicsDisplay.from_estimator(fit)
     assert sum(drawn.shares) == pytest.approx(1.0)
     assert (np.diff(drawn.shares) <= 0).all()
@@ -334,14 +340,15 @@ def test_shares_are_of_the_tokens_and_fall(cls):
 
 def test_shares_with_a_vector_of_priors():
     eta = np.linspace(0.05, 0.4, 30)
-    fit = topics(topic_word_prior=eta)
+    fit = topics_of(corpus(), topic_word_prior=eta)
     tokens = np.sort((fit.components_ - eta).sum(axis=1))[::-1]
     drawn = TopicsDisplay.from_estimator(fit)
     np.testing.assert_allclose(drawn.shares, tokens / corpus().sum(), rtol=1e-6)
 
 
 def test_empty_topics_are_left_out():
-    fit = topics(n_components=12, doc_topic_prior=1e-3, topic_word_prior=1.0, n_init=3)
+    priors = {"doc_topic_prior": 1e-3, "topic_word_prior": 1.0}
+    fit = topics_of(corpus(), n_components=12, n_init=3, **priors)
     assert fit.n_effective_components_ < 12
     assert len(TopicsDisplay.from_estimator(fit).axes_) == fit.n_effective_components_
 
@@ -382,7 +389,7 @@ def test_names_of_words():
     assert set(columns) <= {str(i) for i in range(30)}
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(corpus(), columns=WORDS)
-    assert set(labels(TopicsDisplay.from_estimator(topics(X=frame)).axes_[0])) <= set(WORDS)
+    assert set(labels(TopicsDisplay.from_estimator(topics_of(frame)).axes_[0])) <= set(WORDS)
 
 
 def test_words_are_not_read_as_formulas():
@@ -468,6 +475,8 @@ def test_cells_are_the_transition_probabilities():
     expected = fit.transmat_[np.ix_(order, order)]
     written = [[float(text.get_text()) for text in row] for row in drawn.text_]
     np.testing.assert_allclose(written, expected, atol=0.005)
+    frames = np.vstack([fit.predict_proba(one) for one in sequences()]).sum(axis=0)
+    np.testing.assert_allclose(drawn.shares, (frames / frames.sum())[order], atol=2e-3)
     cells = drawn.im_.get_array()
     moves = ~np.eye(3, dtype=bool)
     np.testing.assert_array_equal(cells.mask, ~moves)

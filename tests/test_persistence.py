@@ -117,6 +117,7 @@ def test_objects_from_elsewhere_stay_as_they_are():
     method = DeterministicAnnealing()
     assert written(method) is method
     assert written({"a": [method]})["a"][0] is method
+    assert read(written(np.dtype("f4"))) == np.dtype("f4")
 
 
 @pytest.mark.parametrize(

@@ -415,6 +415,7 @@ def test_the_winner_of_a_race_is_the_full_restart_of_the_same_start():
     race = mixture(**params, restarts="race").fit(X)
     best = race.best_restart_
     assert race.lower_bound_ == full.restart_lower_bounds_[best]
+    assert full.lower_bound_ == full.restart_lower_bounds_.max()
     assert race.n_passes_ < full.n_passes_
     assert race.restart_lower_bounds_.shape == (5,)
     assert (race.restart_lower_bounds_ <= full.restart_lower_bounds_).all()
