@@ -634,13 +634,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def posterior_given_components(self, rows: Rows, labels: np.ndarray, prior: Natural) -> Natural:
         """Return λ₀ + S, the posterior given complete rows and their components ``labels``."""
-        shares = np.equal.outer(labels, np.arange(self.n_components)).astype(np.float64)
-        expected = self.components.for_rows(self.components.expectations(prior), rows)
-        raw = self.components.zeros(expected)
-        self.components.add(rows, shares, raw, expected)
-        weights = self.weights.statistics(shares.sum(axis=0))
+        counts = np.bincount(labels, minlength=self.n_components).astype(np.float64)
+        weights = self.weights.statistics(counts)
         of_weights = {key: prior[key] + value for key, value in weights.items()}
-        return of_weights | self.components.posterior_given(raw, prior)
+        return of_weights | self.components.posterior_given_labels(rows, labels, prior)
 
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut:
         return left_out(self, self.sampled(units), q, summary, prior)

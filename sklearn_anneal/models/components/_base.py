@@ -321,6 +321,14 @@ class Components(ABC, Generic[P, R]):
         """Return λ₀ + S, the posterior given rows with these raw statistics."""
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
 
+    def posterior_given_labels(self, rows: Rows, labels: np.ndarray, prior: Natural) -> Natural:
+        """Return the posterior given complete rows and the component of each row."""
+        shares = np.equal.outer(labels, np.arange(self.n_components)).astype(np.float64)
+        expected = self.for_rows(self.expectations(prior), rows)
+        raw = self.zeros(expected)
+        self.add(rows, shares, raw, expected)
+        return self.posterior_given(raw, prior)
+
     def posterior_of_single_rows(
         self, raw: R, prior: Natural, summary: P, n_rows: float
     ) -> Natural:
