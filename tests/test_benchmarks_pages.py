@@ -246,7 +246,7 @@ def test_held_out_counts_are_scored_as_by_the_estimator():
     fitted = AnnealedGammaProcessNMF(3, annealing="none", max_iter=5, random_state=0)
     (found,) = held_out.scores(fitted.fit(table.train), table, held)
     # The expected rates of half of each row.
-    ctx, units = fitted._context(), fitted._make_units(held.given, None)
+    ctx, units = fitted._rows(held.given)
     activations = fitted._infer(ctx, units, exposure=0.5)
     assert held.per_token(activations, 0.5 * fitted.components_, 0.0) == pytest.approx(found)
     # The margins alone are what a smoothing of 1 leaves.

@@ -771,6 +771,10 @@ class AnnealedGammaProcessNMF(
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
         return drawn_counts(rng, activations @ self.components_), activations
 
+    def _rows(self, X: ArrayLike) -> tuple[Context, DenseCounts | SparseCounts]:
+        ctx = self._context()
+        return ctx, self._make_units(self._validate_data(X, reset=False), None)
+
     def _inferred(self, X: np.ndarray | csr_matrix) -> np.ndarray:
         """Return E h of validated rows, as :meth:`transform` does, by whichever kernels serve."""
         ctx, units = self._context(), self._make_units(X, None)
