@@ -9,7 +9,6 @@ import pytest
 from harness import assert_identical, context_of
 from models.sigmoid_belief_net import small_sigmoid_belief_net as net
 from models.sigmoid_belief_net import stripes
-from scipy.sparse import csr_array
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from test_checkpoints import interrupted
@@ -91,8 +90,6 @@ def test_missing_and_infinite_entries_are_refused(value, binarize, rng):
             call(X)
     with pytest.raises(ValueError, match=r"[Mm]asked"):
         net().fit(np.ma.masked_equal(stripes(rng, 20), 1))
-    with pytest.raises(TypeError, match="[Ss]parse"):
-        net().fit(csr_array(stripes(rng, 20)))
 
 
 def test_forms_of_binary_data_are_the_same(rng):
