@@ -55,7 +55,10 @@ SECTIONS = {
         (),
         ("an iteration of mofapy2", "Linear in", "annealing costs", "dense pictures"),
     ),
-    "sigmoid_belief_net": ((), ("against its matrix products", "Linear in", "annealing costs")),
+    "sigmoid_belief_net": (
+        (),
+        ("against its matrix products", "Linear in", "annealing costs", "Sparse rows", "| drawn |"),
+    ),
 }
 PEERS = {"hidden_markov": "hmmlearn", "mixture": "stepmix"}
 # Lines of two jobs that find what one finds.

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 @pytest.fixture(autouse=True)
 def several_parts(monkeypatch):
-    """Let the rows of a chunk be read in several parts, also where there are few."""
+    """Let the rows of a chunk be sparse, and read in several parts, also where there are few."""
     monkeypatch.setattr(models, "_SAMPLES_AT_A_TIME", 16)
+    monkeypatch.setattr(models, "_CELLS_OF_ARRAY", 0)
 
 
 def thin(rng, n=60, d=14):
@@ -68,8 +69,8 @@ def test_draws_follow_from_the_content_as_those_of_arrays(rng):
     for seed in (None, 5):
         keys = model.keys_of(X, seed)
         np.testing.assert_array_equal(model.keys_of(stored, seed), keys)
-        drawn = model.binary(stored, keys).dense(slice(0, 60))
-        np.testing.assert_array_equal(drawn, model.binary(X, keys))
+        sparse_bits = model.binary(stored, keys)
+        np.testing.assert_array_equal(sparse_bits.dense(slice(0, 60)), model.binary(X, keys))
 
 
 # Fits
@@ -99,6 +100,15 @@ def test_fits_are_those_of_arrays(params, rng):
     assert_close(net(**params).fit(stored), net(**params).fit(X), 1e-9)
     one = net(**params).fit(stored, sample_weight=weights)
     assert_close(one, net(**params).fit(X, sample_weight=weights), 1e-9)
+
+
+@pytest.mark.parametrize("binarize", [None, 0.5, "sample"])
+def test_narrow_chunks_are_arrays(binarize, rng, monkeypatch):
+    """Results are then those of arrays bit for bit."""
+    monkeypatch.undo()
+    X = thin(rng) if binarize is None else thin(rng) * rng.random((60, 14))
+    settings = {"binarize": binarize, "batch_size": 17}
+    assert_same_fit(net(**settings).fit(sparse.csr_array(X)), net(**settings).fit(X))
 
 
 def test_fits_of_single_precision_are_those_of_arrays(rng):

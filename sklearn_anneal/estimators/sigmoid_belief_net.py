@@ -361,7 +361,7 @@ class AnnealedSigmoidBeliefNet(
                 f"binarize={self.binarize} makes ones of the zeros that a sparse X does not store. "
                 "Give a threshold of at least 0, or a dense array, X.toarray()."
             )
-        good = self._may_be(X.data)
+        good = self._may_be(X.data[: X.indptr[-1]])
         if not good.all():
             entry = np.argmin(good)
             row = int(np.searchsorted(X.indptr, entry, side="right")) - 1

@@ -37,6 +37,9 @@ kernels = partial(compiled, "sigmoid_belief_net")
 
 # Samples of sparse rows whose probabilities of all columns are in memory at a time.
 _SAMPLES_AT_A_TIME = 128
+# Sparse rows of a chunk with at most so many cells are an array, which is faster: a tenth of the
+# time of an epoch with 500 columns, nothing with 2,600, and a loss with 5,000.
+_CELLS_OF_ARRAY = 1 << 18
 # A visible unit that is never or always on gets the log odds of this many more rows of each kind.
 _PSEUDO_ROWS = 0.5
 # The seed of the factors that make a number of every row, for draws that depend on the row alone.
@@ -275,7 +278,12 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
     def binary(self, X: np.ndarray | csr_array, keys: np.ndarray) -> np.ndarray | SparseBits:
         """Return rows as zeros and ones, in the floating-point type of the net."""
         if issparse(X):
-            return SparseBits(X, self._ones(X, keys), self.dtype)
+            ones = self._ones(X, keys)
+            if X.shape[0] * X.shape[1] > _CELLS_OF_ARRAY:
+                return SparseBits(X, ones, self.dtype)
+            few = np.zeros(X.shape, self.dtype)
+            few[np.repeat(np.arange(len(few)), np.diff(X.indptr)), X.indices] = ones
+            return few
         X = np.ascontiguousarray(X, dtype=self.dtype)
         if self.binarize is None:
             return X
