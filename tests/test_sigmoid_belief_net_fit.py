@@ -228,7 +228,7 @@ def test_verbose_fits_print_their_bounds(rng, capsys):
 def test_a_fit_that_does_not_converge_warns(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        with pytest.raises(ConvergenceWarning, match="max_iter=2"):
+        with pytest.raises(ConvergenceWarning, match=r"max_iter=2.*learning_rate_init"):
             net(max_iter=2, tol=0.0).fit(stripes(rng, 20))
 
 

@@ -143,7 +143,7 @@ def of_columns(X: csr_array, test: csr_array) -> np.ndarray:
     return found
 
 
-def log_partition(rbm: BernoulliRBM, n_chains: int, seed: int, n_steps: int = 1000) -> float:
+def log_partition(rbm: BernoulliRBM, n_chains: int, seed: int, n_steps: int = 500) -> float:
     """Log normaliser of a restricted Boltzmann machine, by annealed importance sampling.
 
     Chains go from independent visible units with the biases of the machine to the machine itself,

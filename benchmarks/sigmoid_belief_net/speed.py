@@ -90,9 +90,9 @@ class Size:
     images: Shape = Shape(4_000, 784, (200, 200, 200))
     growing: tuple[Shape, ...] = tuple(Shape(n, 64, (50, 50)) for n in (5_000, 20_000, 80_000))
     methods: Shape = Shape(5_000, 64, (50, 50, 50))
-    wide: Wide = Wide(1_000, 20_000, 20, 50)
+    wide: Wide = Wide(500, 20_000, 20, 50)
     memory: Wide = Wide(5_000, 20_000, 20, 50)
-    held_out: tuple[int, int, int, int] = (3_000, 1_000, 50, 25)
+    held_out: tuple[int, int, int, int] = (3_000, 1_000, 50, 20)
     n_samples: int = 5
     rounds: int = 5
     passes: tuple[int, int] = (1, 3)
@@ -308,7 +308,7 @@ def measure_held_out(size: Size) -> list[str]:
         f"{n_passes} passes, and the learning rate ({', '.join(map(str, RATES))}) that is best on "
         "a fifth of the rows that are fitted. Nats per row: of the net the importance-weighted "
         "bound with 100 draws, which is too low; of BernoulliRBM (batches of 10 rows) with the "
-        "normaliser by annealed importance sampling with 100 chains of 1,000 steps, which is more "
+        "normaliser by annealed importance sampling with 100 chains of 500 steps, which is more "
         "often too small than too large and so flatters the machine. *Difference*: net − "
         "BernoulliRBM, with the standard error of the mean over held-out rows of one division.",
     )

@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Settings
-from ..inference.stopping import NoImprovement, RiseOfBound
+from ..inference.stopping import NoImprovement, RiseOfBound, RiseOfEstimates
 from ..models._binary_rows import BinaryRows
 from ..models._componentwise import Given
 from ..models.sigmoid_belief_net import SigmoidBeliefNet, of_rows
@@ -127,12 +127,13 @@ class AnnealedSigmoidBeliefNet(
         Number of passes in a row, with ``early_stopping``, in which the bound of the rows that are
         kept from training has not risen by more than ``tol``, after which the fit ends.
     tol : float, default=1e-6
-        The fit has converged when one pass raises the lower bound by less than this, in nats per
-        row.
+        The fit has converged when the mean of the lower bound in the last twenty passes exceeds
+        that in the twenty before by less than this, in nats per row. With 0 a fit makes all passes.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
-        search has not converged, up to five times as many follow.
+        at the end of the schedule, or at its start where there is no schedule. A pass has one step
+        of the optimizer per batch: a table of a few rows needs more passes, smaller batches or a
+        larger ``learning_rate_init``.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     batch_size : int or None, default=100
@@ -297,6 +298,10 @@ class AnnealedSigmoidBeliefNet(
         "the steps of the optimizer led to weights that are not finite. Lower learning_rate_init, "
         "or the strength of the annealing method."
     )
+    _advice_converging = (
+        "Increase max_iter or learning_rate_init, or decrease batch_size, so that a pass has more "
+        "steps; early_stopping=True ends fits that no longer predict other rows better."
+    )
     _start_parameters = tuple(_STARTS)
     _model_parameters = (
         "hidden_layer_sizes",
@@ -417,7 +422,7 @@ class AnnealedSigmoidBeliefNet(
     def _stopping_rule(self) -> RiseOfBound:
         if self.early_stopping:
             return NoImprovement(self.tol, self.n_iter_no_change)
-        return RiseOfBound(self.tol)
+        return RiseOfEstimates(self.tol)
 
     def _settings(self, units: Units) -> Settings:
         return Settings(
