@@ -23,11 +23,9 @@ from ..common.data import load, present
 BATCH = 100
 # Values of the learning rate of which the best on a fifth of the rows that are fitted is taken.
 RATES = (0.01, 0.03)
-FILES = {
-    "words of posts": "newsgroups_w100.npz",
-    "mushrooms": "mushroom.npz",
-    "words of two groups": "newsgroups_basehock.npz",
-}
+# With thousands of columns annealed importance sampling misses the normaliser by so much that rows
+# get a probability above 1.
+FILES = {"words of posts": "newsgroups_w100.npz", "mushrooms": "mushroom.npz"}
 _DRAWN = "drawn"
 
 
@@ -92,13 +90,7 @@ def tables(n_rows: tuple[int, int], quick: bool) -> dict[str, csr_array]:
 def _table(name: str) -> csr_array:
     if name == _DRAWN:
         return wide_rows(Wide(300, 20, 4, 5))
-    archive = load(FILES[name])
-    if name == "words of two groups":
-        X = csr_array(
-            (archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"])
-        )
-        return csr_array(X > 0, dtype=np.float32)
-    X = archive["X"]
+    X = load(FILES[name])["X"]
     if name == "mushrooms":
         X = np.hstack([X[:, [j]] == np.arange(X[:, j].max() + 1) for j in range(X.shape[1])])
     return csr_array(X, dtype=np.float32)

@@ -3,7 +3,7 @@
 All comparisons are interleaved in this process, and given as medians of the ratios of the same
 rounds; processor time of one thread.
 
-    python -m benchmarks.sigmoid_belief_net.speed            # everything, about 8 minutes
+    python -m benchmarks.sigmoid_belief_net.speed            # everything, about 6 minutes
     python -m benchmarks.sigmoid_belief_net.speed products size
     python -m benchmarks.sigmoid_belief_net.speed --write    # also the page of results
     python -m benchmarks.sigmoid_belief_net.speed --quick --write --output /tmp/quick.md
