@@ -278,11 +278,12 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
     def binary(self, X: np.ndarray | csr_array, keys: np.ndarray) -> np.ndarray | SparseBits:
         """Return rows as zeros and ones, in the floating-point type of the net."""
         if issparse(X):
-            ones = self._ones(X, keys)
+            stored: Any = X
+            ones = self._ones(stored, keys)
             if X.shape[0] * X.shape[1] > _CELLS_OF_ARRAY:
-                return SparseBits(X, ones, self.dtype)
+                return SparseBits(stored, ones, self.dtype)
             few = np.zeros(X.shape, self.dtype)
-            few[np.repeat(np.arange(len(few)), np.diff(X.indptr)), X.indices] = ones
+            few[np.repeat(np.arange(len(few)), np.diff(stored.indptr)), stored.indices] = ones
             return few
         X = np.ascontiguousarray(X, dtype=self.dtype)
         if self.binarize is None:
