@@ -20,13 +20,7 @@ from ..models._componentwise import Given
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._columns import (
-    CATEGORIES_OF_TEXT,
-    TablesOfColumns,
-    as_csr,
-    as_numbers,
-    cells_of,
-)
+from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, as_numbers, cells_of
 from ._conditionals import conditional_sample
 from ._draws import drawn_tables, wants_draws
 from ._emissions import EMISSIONS
@@ -37,6 +31,7 @@ from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
 from ._tables import in_frames, validated_table
 from ._validation import (
+    as_csr,
     check_n_samples,
     check_sparse,
     explains,
