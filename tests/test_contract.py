@@ -416,6 +416,11 @@ def neutral_methods():
     yield "proximity", product([ProximityVI(0.0, 2, 10, 1.0)], (False, True))
 
 
+def with_fixed_priors(pairs):
+    """Forms whose fit learns nothing, which would wait until annealing is over."""
+    return [pair for pair in pairs if not pair.values[0].learns(pair.values[1])]
+
+
 def forms_and_neutral_methods():
     """All forms meet every kind of method; schedules and minibatches take turns."""
     kinds = {name: cycle(methods) for name, methods in neutral_methods()}
@@ -423,7 +428,7 @@ def forms_and_neutral_methods():
         next(methods)  # so that a form has some of its methods in minibatches
     return [
         pytest.param(*pair.values, *next(methods), id=f"{pair.id}-{name}")
-        for pair in forms()
+        for pair in with_fixed_priors(forms())
         for name, methods in kinds.items()
     ]
 
@@ -452,7 +457,7 @@ def test_method_without_temperature_or_noise_is_plain_inference(
 
 
 @pytest.mark.parametrize("noise", ["dirichlet", "gaussian"])
-@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
+@pytest.mark.parametrize(("entry", "params"), with_fixed_priors(forms(sampled=False)))
 def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noise, rng):
     """Bit for bit, in minibatches of several chunks, whose statistics are sums of several."""
     X = entry.many(rng)

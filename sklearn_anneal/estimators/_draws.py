@@ -105,6 +105,8 @@ def drawn_tables(
             labels = drawn_labels(log_joint, rng)
             table = complete(model.components.drawn_rows(rows, labels, expected.own, rng))
             if left:
-                q = model.posterior_given_components(nameless._again(table)[0], labels, ctx.prior)
+                again = nameless._again(table)[0]
+                how = ctx.prior, expected.own, rng
+                q = model.posterior_given_components(again, labels, *how)
         tables.append(table)
     return np.stack(tables)

@@ -489,6 +489,14 @@ class Components(ABC, Generic[P, R]):
         other, which are read from ``q``.
         """
 
+    def with_drawn_latents(self, raw: R, rng: np.random.Generator) -> R:
+        """Return raw statistics in which draws take the places of expected latent variables.
+
+        These are the latent variables of single cells, of which most components have none. ``raw``
+        is that of complete rows, each of which has one component.
+        """
+        return raw
+
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:
