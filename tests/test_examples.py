@@ -28,6 +28,7 @@ SLOW = {
     "missing_cells",
     "passes_and_optima",
     "reconstructed_digits",
+    "restless_counts",
     "search_over_schedules",
 }
 ESTIMATORS = [name for name in sklearn_anneal.__all__ if name.startswith("Annealed")]
