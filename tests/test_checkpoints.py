@@ -5,10 +5,19 @@ from __future__ import annotations
 import pickle
 import shutil
 
+import designs
 import joblib
 import numpy as np
 import pytest
-from harness import assert_identical, crossed, models, quick, taking_turns, variants
+from harness import (
+    assert_identical,
+    crossed,
+    models,
+    one_of_each_class,
+    quick,
+    taking_turns,
+    variants,
+)
 from scipy.sparse import csr_matrix
 
 import sklearn_anneal
@@ -60,7 +69,7 @@ def in_turn(pairs, step):
     """Parameters with the first save after which a fit is interrupted, and the steps to others.
 
     Fits of the first parameters are interrupted after every save. Those of the others begin with
-    the first, the second, … in turn, so that every method and every model meets all of them.
+    the first, the second, … in turn, so that methods and models meet all of them.
     """
     return [
         pytest.param(
@@ -71,18 +80,6 @@ def in_turn(pairs, step):
         )
         for i, pair in enumerate(pairs)
     ]
-
-
-def one_of_each_class(cases):
-    """The first entry of each class; the tests of the others are exhaustive."""
-    seen, found = set(), []
-    for case in cases:
-        (entry,) = case.values
-        cls = type(entry.make())
-        marks = pytest.mark.exhaustive if cls in seen else ()
-        found.append(pytest.param(entry, marks=marks, id=case.id))
-        seen.add(cls)
-    return found
 
 
 def first_variants():
@@ -136,6 +133,8 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     assert interrupted(monkeypatch, est, X, folder, 2, part="restart-1")
     assert not hasattr(est, "lower_bound_")
     begun = joblib.load(folder / "fit.joblib")["shared"]
+    # Another process begins with other numbers.
+    np.random.mtrand._rand.random_sample()
     resumed = entry.make(**settings, random_state=None).fit(X, checkpoint=folder)
     state = np.random.RandomState()
     state.set_state(begun)
@@ -144,13 +143,13 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     assert_identical(entry.make(**settings, random_state=None).fit(X, checkpoint=folder), resumed)
 
 
-@pytest.mark.parametrize(("entry", "first", "step"), in_turn(one_of_each_class(models()), 9))
+@pytest.mark.parametrize(("entry", "first", "step"), in_turn(one_of_each_class(models()), 17))
 def test_a_race_and_reheats_go_on_from_after_any_pass(
     entry, first, step, rng, tmp_path, monkeypatch, few_passes_of_searches
 ):
-    X = entry.data(rng, 40)
-    settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 5, "tol": 0.0}
-    settings |= {"n_init": 4, "restarts": "race", "effort": 1, "n_jobs": 1}
+    X = entry.data(rng, 25)
+    settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 3, "tol": 0.0}
+    settings |= {"n_init": 3, "restarts": "race", "effort": 1, "n_jobs": 1}
 
     def make():
         return entry.make(**settings)
@@ -158,7 +157,7 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
     whole = make().fit(X)
     # The last visits of one restart and of each move.
     n_saves = whole.n_passes_ + 1 + len(whole.search_results_["move"])
-    for n_saved in (*range(first, n_saves, max(step, 4)), n_saves):
+    for n_saved in (*range(first, n_saves, max(step, 7)), n_saves):
         assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved, None)
     assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
 
@@ -277,10 +276,15 @@ def test_columns_without_entries_are_compared_too(name, rng, tmp_path, monkeypat
         entry.make(**settings).fit(wider, checkpoint=tmp_path)
 
 
-def test_what_changes_no_result_may_change(begun):
+def test_what_changes_no_result_may_change(begun, tmp_path, monkeypatch):
+    """The three passes before the interruption are not repeated."""
     entry, X, folder = begun
+    saved, original = [], Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", lambda *how: saved.append(how[1]) or original(*how))
     changed = make(entry, n_jobs=2, verbose=1).fit(X, checkpoint=folder)
-    assert_identical(changed, make(entry).fit(X))
+    n_rest = len(saved)
+    assert_identical(changed, make(entry).fit(X, checkpoint=tmp_path / "whole"))
+    assert len(saved) - n_rest == n_rest + 3
 
 
 def test_other_data_and_weights_are_refused(begun):
@@ -323,8 +327,7 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", ["fit", "restart-0", "moves"])
-@pytest.mark.parametrize("content", FOREIGN)
+@designs.in_turn(content=FOREIGN, name=["fit", "restart-0", "moves"])
 def test_files_that_are_no_checkpoint_are_refused_in_one_sentence(
     content, name, rng, tmp_path, monkeypatch, few_passes_of_searches
 ):
@@ -348,7 +351,7 @@ def test_truncated_files_are_refused(begun, name):
     entry, X, folder = begun
     path = folder / f"{name}.joblib"
     whole = path.read_bytes()
-    for size in np.linspace(0, len(whole) - 1, 40).astype(int):
+    for size in np.linspace(0, len(whole) - 1, 10).astype(int):
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=rf"{name}\.joblib' cannot be read \(.+\)"):
             make(entry).fit(X, checkpoint=folder)

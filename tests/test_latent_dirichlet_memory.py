@@ -41,11 +41,11 @@ from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
 warnings.simplefilter("ignore")
 options = json.loads(sys.argv[1])
 n, v, k = options["documents"], options["words"], options["topics"]
-# Every document has one word of each of 50 parts of the vocabulary.
-rng = np.random.default_rng(0)
-words = np.arange(0, v, v // 50) + rng.integers(v // 50, size=(n, 50))
+# Every document has one word of each of some parts of the vocabulary.
+rng, m = np.random.default_rng(0), options["length"]
+words = np.arange(m) * (v // m) + rng.integers(v // m, size=(n, m))
 counts = rng.integers(1, 4, size=words.size).astype(float)
-X = csr_matrix((counts, words.astype(np.int32).ravel(), np.arange(0, 50 * n + 1, 50)), (n, v))
+X = csr_matrix((counts, words.astype(np.int32).ravel(), np.arange(0, m * n + 1, m)), (n, v))
 del words, counts
 if options["dtype"] == "float32":
     X = X.astype(np.float32)
@@ -81,7 +81,7 @@ def growth(**options):
     status = Path("/proc/self/status")
     if not status.exists() or "RssAnon" not in status.read_text():
         pytest.skip("the system does not tell the anonymous memory of a process")
-    defaults = {"documents": 40_000, "words": 10_000, "topics": 40, "stream": False}
+    defaults = {"documents": 30_000, "length": 10, "words": 10_000, "topics": 40, "stream": False}
     task = json.dumps(defaults | {"annealing": "none", "dtype": "float64"} | options)
     # glibc's allocator decides from the history of the process whether it returns a large array to
     # the system at once. Here it always does.
@@ -132,6 +132,6 @@ def test_memory_of_a_batch_fit_of_many_topics():
 
 @pytest.mark.slow
 def test_a_stream_has_no_array_of_all_documents():
-    found, _, topics, proportions = growth(stream=True, documents=80_000, topics=120)
+    found, _, topics, proportions = growth(stream=True, documents=80_000, length=3, topics=120)
     assert proportions > 75
     assert found < topics + 64, (found, topics)

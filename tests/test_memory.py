@@ -41,7 +41,9 @@ def test_memmap_is_not_copied_by_validation(method, dtype, tmp_path, monkeypatch
     X[:] = np.random.default_rng(0).normal(size=X.shape)
     X.flush()
     mapped = np.memmap(tmp_path / "rows", dtype=dtype, mode="r", shape=X.shape)
-    mixture = AnnealedBayesianGaussianMixture(n_components=2, batch_size=50, random_state=0)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=2, annealing="none", batch_size=50, max_iter=2, random_state=0
+    )
     mixture.fit(X)
     seen = []
     validate = mixture._validate_data

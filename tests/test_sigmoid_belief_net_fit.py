@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from designs import in_turn
 from harness import assert_identical, context_of
 from models.sigmoid_belief_net import small_sigmoid_belief_net as net
 from models.sigmoid_belief_net import stripes
@@ -143,8 +144,7 @@ def test_starts_with_values_that_become_binary(binarize, rng):
 # Learning
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
-@pytest.mark.parametrize("n_samples", [1, 2, 5])
+@in_turn(optimizer=["adam", "rmsprop", "sgd"], n_samples=[1, 2, 5])
 def test_nets_learn(optimizer, n_samples, rng):
     """Stripes of two kinds need a hidden unit; columns alone cannot describe them."""
     X = stripes(rng, 400)
