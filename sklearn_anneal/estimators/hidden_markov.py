@@ -142,7 +142,7 @@ class AnnealedHMM(StatePredictions):
     emission_init : dict or None, default=None
         Parameters of the states at the start of the fit: arrays by the names of fitted attributes,
         without their underscores and in their shapes. These are ``"emissionprob"`` for symbols and
-        binary columns, ``"lambdas"``, ``"zeroprob"`` for counts, and ``"means"``, ``"covars"`` else;
+        binary columns, ``"lambdas"``, ``"zeroprob"`` for counts, ``"means"`` and ``"covars"`` else;
         for blocks, a dictionary of such dictionaries by the names of blocks. The start is the
         posterior given as many frames as there are, of which each state has the same number, with
         the given moments. Parameters that are not given are taken from the start that
