@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -166,18 +165,3 @@ def quick_speed(benchmarks_importable, monkeypatch, tmp_path):
         return page.read_text(encoding="utf-8")
 
     return run
-
-
-@pytest.fixture
-def in_this_process(benchmarks_importable, monkeypatch):
-    """Let this process do what scripts give to fresh interpreters, whose start takes seconds."""
-    from benchmarks.common import interpreters
-
-    def printed(arguments, cache_directory, env):
-        option, module, *options = arguments
-        assert option == "-m"
-        with redirect_stdout(StringIO()) as output:
-            import_module(module).main(options)
-        return output.getvalue()
-
-    monkeypatch.setattr(interpreters, "_printed", printed)

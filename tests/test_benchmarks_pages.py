@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
         "package.simd",
         "gamma_process_nmf.held_out",
         "hidden_markov.durations",
+        "peers.compare",
     ],
 )
 def test_a_quick_run_does_not_replace_the_page(module, capsys):
@@ -299,3 +300,67 @@ def test_states_are_compared_in_the_order_that_fits_best(rng):
     share, order = durations.accuracy(np.array([2, 0, 1])[true], true)
     assert share == 1.0
     np.testing.assert_array_equal(order, [2, 0, 1])
+
+
+# Other libraries
+
+
+def test_a_quick_run_against_other_libraries_names_losses_first(no_data, tmp_path, monkeypatch):
+    from benchmarks.peers import compare
+    from benchmarks.peers.contests import OURS, Contest, Contestant
+
+    def contestant(score, package):
+        return Contestant(lambda seed: lambda: score + 1e-4 * seed, "usual", package)
+
+    def errors():
+        return {
+            OURS: contestant(1.0, "sklearn_anneal"),
+            "ahead": contestant(0.8, "sklearn"),
+            "behind": contestant(1.2, "sklearn"),
+            "absent": contestant(0.1, "no_such_package"),
+        }
+
+    made = {"errors": Contest("Errors", "Some data.", "error", errors, sign=-1)}
+    monkeypatch.setattr(compare, "quick_contests", lambda: made)
+    monkeypatch.setattr(compare, "_MADE", {})
+    page = tmp_path / "page.md"
+    compare.main(["--quick", "--write", "--output", str(page)])
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert "A quick run" in lines[4]
+    first = lines.index("## Where a peer is ahead")
+    rows = [line for line in lines[first : lines.index("## Errors")] if line.startswith("| Err")]
+    (row,) = rows
+    assert row.startswith("| Errors | ahead | better") and "| 0.8000 | 1.0000 |" in row
+    assert "- no-such-package: not installed" in lines
+    assert not any("absent" in line for line in lines)
+    # An equal score counts only with less time.
+    made["errors"] = Contest("Errors", "", "error", errors, margin=0.5, sign=-1)
+    found = {
+        name: compare.Found(how, np.array([1.0]), np.array([seconds]))
+        for (name, how), seconds in zip(errors().items(), (2.0, 1.0, 3.0, 2.0), strict=True)
+    }
+    assert [row[1:3] for row in compare.losses(made["errors"], found)] == [
+        ["ahead", "as good, in less time"]
+    ]
+
+
+def test_a_contest_of_mixtures_scores_held_out_rows():
+    """scikit-learn's classes and ours, with the density of the same rows."""
+    from benchmarks.peers.contests import quick_contests
+
+    contestants = quick_contests()["iris"].make()
+    scores = {name: contestant.fit(0)() for name, contestant in contestants.items()}
+    assert len(scores) == 5
+    assert all(-4.0 < score < -1.0 for score in scores.values())
+
+
+def test_shares_of_clusters_are_probabilities():
+    from benchmarks.peers.libraries import density_of_clusters
+
+    train = np.array([[0, 1], [0, 2], [1, 0], [1, -1]])
+    every = np.array([[a, b] for a in range(2) for b in range(3)])
+    logs = density_of_clusters(np.array([0, 0, 1, 1]), 2, train, every)
+    assert np.exp(logs).sum() == pytest.approx(1.0)
+    # A missing cell leaves the share of the other: clusters have (2 + 1) / 4 and (0 + 1) / 4.
+    (one,) = density_of_clusters(np.array([0, 0, 1, 1]), 2, train, np.array([[0, -1]]))
+    assert np.exp(one) == pytest.approx(0.5)

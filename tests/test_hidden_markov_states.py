@@ -26,7 +26,9 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 from sklearn_anneal import AnnealedHMM, concat_sequences
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.data.units import Sequences
 from sklearn_anneal.families import Tempering
+from sklearn_anneal.models._known_states import add_known_moves
 from sklearn_anneal.models._tempered_chains import Gaps
 
 TINY = ([5, 3, 1, 4], {0: [2], 3: [0, 3]})
@@ -130,6 +132,16 @@ def test_a_few_known_states_order_the_start(init_params, rng):
         known[0][np.flatnonzero(truth[0] == state)[0]] = state
     est = small("gaussian-diag", 3, init_params=init_params, max_iter=50).fit(X, states=known)
     assert_array_equal(est.predict(X), np.concatenate(truth))
+
+
+def test_known_starts_and_transitions_are_counted_with_the_weights_of_their_sequences():
+    units = Sequences(
+        np.zeros((7, 1)), np.array([0, 3, 3, 7]), states=np.array([1, 0, 0, -1, 1, 0, -1])
+    )
+    start, transmat = np.zeros(2), np.zeros((2, 2))
+    add_known_moves(units, np.array([2.0, 5.0, 3.0]), start, transmat)
+    assert_array_equal(start, [0.0, 2.0])
+    assert_array_equal(transmat, [[2.0, 0.0], [2.0 + 3.0, 0.0]])
 
 
 def test_states_of_unlikely_frames_stay_known(rng):

@@ -16,7 +16,6 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import bsr_matrix, coo_array, csc_matrix, csr_array, csr_matrix, lil_matrix
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import InvalidParameterError
-from test_checkpoints import one_of_each_class
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -691,7 +690,7 @@ def test_lists_that_are_no_arrays(entry, rng):
         refuses(f"{name!r} parameter of .* rows have one length", [partial(bad.partial_fit, X)])
 
 
-@pytest.mark.parametrize("entry", one_of_each_class(harness.models()))
+@pytest.mark.parametrize("entry", harness.one_of_each_class(harness.models()))
 def test_arrays_that_are_no_numbers(entry, rng):
     """Dictionaries have a length, and are array-like to scikit-learn's constraints."""
     X, est = entry.data(rng, 20), entry.make(annealing="none", **entry.first)

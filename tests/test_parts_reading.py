@@ -14,11 +14,17 @@ import numpy as np
 import pytest
 from cases_parts import Counted, cut, folders, uneven
 from designs import in_turn
-from harness import assert_identical, make_threads_worthwhile, models, quick
+from harness import (
+    assert_identical,
+    make_threads_worthwhile,
+    models,
+    one_of_each_class,
+    quick,
+)
 from models import ENTRIES
 from scipy import sparse
 from test_callbacks import Recorder
-from test_checkpoints import goes_on, interrupted, one_of_each_class
+from test_checkpoints import goes_on, interrupted
 
 from sklearn_anneal import (
     Shards,

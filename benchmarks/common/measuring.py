@@ -11,7 +11,6 @@ import os
 import sys
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +21,6 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from . import RESULTS
-from .interpreters import run_task
 from .peers import versions
 from .report import machine
 
@@ -87,39 +85,6 @@ def interleaved(
     return {key: np.array(values) for key, values in times.items()}
 
 
-class Parts:
-    """Processor time that each part of a call takes, where the parts are watched functions.
-
-    Attributes
-    ----------
-    spent : dict of str to float
-        Seconds of each part.
-    """
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = defaultdict(float)
-        self._inside: list[str] = []
-
-    def watched(self, function: Callable, name: Callable[[Any], str]) -> Callable:
-        """Wrap a function so that its time is added to a part.
-
-        ``name`` returns the name of the part, given the first argument of the function.
-        """
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            # A watched function that is called by another one belongs to the part of the caller.
-            if self._inside:
-                return function(*args, **kwargs)
-            self._inside.append(name(args[0]))
-            start = time.process_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.spent[self._inside.pop()] += time.process_time() - start
-
-        return run
-
-
 # Words
 
 
@@ -173,6 +138,12 @@ def renewed(page: Sequence[str], measured: Sequence[str], circumstances: str) ->
     return [line for lines in old.values() for line in lines]
 
 
+def retired(page: Sequence[str]) -> list[str]:
+    """The sections of a page that name the commit that has their code, and stay as they are."""
+    each = list(_sections(page).values())[1:]
+    return [line for lines in each if any("as of commit" in s for s in lines) for line in lines]
+
+
 def _sections(page: Sequence[str]) -> dict[str, list[str]]:
     """Return the lines of each section by its title, with those before the first under ""."""
     sections: dict[str, list[str]] = {"": []}
@@ -198,8 +169,6 @@ class Script(NamedTuple):
     benchmarks : mapping of str to (callable, bool)
         Functions that take a size and return the lines of a section; the bool says whether they
         run in one thread.
-    tasks : mapping of str to callable
-        Functions that are run in fresh interpreters; they take options.
     output : str
         Name of the page.
     peers : mapping of str to object
@@ -213,7 +182,6 @@ class Script(NamedTuple):
     title: str
     description: str
     benchmarks: Mapping[str, tuple[Callable[[Any], list[str]], bool]]
-    tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, float]]]
     output: str
     peers: Mapping[str, Any]
     full: Any
@@ -230,11 +198,7 @@ class Script(NamedTuple):
         full = RESULTS / self.output
         parser.add_argument("--output", type=Path, default=full, help="the page to write")
         parser.add_argument("--quick", action="store_true", help="small, on drawn data")
-        parser.add_argument("--task", help=argparse.SUPPRESS)
         arguments = parser.parse_args(argv)
-        if arguments.task is not None:
-            run_task(self.tasks, arguments.task)
-            return
         unknown = sorted(set(arguments.names) - set(self.benchmarks))
         if unknown:
             parser.error(f"no benchmark {unknown[0]!r}: {choice}")
@@ -247,9 +211,12 @@ class Script(NamedTuple):
         if arguments.quick:
             page[2] += " A quick run, whose figures mean nothing."
         if arguments.write:
-            if set(arguments.names) < set(self.benchmarks) and arguments.output.exists():
+            if arguments.output.exists():
                 before = arguments.output.read_text(encoding="utf-8").splitlines()
-                page = renewed(before, page, page[2].replace(f" {self.author}", ""))
+                if set(arguments.names) < set(self.benchmarks):
+                    page = renewed(before, page, page[2].replace(f" {self.author}", ""))
+                else:
+                    page += retired(before)
             text = "\n".join(page).rstrip("\n")
             arguments.output.write_text(f"{text}\n", encoding="utf-8")
 

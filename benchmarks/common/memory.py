@@ -18,11 +18,6 @@ def anonymous_megabytes() -> float:
     return _megabytes("RssAnon")
 
 
-def largest_resident_megabytes() -> float:
-    """The largest resident memory of this process so far, VmHWM, in MB."""
-    return _megabytes("VmHWM")
-
-
 def _megabytes(name: str) -> float:
     for line in STATUS.read_text().splitlines():
         if line.startswith(f"{name}:"):

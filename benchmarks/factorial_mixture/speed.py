@@ -4,7 +4,7 @@ All comparisons are interleaved in this process, and given as medians of the rat
 rounds; processor time of one thread.
 
     python -m benchmarks.factorial_mixture.speed            # everything, about 3 minutes
-    python -m benchmarks.factorial_mixture.speed passes size
+    python -m benchmarks.factorial_mixture.speed passes
     python -m benchmarks.factorial_mixture.speed --write    # also the page of results
     python -m benchmarks.factorial_mixture.speed --quick --write --output /tmp/quick.md
 
@@ -22,50 +22,41 @@ from sklearn_anneal.annealing import ANNEALING
 
 from ..common.measuring import Script, milliseconds, progress, reached, spread
 from ..common.report import Page
-from .workload import FULL, QUICK, Shape, Size, our_fit, pass_times, products
+from .workload import FULL, QUICK, Size, our_fit, pass_times, products
 
 # A pass may take at most this multiple of the time of its products.
-TARGETS = {"mean_field": 4.0, "enumerate": 3.0}
+TARGET = 4.0
 # Sweeps over a row that starts anew, and the numbers of sweeps of the two passes whose difference
 # is the time of sweeps.
 FEW_SWEEPS = 5
 SWEEPS = (1, 5)
-# Time per row may grow by at most this factor from the smallest to the largest number of rows.
-LINEAR = 1.25
 
 
-def _against_products(page: Page, shapes: Sequence[Shape], how: str, size: Size) -> None:
+def _against_products(size: Size) -> list[list[str]]:
     rows = []
-    for shape in shapes:
-        progress(f"{how}, {shape}, K = {shape.n_components}")
-        fits = {name: our_fit(shape, name, local_step=how) for name in ("deterministic", "none")}
-        needed = {"products": products(shape, how == "enumerate")}
-        sweeps = how == "mean_field"
-        if sweeps:
-            for n in SWEEPS:
-                fits[f"{n} sweeps"] = our_fit(shape, "deterministic", max_sweeps=n, sweep_tol=0.0)
-        times = pass_times(fits, needed, size)
+    for shape in size.shapes:
+        progress(f"{shape}, K = {shape.n_components}")
+        fits = {name: our_fit(shape, name) for name in ("deterministic", "none")}
+        for n in SWEEPS:
+            fits[f"{n} sweeps"] = our_fit(shape, "deterministic", max_sweeps=n, sweep_tol=0.0)
+        times = pass_times(fits, {"products": products(shape)}, size)
         ratios = {name: times[name] / times["products"] for name in ("deterministic", "none")}
         worst = max(float(np.median(values)) for values in ratios.values())
+        few, many = SWEEPS
+        one = (times[f"{many} sweeps"] - times[f"{few} sweeps"]) / (many - few)
+        each = 1e9 * one / (shape.n_rows * shape.n_components**2)
         rows.append(
             [
                 str(shape),
                 str(shape.n_components),
                 milliseconds(times["products"]),
                 *(cell for n in ratios for cell in (milliseconds(times[n]), spread(ratios[n], 1))),
-                reached(worst <= TARGETS[how]),
+                reached(worst <= TARGET),
+                spread(FEW_SWEEPS * one / times["products"], 1),
+                spread(each, 3),
             ]
         )
-        if sweeps:
-            few, many = SWEEPS
-            one = (times[f"{many} sweeps"] - times[f"{few} sweeps"]) / (many - few)
-            each = 1e9 * one / (shape.n_rows * shape.n_components**2)
-            rows[-1] += [spread(FEW_SWEEPS * one / times["products"], 1), spread(each, 3)]
-    header = ["rows × columns", "K", "products, ms", "annealed pass, ms", "ratio"]
-    header += ["plain pass, ms", "ratio", f"target {TARGETS[how]:g}"]
-    if how == "mean_field":
-        header += [f"ratio of {FEW_SWEEPS} sweeps", "a sweep, ns per row and K²"]
-    page.table(header, rows)
+    return rows
 
 
 def measure_passes(size: Size) -> list[str]:
@@ -88,41 +79,10 @@ def measure_passes(size: Size) -> list[str]:
         f"the ratio of {FEW_SWEEPS} sweeps to them grows with K / D, and a pass comes near to its "
         "products only where the columns are many.",
     )
-    _against_products(page, size.shapes, "mean_field", size)
-    return page.lines
-
-
-def measure_states(size: Size) -> list[str]:
-    """One pass of the enumeration of all states against its products."""
-    page = Page()
-    page.section(
-        "A pass over all states against its matrix products",
-        'The same for `local_step="enumerate"`. Its products are those above and, with all 2^K '
-        "states as the rows of S, S (E[μ] Xᵀ) and Sᵀ p(z).",
-    )
-    _against_products(page, size.enumerated, "enumerate", size)
-    return page.lines
-
-
-def measure_size(size: Size) -> list[str]:
-    """Time per row at several numbers of rows."""
-    page = Page()
-    page.section(
-        "Linear in the number of rows",
-        "Time of an annealed pass divided by the number of rows. Target: at most "
-        f"{LINEAR:g} times that of the smallest number of rows.",
-    )
-    rows, first = [], None
-    for shape in size.growing:
-        progress(f"size, {shape}")
-        times = pass_times({"ours": our_fit(shape, "deterministic")}, {}, size)["ours"]
-        each = 1e9 * times / shape.n_rows
-        first = float(np.median(each)) if first is None else first
-        rows.append(
-            [str(shape), milliseconds(times), spread(each, 0)]
-            + [reached(float(np.median(each)) <= LINEAR * first)]
-        )
-    page.table(["rows × columns", "pass, ms", "ns per row", "target"], rows)
+    header = ["rows × columns", "K", "products, ms", "annealed pass, ms", "ratio"]
+    header += ["plain pass, ms", "ratio", f"target {TARGET:g}"]
+    header += [f"ratio of {FEW_SWEEPS} sweeps", "a sweep, ns per row and K²"]
+    page.table(header, _against_products(size))
     return page.lines
 
 
@@ -150,8 +110,6 @@ def measure_methods(size: Size) -> list[str]:
 
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "passes": (measure_passes, True),
-    "states": (measure_states, True),
-    "size": (measure_size, True),
     "methods": (measure_methods, True),
 }
 
@@ -162,7 +120,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title="Speed of factorial mixtures",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks={},
         output="factorial_mixture_speed.md",
         peers={},
         full=FULL,

@@ -42,10 +42,7 @@ class Size:
 
     Attributes
     ----------
-    shapes, enumerated : tuple of Shape
-        The shapes for sweeps, and for the enumeration of all states.
-    growing : tuple of Shape
-        Shapes that differ in the number of rows.
+    shapes : tuple of Shape
     methods : Shape
     rounds : int
         Number of interleaved repetitions.
@@ -60,17 +57,6 @@ class Size:
         Shape(10_000, 784, 32),
         Shape(10_000, 784, 64),
     )
-    enumerated: tuple[Shape, ...] = (
-        Shape(20_000, 16, 8),
-        Shape(20_000, 64, 8),
-        Shape(20_000, 64, 10),
-        Shape(10_000, 784, 10),
-    )
-    growing: tuple[Shape, ...] = (
-        Shape(5_000, 64, 16),
-        Shape(20_000, 64, 16),
-        Shape(80_000, 64, 16),
-    )
     methods: Shape = Shape(20_000, 64, 16)
     rounds: int = 5
     passes: tuple[int, int] = (4, 24)
@@ -82,7 +68,7 @@ class Size:
 
 FULL = Size()
 _SMALL = Shape(200, 16, 4)
-QUICK = Size((_SMALL,), (_SMALL,), (_SMALL, Shape(400, 16, 4)), _SMALL, 1, (1, 3), quick=True)
+QUICK = Size((_SMALL,), _SMALL, 1, (1, 3), quick=True)
 
 
 @cache
@@ -128,22 +114,15 @@ def our_fit(shape: Shape, annealing: str, **parameters: Any) -> Callable[[int], 
     return lambda n: estimator(shape.n_components, n, annealing, **parameters).fit(X)
 
 
-def products(shape: Shape, enumerated: bool) -> Callable[[], None]:
-    """The matrix products that a pass cannot do without, in blocks of rows.
-
-    They are E[μ] Xᵀ and E[z] X and, for all states S, S (E[μ] Xᵀ) and Sᵀ p(z).
-    """
+def products(shape: Shape) -> Callable[[], None]:
+    """The products E[μ] Xᵀ and E[z] X of a pass, in blocks of rows."""
     X, k = rows(shape), shape.n_components
     means = np.random.default_rng(1).random((k, shape.n_features))
-    states = ((np.arange(2**k)[:, None] >> np.arange(k)) & 1).astype(float) if enumerated else None
 
     def run() -> None:
         for begin in range(0, len(X), _BLOCK):
             part = X[begin : begin + _BLOCK]
-            found = means @ part.T
-            if states is not None:
-                found = states.T @ (states @ found)
-            found @ part
+            (means @ part.T) @ part
 
     return run
 

@@ -8,13 +8,12 @@ components, and both updates. scikit-learn's iteration is made as its own loop m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import issparse
 from sklearn.decomposition import NMF
 from sklearn.decomposition._nmf import _multiplicative_update_h, _multiplicative_update_w
 
@@ -23,7 +22,7 @@ from sklearn_anneal.annealing import DeterministicAnnealing, StructuredVI
 from sklearn_anneal.annealing._base import Context
 from sklearn_anneal.inference import loop, visits
 from sklearn_anneal.inference.conjugate import update
-from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 from sklearn_anneal.search.problem import prepare
 
 from ..latent_dirichlet.data import available, corpus
@@ -45,8 +44,6 @@ class Size:
         K.
     rounds : int
         Number of interleaved repetitions.
-    many : int
-        Number of entries of the sparse matrix in the section on memory.
     passes : tuple of int
         Numbers of passes of the two fits whose difference is measured.
     """
@@ -54,7 +51,6 @@ class Size:
     dense: tuple[int, int] = (2000, 1000)
     n_components: int = 50
     rounds: int = 7
-    many: int = 10_000_000
     passes: tuple[int, int] = (1, 6)
     quick: bool = False
 
@@ -63,7 +59,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size((120, 40), 8, 1, 4000, (1, 3), quick=True)
+QUICK = Size((120, 40), 8, 1, (1, 3), quick=True)
 
 
 def names(size: Size) -> list[str]:
@@ -85,40 +81,21 @@ def counts(name: str, size: Size, dtype: Any = np.float64) -> Any:
     return X.astype(dtype)
 
 
-def many_counts(n_entries: int) -> csr_matrix:
-    """A sparse matrix of counts with a hundred entries in every row."""
-    rng = np.random.default_rng(0)
-    each = 100
-    n_rows, n_columns = n_entries // each, max(n_entries // 1000, 4 * each)
-    # One random column in each of a hundred ranges, so that no column occurs twice in a row.
-    width = n_columns // each
-    columns = rng.integers(width, size=(n_rows, each), dtype=np.int32)
-    columns += width * np.arange(each, dtype=np.int32)
-    data = rng.integers(1, 5, size=n_rows * each).astype(np.float64)
-    pointer = np.arange(0, n_rows * each + 1, each, dtype=np.int32)
-    return csr_matrix((data, columns.ravel(), pointer), shape=(n_rows, n_columns))
-
-
 def n_counted(X: Any) -> int:
     """The number of entries of a sparse matrix, or of cells of an array."""
     return int(X.nnz if issparse(X) else X.size)
 
 
 class Passes:
-    """Passes of plain inference over some counts, one per call.
+    """Passes of plain inference over some counts, one per call, each from the last one's result.
 
     Parameters
     ----------
     X : {ndarray, sparse matrix}
     n_components : int
-    exploring : bool, default=False
-        Whether activations start anew at every pass, or from the result of the last one.
-    workers : Workers, default=SEQUENTIAL
     """
 
-    def __init__(
-        self, X: Any, n_components: int, exploring: bool = False, workers: Workers = SEQUENTIAL
-    ):
+    def __init__(self, X: Any, n_components: int):
         estimator = AnnealedGammaProcessNMF(n_components, annealing="none")
         estimator._load_kernels()
         X = estimator._validate_data(X, reset=True)
@@ -131,7 +108,7 @@ class Passes:
             self._settings,
             np.random.RandomState(0),
         )
-        self._units, self._workers = problem.units, workers
+        self._units = problem.units
         rng, state = np.random.default_rng(0), {"updates": 0, "passes": 0.0}
         self.ctx = Context(
             problem.model, problem.prior, problem.summary, rng, q=start or {}, state=state
@@ -139,16 +116,16 @@ class Passes:
         self._local = self._known = None
         self.bound = -np.inf
         self()
-        self.ctx.exploring = exploring
+        self.ctx.exploring = False
         for _ in range(2):
             self()
 
     def __call__(self) -> None:
-        ctx, units, workers = self.ctx, self._units, self._workers
-        visited = visits.visit(ctx, loop.PLAIN, units, workers, self._local, self._known)
+        ctx, units = self.ctx, self._units
+        visited = visits.visit(ctx, loop.PLAIN, units, SEQUENTIAL, self._local, self._known)
         self.bound = visited.step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
         how = {"minibatch": False, "passes": 1.0}
-        visited = update(ctx, loop.PLAIN, units, visited, self._settings, workers, **how)
+        visited = update(ctx, loop.PLAIN, units, visited, self._settings, SEQUENTIAL, **how)
         self._local, self._known = visited.local, visited.visit.known
 
 
@@ -184,29 +161,6 @@ class Iterations:
         self.components = _multiplicative_update_h(
             self._X, self.activations, self.components, **how
         )
-
-
-def products(X: np.ndarray, n_components: int) -> Callable[[], None]:
-    """The four matrix products that a pass over dense counts cannot do without, in blocks of rows.
-
-    Each of its two divisions of the counts takes the product of activations and components, and
-    that of the quotients with one of the two.
-    """
-    rng = np.random.default_rng(0)
-    n, n_columns = X.shape
-    activations = rng.random((n, n_components)).astype(X.dtype)
-    parts = rng.random((n_components, n_columns)).astype(X.dtype)
-    length = max((1 << 17) // n_columns, 8)
-
-    def run() -> None:
-        for begin in range(0, n, length):
-            rows = activations[begin : begin + length]
-            for _ in range(2):
-                quotients = rows @ parts
-            quotients @ parts.T
-            quotients.T @ rows
-
-    return run
 
 
 def estimator(k: int, n_passes: int, annealing: str) -> AnnealedGammaProcessNMF:

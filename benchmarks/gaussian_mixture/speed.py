@@ -328,7 +328,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title="Speed of the Gaussian mixture",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks={},
         output="speed.md",
         peers={},
         full=FULL,

@@ -1,11 +1,11 @@
-"""Speed and memory of hidden Markov models against hmmlearn's, and where the time goes.
+"""Speed of hidden Markov models against hmmlearn's, and what annealing costs.
 
 All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
 runs. Work in a single thread is measured in processor time, which other work on the machine changes
-less than wall time. Memory is measured in fresh interpreters.
+less than wall time.
 
-    python -m benchmarks.hidden_markov.speed            # everything, about 10 minutes
-    python -m benchmarks.hidden_markov.speed symbols jobs
+    python -m benchmarks.hidden_markov.speed            # everything, about 5 minutes
+    python -m benchmarks.hidden_markov.speed symbols methods
     python -m benchmarks.hidden_markov.speed --write    # also into doc/results/sequences_speed.md
     python -m benchmarks.hidden_markov.speed --quick --write --output /tmp/quick.md
 
@@ -17,18 +17,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.data.units import Sequences
-from sklearn_anneal.inference import conjugate, loop
-from sklearn_anneal.kernels._compile import Kernel
 
 from ..common.measuring import (
-    Parts,
     Script,
     interleaved,
     milliseconds,
@@ -38,7 +32,6 @@ from ..common.measuring import (
     spread,
 )
 from ..common.report import Page
-from .processes import TASKS, measure_jobs, measure_memory
 from .workload import (
     FULL,
     QUICK,
@@ -203,62 +196,6 @@ def measure_vectors(size: Size) -> list[str]:
     return page.lines
 
 
-# The time of ours by its parts.
-
-UPDATE, TAKEN, REST = "update", "sequences taken", "everything else"
-PARTS = ("log density", "forward–backward", "statistics", UPDATE, TAKEN, REST)
-
-
-def shares(data: Data, k: int, size: Size) -> tuple[float, dict[str, float]]:
-    """Processor seconds of our passes over data, and the seconds of each part of them."""
-    ours = Ours.trained(data, k, size.trained)
-    parts = Parts()
-    emission = type(ours.ctx.model.emission)
-
-    def kernel_name(kernel: Any) -> str:
-        return PARTS[1] if kernel.__name__.startswith("_forward_backward") else REST
-
-    def named(name: str) -> Callable[[Any], str]:
-        return lambda _: name
-
-    def passes() -> None:
-        for _ in range(size.rounds):
-            ours()
-
-    with (
-        patch.object(emission, "log_density", parts.watched(emission.log_density, named(PARTS[0]))),
-        patch.object(Kernel, "__call__", parts.watched(Kernel.__call__, kernel_name)),
-        patch.object(emission, "add", parts.watched(emission.add, named(PARTS[2]))),
-        patch.dict(loop.UPDATES, conjugate=parts.watched(conjugate.update, named(UPDATE))),
-        patch.object(Sequences, "take", parts.watched(Sequences.take, named(TAKEN))),
-    ):
-        total = processor_seconds(passes)
-    parts.spent[REST] += total - sum(parts.spent.values())
-    return total, {name: parts.spent[name] for name in PARTS}
-
-
-def measure_where(size: Size) -> list[str]:
-    """The share of the time of a pass that each of its parts takes."""
-    page = Page()
-    page.section(
-        "Where the time of a pass goes",
-        "Our passes as above, over all sequences, one thread: nanoseconds of processor time per "
-        f"frame, and their share; means of {size.rounds} passes. *Update* has the expectations of "
-        "no frame; *everything else* is those, the bound, and calls.",
-    )
-    rows = []
-    cases = [(symbols(size), k) for k in size.components]
-    cases += [(vectors(size), size.many), (windows(size), size.many)]
-    for data, k in cases:
-        progress(f"where the time goes, {data.name}, K = {k}")
-        total, spent = shares(data, k, size)
-        frames = size.rounds * data.n_frames
-        cells = [f"{1e9 * spent[part] / frames:.1f} ({spent[part] / total:.0%})" for part in PARTS]
-        rows.append([data.name, str(k), f"{1e9 * total / frames:.0f}", *cells])
-    page.table(["data", "K", "ns per frame", *PARTS], rows)
-    return page.lines
-
-
 # Annealing methods
 
 
@@ -293,10 +230,7 @@ def measure_methods(size: Size) -> list[str]:
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "symbols": (measure_symbols, True),
     "vectors": (measure_vectors, True),
-    "where": (measure_where, True),
     "methods": (measure_methods, True),
-    "jobs": (measure_jobs, False),
-    "memory": (measure_memory, False),
 }
 
 
@@ -306,7 +240,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title="Speed of hidden Markov models",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks=TASKS,
         output="sequences_speed.md",
         peers={"hmmlearn": vhmm},
         full=FULL,

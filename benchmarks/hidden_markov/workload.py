@@ -16,7 +16,7 @@ from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.data.units import Sequences
 from sklearn_anneal.inference import loop, visits
 from sklearn_anneal.inference.stopping import RiseOfBound
-from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from ..common.peers import is_there
 from ..common.priors import PEER_OF_SEQUENCES
@@ -54,8 +54,6 @@ class Size:
         Size of the codebook.
     every : int
         In the section on vectors, hmmlearn gets only every n-th sequence, because it is slow.
-    copies : tuple of int
-        How many copies of the sequences the fits in the section on memory get.
     """
 
     rounds: int = 7
@@ -65,7 +63,6 @@ class Size:
     many: int = 10
     symbols: int = 500
     every: int = 8
-    copies: tuple[int, ...] = (1, 2, 4)
     quick: bool = False
 
     def with_rounds(self, n: int) -> Size:
@@ -73,7 +70,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(1, 3, 2, components=(3,), many=3, symbols=20, every=2, copies=(1, 4), quick=True)
+QUICK = Size(1, 3, 2, components=(3,), many=3, symbols=20, every=2, quick=True)
 
 
 # Sequences
@@ -176,7 +173,6 @@ class Ours:
         frames = est._validate_data(est._data(data.X, None, data.lengths), reset=False)
         self.units: Sequences = est._make_units(frames, None).centered(self.ctx.summary)
         self.method = loop.PLAIN
-        self.workers = SEQUENTIAL
 
     @classmethod
     def trained(cls, data: Data, k: int, n_passes: int) -> Ours:
@@ -186,10 +182,9 @@ class Ours:
             ours()
         return ours
 
-    def branch(self, annealing: Any = "none", workers: Workers = SEQUENTIAL) -> Ours:
+    def branch(self, annealing: Any = "none") -> Ours:
         """A copy that continues from here, with an annealing method that is at its start."""
         other = copy(self)
-        other.workers = workers
         ctx = other.ctx = replace(
             self.ctx, state={"updates": 0, "passes": 0.0}, rng=np.random.default_rng(0)
         )
@@ -206,11 +201,11 @@ class Ours:
         return self._est._fitted_attributes(self.ctx)
 
     def __call__(self) -> float:
-        ctx, method, units, workers = self.ctx, self.method, self.units, self.workers
-        seen = visits.visit(ctx, method, units, workers)
+        ctx, method, units = self.ctx, self.method, self.units
+        seen = visits.visit(ctx, method, units, SEQUENTIAL)
         bound = seen.step.bound - ctx.model.kl(ctx.q, ctx.prior)
         loop.UPDATES["conjugate"](
-            ctx, method, units, seen, BATCH, workers, minibatch=False, passes=1.0
+            ctx, method, units, seen, BATCH, SEQUENTIAL, minibatch=False, passes=1.0
         )
         return bound
 

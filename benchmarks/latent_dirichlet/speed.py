@@ -1,56 +1,43 @@
-"""Speed and memory of topic models against scikit-learn's and gensim's, and where the time goes.
+"""Speed of topic models: the local step against scikit-learn's, and whole fits of ours.
 
 All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
 runs. Work in a single thread is measured in processor time, which other work on the machine changes
-less than wall time. Cold starts and memory are measured in fresh interpreters.
+less than wall time.
 
-    python -m benchmarks.latent_dirichlet.speed            # everything, about 25 minutes
+    python -m benchmarks.latent_dirichlet.speed            # everything, about 15 minutes
     python -m benchmarks.latent_dirichlet.speed local jobs
     python -m benchmarks.latent_dirichlet.speed --write    # also into doc/results/topics_speed.md
     python -m benchmarks.latent_dirichlet.speed --quick --write --output /tmp/quick.md
 
 The corpora come from files, see ``data.py`` in this folder; a quick run draws a small corpus and
-needs no file. gensim is left out with a message if it is not installed.
+needs no file.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import tempfile
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
-import numba
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
 from sklearn_anneal.data.units import Documents
-from sklearn_anneal.kernels import _few_topics
-from sklearn_anneal.kernels import latent_dirichlet as kernels
-from sklearn_anneal.models.topics import mean_field
 
 from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
 from ..common.report import Page
 from .absent import measure_absent
 from .counts import measure_counts
 from .data import corpus, documents
-from .million import TASKS as TASKS_OF_MILLION
-from .million import measure_million
-from .online import LdaModel, measure_online, measure_where
 from .passes import measure_passes
-from .processes import TASKS, measure_jobs, measure_memory, measure_start, measure_threads
-from .vocabulary import measure_structured, measure_vocabulary
-from .workload import DTYPES, FULL, QUICK, Size, estimator, model_of, names
+from .processes import measure_jobs
+from .workload import FULL, QUICK, Size, estimator, model_of, names
 
 STATES = ("fresh", "trained")
 # Only every n-th document of these large corpora is used.
 SAMPLED = {"20 Newsgroups": 4}
-SAMPLED_MORE = {"20 Newsgroups": 12, "AP": 2, "NIPS": 3}
 ITERATIONS = 20
 
 # Plain C with the same loops was this many times faster than scikit-learn's local step on the same
@@ -158,99 +145,12 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
     return [*row, f"{target:.1f}", f"{SHARE_OF_C * target:.1f}", *verdicts]
 
 
-# Topics without tokens in a document
-
-
-def _never(left: int, before: int, after: int) -> bool:
-    """Never leave out a topic."""
-    return False
-
-
-@cache
-def kernels_of_all_topics() -> ModuleType:
-    """The kernels with all topics in all documents, even those without tokens.
-
-    They are a second copy of the kernels' module, in which leaving topics out is turned off. The
-    copy is compiled into a directory of its own, because numba's cache does not notice that a
-    constant of the module differs.
-    """
-    spec = importlib.util.spec_from_file_location(f"{kernels.__name__}_all", kernels.__file__)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        patch.object(numba.config, "CACHE_DIR", folder),
-        patch.object(_few_topics, "repays", _never),
-    ):
-        spec.loader.exec_module(module)
-        if not hasattr(module, "_repays"):
-            raise AttributeError(
-                "The kernels have no _repays any more, which this benchmark replaces to "
-                "turn off the choice of topics; let it replace what has taken its place."
-            )
-        for name in ("mean_field", "mean_field_of_wide_table"):
-            for dtype in DTYPES:
-                getattr(module, name).compile(np.dtype(dtype).name)
-    return module
-
-
-def measure_sparse(size: Size) -> list[str]:
-    """The gain from leaving out the topics that have no tokens in a document."""
-    k = max(size.topics)
-    page = Page()
-    page.section(
-        "Topics that a document does not have",
-        "The local step leaves a topic out of a document once its weight there is negligible. "
-        f"Gain: time of the same kernel with that turned off over its time, K = {k}, fixed numbers "
-        f"of iterations, median and quartiles of {size.rounds} rounds; some documents of each "
-        "corpus. *Topics* is the mean number of topics with more than a "
-        "thousandth of a token in a document after 100 iterations.",
-    )
-    rows = []
-    for name in names(size):
-        for dtype in size.dtypes:
-            X = documents(name, SAMPLED_MORE).astype(dtype)
-            for state in STATES:
-                progress(f"topics left out, {name}, {X.dtype.name}, {state}")
-                rows.append(_sparse_row(name, X, k, state, size.rounds))
-    gains = [f"gain, {n} iterations" for n in (10, 20, 100)]
-    page.table(["corpus", "dtype", "state", "topics", *gains], rows)
-    return page.lines
-
-
-def _sparse_row(name: str, X: csr_matrix, k: int, state: str, rounds: int) -> list[str]:
-    topics = topics_of(name, k, state)
-    gains = []
-    for n_iter in (10, 20, 100):
-        run = our_step(X, topics, n_iter)
-
-        def whole(run: Callable[[], Any] = run) -> None:
-            with patch.object(mean_field, "kernels", kernels_of_all_topics):
-                run()
-
-        whole()
-        times = interleaved({"chosen": run, "all": whole}, rounds)
-        gains.append(spread(times["all"] / times["chosen"]))
-    gamma = our_step(X, topics, 100)().local
-    n_topics = float((gamma - 1.0 / k > 1e-3).sum(axis=1).mean())
-    return [name, X.dtype.name, state, f"{n_topics:.1f}", *gains]
-
-
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "local": (measure_local, True),
-    "sparse": (measure_sparse, True),
-    "online": (measure_online, True),
-    "where": (measure_where, True),
-    "vocabulary": (measure_vocabulary, True),
-    "structured": (measure_structured, True),
     "counts": (measure_counts, True),
     "absent": (measure_absent, True),
     "passes": (measure_passes, True),
     "jobs": (measure_jobs, False),
-    "threads": (measure_threads, False),
-    "start": (measure_start, False),
-    "memory": (measure_memory, False),
-    "million": (measure_million, False),
 }
 
 
@@ -260,9 +160,8 @@ def main(argv: list[str] | None = None) -> None:
         title="Speed of topic models",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks={**TASKS, **TASKS_OF_MILLION},
         output="topics_speed.md",
-        peers={"gensim": LdaModel},
+        peers={},
         full=FULL,
         quick=QUICK,
     ).run(argv)

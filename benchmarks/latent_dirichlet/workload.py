@@ -24,62 +24,34 @@ class Size:
     ----------
     rounds : int
         Number of interleaved repetitions.
-    online_rounds : int
-        Number of repetitions of whole online fits, each with another seed.
-    starts : int
-        Number of fresh interpreters with an empty cache, and also of those with a full cache.
     topics : tuple of int
         Numbers of topics (K) in the section on the local step.
-    many, online_topics : int
-        K in the sections on threads and memory, and in the online fits.
-    vocabularies : tuple of int
-        Numbers of words (V) into which documents are hashed, from the smallest on.
-    hashed_batches : int
-        Number of batches of these documents.
-    structured_words : int
-        V in the section on structured inference.
+    online_topics : int
+        K in the other sections.
     absent_vocabularies : tuple of int
         V in the section on words that no document has, besides the words of the documents.
     dtypes : tuple of type
         Precisions of the counts.
-    many_documents, passes_of_many : int
-        Number of documents out of core, and of passes over them.
     """
 
     rounds: int = 5
-    online_rounds: int = 3
-    starts: int = 3
     topics: tuple[int, ...] = (20, 50, 100)
-    many: int = 100
     online_topics: int = 50
-    vocabularies: tuple[int, ...] = (10_000, 100_000, 1_000_000)
-    hashed_batches: int = 20
-    structured_words: int = 7000
     absent_vocabularies: tuple[int, ...] = (2**17, 2**20)
     dtypes: tuple[type, ...] = DTYPES
-    many_documents: int = 1_000_000
-    passes_of_many: int = 5
     quick: bool = False
 
     def with_rounds(self, n: int) -> Size:
-        return replace(self, rounds=n, online_rounds=n, starts=n)
+        return replace(self, rounds=n)
 
 
 FULL = Size()
 QUICK = Size(
     rounds=1,
-    online_rounds=1,
-    starts=1,
     topics=(8,),
-    many=16,
     online_topics=8,
-    vocabularies=(500, 5000),
-    hashed_batches=5,
-    structured_words=500,
     absent_vocabularies=(5000,),
     dtypes=(np.float64,),
-    many_documents=200,
-    passes_of_many=1,
     quick=True,
 )
 

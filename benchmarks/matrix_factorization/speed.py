@@ -1,11 +1,11 @@
-"""Speed and memory of matrix factorisation against alternating least squares.
+"""Speed of matrix factorisation against alternating least squares.
 
 All comparisons are interleaved in this process, and given as medians of the ratios of the same
 rounds. Work in a single thread is measured in processor time, which other work on the machine
-changes less than wall time. Memory is measured in fresh interpreters.
+changes less than wall time.
 
-    python -m benchmarks.matrix_factorization.speed            # everything, about 40 minutes
-    python -m benchmarks.matrix_factorization.speed passes jobs
+    python -m benchmarks.matrix_factorization.speed            # everything, about 15 minutes
+    python -m benchmarks.matrix_factorization.speed passes
     python -m benchmarks.matrix_factorization.speed --write    # also doc/results/ratings_speed.md
     python -m benchmarks.matrix_factorization.speed --quick --write --output /tmp/quick.md
 
@@ -16,27 +16,21 @@ left out with a message if they are not installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from sklearn_anneal import AnnealedPMF
 from sklearn_anneal.annealing import ANNEALING
 
 from ..common.measuring import (
     Script,
-    interleaved,
     milliseconds,
-    processor_seconds,
     progress,
     reached,
     spread,
 )
-from ..common.priors import PEER_OF_RATINGS
 from ..common.report import Page
 from .data import draw
-from .processes import TASKS, measure_jobs, measure_large
 from .workload import (
     FULL,
     QUICK,
@@ -50,11 +44,6 @@ from .workload import (
 )
 
 SLOWER = 2.0
-# For the methods with a target, the time per pass may be at most this multiple of the time without
-# annealing. Five percent are left for the noise of the measurement.
-COSTS = {"deterministic": 1.05, "svi_plus": 1.25}
-# Bounds count as the same if their relative difference is at most this.
-SAME = 1e-6
 
 
 def data_words(size: Size) -> str:
@@ -125,41 +114,8 @@ def measure_methods(size: Size) -> list[str]:
     for name in ANNEALING:
         if name != "none":
             progress(f"methods, {name}")
-            rows.append([name, *_cost(X, d, name, size)[0]])
+            rows.append([name, *_cost(X, d, name, size)])
     page.table(["method", "none, ms", "ms", "ratio"], rows)
-    return page.lines
-
-
-def measure_costs(size: Size) -> list[str]:
-    """Annealed passes and whole fits of the methods that should cost almost nothing."""
-    page = Page()
-    few, many = _long(size)
-    page.section(
-        "What deterministic annealing and SVI+ cost",
-        f"The same for all d and both precisions; a fit of {many} passes less one of {few}, all of "
-        "them annealed, in turns with `none`. *Nothing* is a ratio of at most "
-        f"{COSTS['deterministic']:g}.",
-    )
-    rows = []
-    for d in size.components:
-        for dtype in (np.float32, np.float64):
-            name = np.dtype(dtype).name
-            X = draw(size.shape).astype(dtype)
-            for method in COSTS:
-                progress(f"costs, d = {d}, {name}, {method}")
-                cells, ratio = _cost(X, d, method, size)
-                rows.append([str(d), name, method, *cells, _verdict(method, ratio)])
-    page.table(["d", "ratings", "method", "none, ms", "ms", "ratio", "target"], rows)
-    page.section(
-        "What they cost in a whole fit",
-        "Fits with the default settings, from the reading of X to the test that ends them; the "
-        "passes after the schedule are plain ones. The same ratings as float32, one thread, "
-        "processor time. Ratio: time per pass of one over that of the other, median and quartiles "
-        f"of {size.rounds} rounds; what a fit does once counts more where passes are few.",
-    )
-    rows = [row for d in size.components for row in _whole_fits(d, size)]
-    header = ["d", "method", "passes", "s", "passes of none", "s of none", "ratio per pass"]
-    page.table([*header, "target"], rows)
     return page.lines
 
 
@@ -169,80 +125,17 @@ def _long(size: Size) -> tuple[int, int]:
     return few, few + 4 * (many - few)
 
 
-def _cost(X: csr_matrix, d: int, method: str, size: Size) -> tuple[list[str], float]:
-    """Times of passes without and with a method, and their ratio, in words; and the ratio."""
+def _cost(X: csr_matrix, d: int, method: str, size: Size) -> list[str]:
+    """Times of passes without and with a method, and their ratio, in words."""
     warm(X, estimator(d, 1, method))
     fits = {name: our_fit(X, d, name) for name in ("none", method)}
     times, _ = pass_times(fits, _long(size), size.rounds)
-    ratios = times[method] / times["none"]
-    cells = [*(milliseconds(times[name]) for name in fits), spread(ratios)]
-    return cells, float(np.median(ratios))
-
-
-def _verdict(method: str, ratio: float) -> str:
-    target = "nothing" if method == "deterministic" else f"{COSTS[method]:g}"
-    return f"{target}: {reached(ratio <= COSTS[method])}"
-
-
-def _whole_fits(d: int, size: Size) -> list[list[str]]:
-    """Rows of the table on whole fits with default settings, which are timed in turns."""
-    X = draw(size.shape).astype(np.float32)
-    passes: dict[str, int] = {}
-
-    def fit(name: str) -> None:
-        passes[name] = (
-            AnnealedPMF(d, annealing=name, random_state=0, **PEER_OF_RATINGS).fit(X).n_iter_
-        )
-
-    methods = ["none", *COSTS]
-    for name in methods:
-        warm(X, estimator(d, 1, name))
-    progress(f"costs, d = {d}, whole fits")
-    runs = {name: partial(fit, name) for name in methods}
-    times = interleaved(runs, size.rounds, processor_seconds)
-    each = {name: times[name] / passes[name] for name in methods}
-    rows = []
-    for name in COSTS:
-        ratios = each[name] / each["none"]
-        row = [str(d), name]
-        for key in (name, "none"):
-            row += [str(passes[key]), f"{np.median(times[key]):.2f}"]
-        rows.append([*row, spread(ratios), _verdict(name, float(np.median(ratios)))])
-    return rows
-
-
-def measure_precision(size: Size) -> list[str]:
-    """Compare the bounds for ratings in single and in double precision."""
-    _, n = size.passes
-    page = Page()
-    page.section(
-        "Single precision",
-        "The same ratings as float32 and as float64, which is the type of the tables of second "
-        "moments too, from the same start: the largest relative difference of the lower bounds of "
-        f"{n} passes, and the largest difference of predicted ratings in the end. All else is "
-        "float64 in both.",
-    )
-    rows = []
-    for d in size.components:
-        progress(f"precision, d = {d}")
-        X = draw(size.shape)
-        single, double = (our_fit(X.astype(t), d)(n) for t in (np.float32, np.float64))
-        bounds = np.abs(single.lower_bounds_ / double.lower_bounds_ - 1)
-        users, items = X[:200].nonzero()
-        ratings = [fit.predict_ratings(users, items) for fit in (single, double)]
-        row = [str(d), f"{bounds.max():.0e}", f"{np.abs(ratings[0] - ratings[1]).max():.0e}"]
-        rows.append([*row, reached(float(bounds.max()) <= SAME)])
-    page.table(["d", "bounds apart", "ratings apart", f"target {SAME:g}"], rows)
-    return page.lines
+    return [*(milliseconds(times[name]) for name in fits), spread(times[method] / times["none"])]
 
 
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "passes": (measure_passes, True),
     "methods": (measure_methods, True),
-    "costs": (measure_costs, True),
-    "precision": (measure_precision, True),
-    "jobs": (measure_jobs, False),
-    "large": (measure_large, False),
 }
 
 
@@ -252,7 +145,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title="Speed of matrix factorisation",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks=TASKS,
         output="ratings_speed.md",
         peers=libraries(),
         full=FULL,

@@ -46,28 +46,22 @@ class Size:
 
     Attributes
     ----------
-    shape, large : Shape
-        The shapes of the ratings: ``large`` in the section on large data, ``shape`` in all others.
+    shape : Shape
     components : tuple of int
         Numbers of factors (d) in the section on passes.
     many : int
         Number of factors in all other sections.
     rounds : int
         Number of interleaved repetitions.
-    passes, large_passes : tuple of int
+    passes : tuple of int
         Numbers of passes of the two fits whose difference is measured.
-    large_methods : tuple of str
-        Names of ``annealing`` on large data.
     """
 
     shape: Shape = Shape("MovieLens 1M", 6040, 3706, 1_000_209, 1.05, 1.25)
-    large: Shape = Shape("MovieLens 10M", 71_567, 10_681, 10_000_054, 1.2, 1.95)
     components: tuple[int, ...] = (5, 10, 20)
     many: int = 10
     rounds: int = 5
     passes: tuple[int, int] = (2, 12)
-    large_passes: tuple[int, int] = (1, 4)
-    large_methods: tuple[str, ...] = ("none", "deterministic", "svi_plus")
     quick: bool = False
 
     def with_rounds(self, n: int) -> Size:
@@ -77,13 +71,10 @@ class Size:
 FULL = Size()
 QUICK = Size(
     Shape("a small shape", 100, 60, 1500, 1.0, 1.2),
-    Shape("another small shape", 150, 80, 3000, 1.0, 1.2),
     components=(3,),
     many=3,
     rounds=1,
     passes=(1, 3),
-    large_passes=(1, 2),
-    large_methods=("svi_plus",),
     quick=True,
 )
 

@@ -167,7 +167,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title="Speed of mixtures of binary columns and categories",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks={},
         output="mixtures_speed.md",
         peers={"stepmix": StepMix},
         full=FULL,

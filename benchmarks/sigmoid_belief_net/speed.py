@@ -242,7 +242,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title="Speed of sigmoid belief nets",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks={},
         output="sigmoid_belief_net_speed.md",
         peers={},
         full=FULL,

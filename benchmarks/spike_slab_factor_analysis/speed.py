@@ -3,8 +3,8 @@
 All comparisons are interleaved in this process, and given as medians of the ratios of the same
 rounds; processor time of one thread.
 
-    python -m benchmarks.spike_slab_factor_analysis.speed            # everything, about 6 minutes
-    python -m benchmarks.spike_slab_factor_analysis.speed peer size
+    python -m benchmarks.spike_slab_factor_analysis.speed            # everything, about 5 minutes
+    python -m benchmarks.spike_slab_factor_analysis.speed peer
     python -m benchmarks.spike_slab_factor_analysis.speed --write    # also the page of results
     python -m benchmarks.spike_slab_factor_analysis.speed --quick --write --output /tmp/quick.md
 
@@ -43,8 +43,6 @@ except ImportError:
 PEERS = {"mofapy2": entry_point}
 # How many times as fast as an iteration of mofapy2 a pass should be.
 TARGET = 5.0
-# Time per row may grow by at most this factor from the smallest to the largest number of rows.
-LINEAR = 1.25
 _NEVER = 10**6
 # Share of the cells that are deleted.
 _MISSING = 0.1
@@ -60,8 +58,6 @@ class Size:
     ----------
     peer : Shape
         The shape that is compared with mofapy2.
-    growing : tuple of Shape
-        Shapes that differ in the number of rows.
     methods : Shape
     rounds : int
         Number of interleaved repetitions.
@@ -72,11 +68,6 @@ class Size:
     """
 
     peer: Shape = Shape(2_000, 1_000, 20)
-    growing: tuple[Shape, ...] = (
-        Shape(5_000, 64, 16),
-        Shape(20_000, 64, 16),
-        Shape(80_000, 64, 16),
-    )
     methods: Shape = Shape(5_000, 64, 16)
     rounds: int = 5
     passes: tuple[int, int] = (4, 24)
@@ -95,9 +86,7 @@ class Size:
 
 FULL = Size()
 _SMALL = Shape(200, 16, 4)
-QUICK = Size(
-    _SMALL, (_SMALL, Shape(400, 16, 4)), _SMALL, 1, (1, 3), (1, 2), (("digits", 3),), quick=True
-)
+QUICK = Size(_SMALL, _SMALL, 1, (1, 3), (1, 2), (("digits", 3),), quick=True)
 
 
 @cache
@@ -213,29 +202,6 @@ def measure_peer(size: Size) -> list[str]:
     return page.lines
 
 
-def measure_size(size: Size) -> list[str]:
-    """Time per row at several numbers of rows."""
-    page = Page()
-    page.section(
-        "Linear in the number of rows",
-        "Time of a pass divided by the number of rows. Target: at most "
-        f"{LINEAR:g} times that of the smallest number of rows.",
-    )
-    lines, first = [], None
-    for shape in size.growing:
-        progress(f"size, {shape}")
-        fit = {"ours": our_fit(rows(shape), shape.n_components)}
-        times = pass_times(fit, {}, size)["ours"]  # type: ignore[arg-type]
-        each = 1e9 * times / shape.n_rows
-        first = float(np.median(each)) if first is None else first
-        lines.append(
-            [str(shape), milliseconds(times), spread(each, 0)]
-            + [reached(float(np.median(each)) <= LINEAR * first)]
-        )
-    page.table(["rows × columns", "pass, ms", "ns per row", "target"], lines)
-    return page.lines
-
-
 def measure_methods(size: Size) -> list[str]:
     """Time per pass of every annealing method against plain inference."""
     shape, page = size.methods, Page()
@@ -345,7 +311,6 @@ def _of_one_thread(measure: Callable[[Size], list[str]]) -> Callable[[Size], lis
 
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "peer": (_of_one_thread(measure_peer), True),
-    "size": (measure_size, True),
     "methods": (measure_methods, True),
     "pictures": (_of_one_thread(measure_pictures), True),
 }
@@ -357,7 +322,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title="Speed of spike-and-slab factor analysis",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks={},
         output="spike_slab_factor_analysis_speed.md",
         peers=PEERS,
         full=FULL,

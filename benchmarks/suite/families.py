@@ -344,6 +344,14 @@ class Sequence(Family):
                 self.train, self.test, self.model, seed, _STARTS[library]
             )
             return _MISSING | {"held_out": density, "passes": float(n_iter)}
+        best = self.fit_hmmlearn(seed)
+        bound = self.bound_of(host := self.host(), self._natural(host, best))
+        passes = float(len(best.monitor_.history))
+        found = {"bound": bound, "bound_at_peer": bound, "passes": passes}
+        return _MISSING | found | self.predictions(best)
+
+    def fit_hmmlearn(self, seed: int, n_init: int = RESTARTS) -> Any:
+        """The best start of hmmlearn's variational inference."""
         from hmmlearn import vhmm
 
         gaussian = self.model["emission"] == "gaussian"
@@ -355,18 +363,14 @@ class Sequence(Family):
         else:
             settings["n_features"] = self.model["n_symbols"]
         fits = [
-            kind(
-                self.instance.n_components, random_state=RESTARTS * seed + restart, **settings
-            ).fit(self.train.X, self.train.lengths)
-            for restart in range(RESTARTS)
+            kind(self.instance.n_components, random_state=n_init * seed + restart, **settings).fit(
+                self.train.X, self.train.lengths
+            )
+            for restart in range(n_init)
         ]
         # Some of its restarts end with a bound and parameters that are not numbers.
         sound = [fit for fit in fits if np.isfinite(fit.monitor_.history[-1])]
-        best = max(sound, key=lambda fit: fit.monitor_.history[-1])
-        bound = self.bound_of(host := self.host(), self._natural(host, best))
-        passes = float(len(best.monitor_.history))
-        found = {"bound": bound, "bound_at_peer": bound, "passes": passes}
-        return _MISSING | found | self.predictions(best)
+        return max(sound, key=lambda fit: fit.monitor_.history[-1])
 
     @staticmethod
     def _natural(host: Any, fitted: Any) -> dict[str, Any]:
@@ -450,21 +454,29 @@ class RatingSet(Family):
 
     def predictions(self, fitted: Any) -> Figures:
         density = float(fitted.score(self.test.X, self.test.y))
-        return {"held_out": density, "rmse": _rmse(fitted.predict(self.test.X), self.test.y)}
+        return {"held_out": density, "rmse": rmse(fitted.predict(self.test.X), self.test.y)}
 
     def measure_other(self, library: str, seed: int) -> Figures:
-        """Fit cmfrec with the ridge that predicts a tenth of the training ratings best."""
+        return _MISSING | {"rmse": rmse(self.fit_cmfrec(seed)(self.test.X), self.test.y)}
+
+    def fit_cmfrec(self, seed: int) -> Any:
+        """The predictions of cmfrec with the ridge that is best for a tenth of the ratings.
+
+        Returns
+        -------
+        predict : callable
+            Returns the ratings of pairs of shape (n_pairs, 2).
+        """
         order = np.random.default_rng(seed).permutation(len(self.train))
         inner, rest = np.split(order, [len(order) // 10])
         validation, training = self.train.take(np.sort(inner)), self.train.take(np.sort(rest))
         ridge = min(
             (1.0, 3.0, 10.0, 30.0, 100.0),
-            key=lambda ridge: _rmse(
+            key=lambda ridge: rmse(
                 self._by_cmfrec(training, ridge, seed)(validation.X), validation.y
             ),
         )
-        predict = self._by_cmfrec(self.train, ridge, seed)
-        return _MISSING | {"rmse": _rmse(predict(self.test.X), self.test.y)}
+        return self._by_cmfrec(self.train, ridge, seed)
 
     def _by_cmfrec(self, known: Any, ridge: float, seed: int) -> Any:
         from cmfrec import CMF
@@ -492,7 +504,7 @@ class RatingSet(Family):
         return predict
 
 
-def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
+def rmse(predicted: np.ndarray, y: np.ndarray) -> float:
     return float(np.sqrt(np.mean((predicted - y) ** 2)))
 
 

@@ -50,18 +50,10 @@ def cells_of_peer(X: np.ndarray) -> np.ndarray:
     return np.where(X < 0, np.nan, X.astype(float)) if (X < 0).any() else X.astype(float)
 
 
-def stepmix_density(
-    train: np.ndarray, test: np.ndarray, emission: str, n_components: int, seed: int, n_init: int
-) -> tuple[np.ndarray, int]:
-    """Log densities of held-out rows under StepMix's smoothed fit, and its iterations.
-
-    Parameters
-    ----------
-    train, test : ndarray of shape (n_rows, n_columns)
-        Binary columns or categories; −1 where a cell is missing.
-    emission : {"bernoulli", "categorical"}
-    n_components, seed, n_init : int
-    """
+def fitted_stepmix(
+    train: np.ndarray, emission: str, n_components: int, seed: int, n_init: int
+) -> Any:
+    """StepMix's mixture, fitted to binary columns or categories, with −1 for missing cells."""
     from stepmix import StepMix
 
     fitted = StepMix(
@@ -74,11 +66,31 @@ def stepmix_density(
         progress_bar=0,
     )
     with warnings.catch_warnings(action="ignore"):
-        fitted.fit(cells_of_peer(train))
+        return fitted.fit(cells_of_peer(train))
+
+
+def stepmix_density(
+    train: np.ndarray, test: np.ndarray, emission: str, n_components: int, seed: int, n_init: int
+) -> tuple[np.ndarray, int]:
+    """Log densities of held-out rows under StepMix's smoothed fit, and its iterations.
+
+    Parameters
+    ----------
+    train, test : ndarray of shape (n_rows, n_columns)
+        Binary columns or categories; −1 where a cell is missing.
+    emission : {"bernoulli", "categorical"}
+    n_components, seed, n_init : int
+    """
+    fitted = fitted_stepmix(train, emission, n_components, seed, n_init)
+    return smoothed_density(fitted, train, test, emission), int(fitted.n_iter_)
+
+
+def smoothed_density(fitted: Any, train: np.ndarray, test: np.ndarray, emission: str) -> np.ndarray:
+    """Log densities of held-out rows under a mixture of StepMix, whose shares are smoothed."""
     counts = len(train) * fitted.weights_
     joint = np.log(smoothed(fitted.weights_, len(train))) + np.zeros((len(test), 1))
     table = fitted.get_parameters()["measurement"]["pis"]
-    n_columns = train.shape[1]
+    n_components, n_columns = len(counts), train.shape[1]
     if emission == "bernoulli":
         each = np.stack([1.0 - table, table], axis=-1)
     else:
@@ -92,13 +104,11 @@ def stepmix_density(
         logs = np.log(smoothed(known, counts[:, None]))
         there = test[:, column] >= 0
         joint[there] += logs[:, test[there, column].astype(int)].T
-    return logsumexp(joint, axis=1), int(fitted.n_iter_)
+    return logsumexp(joint, axis=1)
 
 
-def hmm_density(
-    train: Sequences, test: Sequences, model: dict[str, Any], seed: int, n_init: int
-) -> tuple[float, int]:
-    """Log density per held-out frame under hmmlearn's smoothed EM, and its iterations.
+def fitted_hmm(train: Sequences, model: dict[str, Any], seed: int, n_init: int) -> Any:
+    """The best of several starts of hmmlearn's EM, with smoothed probabilities.
 
     Raises
     ------
@@ -126,6 +136,14 @@ def hmm_density(
     best.transmat_ = smoothed(best.transmat_, occupied)
     if not gaussian:
         best.emissionprob_ = smoothed(best.emissionprob_, occupied)
+    return best
+
+
+def hmm_density(
+    train: Sequences, test: Sequences, model: dict[str, Any], seed: int, n_init: int
+) -> tuple[float, int]:
+    """Log density per held-out frame under hmmlearn's smoothed EM, and its iterations."""
+    best = fitted_hmm(train, model, seed, n_init)
     return best.score(test.X, test.lengths) / len(test.X), best.monitor_.iter
 
 

@@ -22,7 +22,8 @@ at a time.
 References
 ----------
 Anscombe (1950), Sampling theory of the negative binomial and logarithmic series distributions;
-Irwin (1968), The generalized Waring distribution, for the predictive distribution.
+Johnson, Kemp, Kotz (2005), Univariate Discrete Distributions, for the beta negative binomial
+distribution, which is the predictive one.
 """
 
 from __future__ import annotations

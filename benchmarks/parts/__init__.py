@@ -1,1 +1,0 @@
-"""Data in parts: files larger than memory, formats of files, and clusters."""
