@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from harness import models
+from scipy.sparse import issparse
 from sklearn.base import clone
 from test_callbacks import Recorder
 
@@ -133,7 +134,7 @@ def test_predictions_change_nothing(entry, rng):
     est = entry.make(annealing="none", max_iter=3, **entry.first).fit(X)
     held, contents = state_of(est), contents_of(est)
     for name in ("predict", "predict_proba", "transform", "score_samples", "score", "impute"):
-        if hasattr(est, name):
+        if hasattr(est, name) and not (name == "impute" and issparse(X)):
             getattr(est, name)(X)
             assert_unchanged(est, held, contents)
 

@@ -10,6 +10,7 @@ import pytest
 from cases_hidden_markov import ONE_OF_EACH, draw, small
 from harness import models
 from sklearn.base import clone
+from sklearn.utils import Bunch
 
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM, AnnealedPMF
 
@@ -219,3 +220,30 @@ def test_the_error_of_setting_names_the_way_to_given_parameters(rng):
     est = fitted_hmm("poisson", rng)
     with pytest.raises(AttributeError, match=r"end in _init, annealing='none' and max_iter=0"):
         est.lambdas_ = est.lambdas_
+
+
+@pytest.mark.parametrize("make", [fitted_mixture, fitted_hmm])
+def test_results_of_blocks_cannot_be_set(make, rng):
+    """They were read by nothing, and stayed silent; files and copies of a Bunch are plain."""
+    est = make(BLOCKS, rng)
+    for other in (est, pickle.loads(pickle.dumps(est)), copy.deepcopy(est), copy.copy(est)):
+        block = other.blocks_["first"]
+        before = block.emissionprob_
+        with pytest.raises(AttributeError, match="emissionprob_ describes the fitted posterior"):
+            block.emissionprob_ = before
+        for change in (
+            lambda block=block: block.update(emissionprob_=0),
+            lambda block=block: block.__setitem__("emissionprob_", 0),
+            lambda block=block: block.pop("emissionprob_"),
+            lambda block=block: delattr(block, "emissionprob_"),
+            lambda other=other: other.blocks_.__setitem__("first", 0),
+            lambda other=other: other.blocks_.clear(),
+        ):
+            with pytest.raises(TypeError, match="describes the fitted posterior"):
+                change()
+        assert other.blocks_["first"].emissionprob_ is before and "emissionprob_" in dir(block)
+    for again in (copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))):
+        plain = again(est.blocks_["first"])
+        assert type(plain) is Bunch and plain.keys() == est.blocks_["first"].keys()
+        plain.emissionprob_ = 0
+        assert type(again(est.blocks_)) is dict

@@ -103,7 +103,7 @@ def test_a_quick_run_on_multiple_imputation_writes_a_table(tmp_path, monkeypatch
     from benchmarks import multiple_imputation
 
     own = [(multiple_imputation.ours, 1.0), (multiple_imputation.iterative, 1.0)]
-    monkeypatch.setattr(multiple_imputation, "imputers", lambda: own)
+    monkeypatch.setattr(multiple_imputation, "imputers", lambda case: own)
     page = tmp_path / "page.md"
     multiple_imputation.main(["--quick", "--write", "--output", str(page)])
     text = page.read_text(encoding="utf-8")
@@ -300,6 +300,19 @@ def test_states_are_compared_in_the_order_that_fits_best(rng):
     share, order = durations.accuracy(np.array([2, 0, 1])[true], true)
     assert share == 1.0
     np.testing.assert_array_equal(order, [2, 0, 1])
+
+
+def test_sections_that_are_not_measured_stay_as_they_are(tmp_path, monkeypatch):
+    from benchmarks.hidden_markov import durations
+
+    before, page = durations.PAGE.read_text(encoding="utf-8"), tmp_path / "page.md"
+    monkeypatch.setitem(durations.SECTIONS, "Drawn chains", lambda page, quick: page.section("New"))
+    durations.main(["--write", "--only", "Drawn chains", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    begin = before.index("## Real sequences")
+    assert text.endswith("## New\n\n" + before[begin:])
+    with pytest.raises(ValueError, match="no section 'Nothing' to keep"):
+        durations.kept(durations.PAGE, "Nothing")
 
 
 # Other libraries

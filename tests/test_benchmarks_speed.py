@@ -29,7 +29,10 @@ SECTIONS = {
     "factorial_mixture": ("its matrix products", "annealing costs"),
     "gamma_process_nmf": ("of scikit-learn", "annealing costs"),
     "spike_slab_factor_analysis": ("iteration of mofapy2", "annealing costs", "dense pictures"),
-    "sigmoid_belief_net": ("against its matrix products", "Linear in", "annealing costs"),
+    "sigmoid_belief_net": (
+        *("against its matrix products", "Linear in", "annealing costs", "Sparse rows"),
+        "| drawn |",
+    ),
 }
 PEERS = {"hidden_markov": "hmmlearn", "mixture": "stepmix"}
 

@@ -245,5 +245,7 @@ def test_what_makes_no_sense_is_refused(est, rng):
             est.impute(X, n_draws=bad)
     with pytest.raises(ValueError, match="return_std=True is for means"):
         est.impute(X, return_std=True, n_draws=2)
+    with pytest.raises(ValueError, match="n_rounds=2 is for draws"):
+        est.impute(X, n_rounds=2)
     with pytest.raises(TypeError, match="share one draw of the parameters"):
         est.impute(Shards([X[:9], X[9:]]), n_draws=2)

@@ -104,7 +104,7 @@ def test_predictions_are_shards_that_compute_nothing_before_they_are_read(entry,
         est = fitted(entry, X, annealing=quick(annealing, 2))
         counted = [Counted(part) for part in cut(X, [4, 17])]
         for name in names:
-            if not hasattr(est, name):
+            if not hasattr(est, name) or (name == "impute" and issparse(X)):
                 continue
             expected = getattr(est, name)(X)
             before = [part.n_calls for part in counted]
@@ -155,7 +155,7 @@ def test_predictions_depend_on_other_rows_by_rounding_alone(entry, rng):
     for params, offsets in zip(entry.variants.values(), ((0, 3), (8,), (24,)), strict=False):
         est = entry.make(**{**params, "annealing": quick(annealing, 2), "max_iter": 3}).fit(X)
         for name in METHODS:
-            if not hasattr(est, name):
+            if not hasattr(est, name) or (name == "impute" and issparse(X)):
                 continue
             expected = pieces(getattr(est, name)(X))
             for offset in offsets:
@@ -237,13 +237,15 @@ def assert_without_rows(nothing, found):
 def test_an_empty_part_has_predictions_without_rows(entry, form, rng, recwarn):
     """In whichever form, as fits and scores take it."""
     X = entry.data(rng, 30)
+    # A sparse matrix has no missing cells.
+    names = [name for name in METHODS if name != "impute" or not issparse(X)]
     if form == "frames":
         X = framed(X)
     annealing = "none" if entry.refused(entry.first).get("local_tempering") else "local_tempering"
     est = fitted(entry, X, annealing=quick(annealing, 2))
     recwarn.clear()
     parts = [X, *rowless(X)]
-    for name in METHODS:
+    for name in names:
         if hasattr(est, name):
             expected, *empty = getattr(est, name)(Shards(parts)).compute()
             for nothing in empty[: 1 if form == "frames" else None]:

@@ -10,7 +10,6 @@ from designs import in_turn
 from harness import assert_identical, context_of
 from models.sigmoid_belief_net import small_sigmoid_belief_net as net
 from models.sigmoid_belief_net import stripes
-from scipy.sparse import csr_array
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from test_checkpoints import interrupted
@@ -92,8 +91,6 @@ def test_missing_and_infinite_entries_are_refused(value, binarize, rng):
             call(X)
     with pytest.raises(ValueError, match=r"[Mm]asked"):
         net().fit(np.ma.masked_equal(stripes(rng, 20), 1))
-    with pytest.raises(TypeError, match="[Ss]parse"):
-        net().fit(csr_array(stripes(rng, 20)))
 
 
 def test_forms_of_binary_data_are_the_same(rng):
@@ -231,7 +228,7 @@ def test_verbose_fits_print_their_bounds(rng, capsys):
 def test_a_fit_that_does_not_converge_warns(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        with pytest.raises(ConvergenceWarning, match="max_iter=2"):
+        with pytest.raises(ConvergenceWarning, match=r"max_iter=2.*learning_rate_init"):
             net(max_iter=2, tol=0.0).fit(stripes(rng, 20))
 
 

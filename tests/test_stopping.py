@@ -10,7 +10,12 @@ from harness import models, quick, units_of
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
-from sklearn_anneal.inference.stopping import FewCountAsMany, History, RiseOfBound
+from sklearn_anneal.inference.stopping import (
+    FewCountAsMany,
+    History,
+    RiseOfBound,
+    RiseOfEstimates,
+)
 
 
 def history(bounds, *, n_annealed=0, n_observations=10.0, minibatches=True, initial=-np.inf):
@@ -39,6 +44,23 @@ def test_minibatches_need_twenty_passes_after_the_schedule():
     assert rule.settled(history([1.0] * 20))
     assert not rule.settled(history([1.0] * 24, n_annealed=5))
     assert rule.settled(history([1.0] * 25, n_annealed=5))
+
+
+@pytest.mark.parametrize("minibatches", [False, True])
+def test_estimates_compare_means_of_twenty_passes(minibatches, rng):
+    """Noise neither ends a fit that rises nor keeps one going that does not."""
+    rule = RiseOfEstimates(1e-6)
+    rising = np.arange(200.0) + 5.0 * rng.normal(size=200)
+    flat = 5.0 * rng.normal(size=200)
+    ends = {
+        name: [rule.settled(history(bounds[:n], minibatches=minibatches)) for n in range(200)]
+        for name, bounds in {"rising": rising, "flat": flat}.items()
+    }
+    assert not any(ends["rising"])
+    assert not any(ends["flat"][:40]) and any(ends["flat"][40:100])
+    assert not RiseOfEstimates(0.0).settled(history([1.0] * 40, minibatches=minibatches))
+    late = history([9.0] * 30 + [1.0] * 40, n_annealed=30, minibatches=minibatches)
+    assert rule.settled(late) and not rule.settled(late._replace(n_annealed=31))
 
 
 def test_tolerance_of_zero_asks_for_all_passes():

@@ -9,6 +9,46 @@ from sklearn.utils import Bunch
 
 Attributes = dict[str, Any]
 """Fitted attributes by their names."""
+_WHY_NOT = (
+    "describes the fitted posterior distribution, which predictions read themselves, so that "
+    "setting it would not change them. Change a copy of the array, fit again with other "
+    "parameters, priors or random_state, or make an estimator from given parameters: with those "
+    "that end in _init, annealing='none' and max_iter=0."
+)
+
+
+class _Fixed(dict):
+    """A dictionary whose entries cannot be set; copies and pickles of it are plain ones."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        name = repr(args[0]) if args and isinstance(args[0], str) else "This dictionary"
+        raise TypeError(f"{name} {_WHY_NOT}")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return dict, (), None, None, iter(self.items())
+
+
+class _FixedBunch(_Fixed, Bunch):
+    """The same for a Bunch, whose attributes are its entries."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} {_WHY_NOT}", name=name, obj=self)
+
+    def __delattr__(self, name: str) -> None:
+        self._refuse(name)
+
+    def __reduce__(self) -> Any:
+        return Bunch, (), None, None, iter(self.items())
+
+
+def plain(value: Any) -> Any:
+    """Return the fitted values of blocks as classes that files may name."""
+    if isinstance(value, _FixedBunch):
+        return Bunch(**value)
+    return {name: plain(one) for name, one in value.items()} if type(value) is _Fixed else value
 
 
 class ExplainedAttributes:
@@ -59,15 +99,7 @@ class ExplainedAttributes:
 
         def __setattr__(self, name, value):
             if name in self.__dict__.get("_results", ()) and name in self.__dict__:
-                raise AttributeError(
-                    f"{name} describes the fitted posterior distribution, which predictions read "
-                    "themselves, so that setting it would not change them. Change a copy of "
-                    "the array, fit again with other parameters, priors or random_state, or make "
-                    "an estimator from given parameters: with those that end in _init, "
-                    "annealing='none' and max_iter=0.",
-                    name=name,
-                    obj=self,
-                )
+                raise AttributeError(f"{name} {_WHY_NOT}", name=name, obj=self)
             super().__setattr__(name, value)
 
     def _describe(self, results: Attributes) -> None:
@@ -91,7 +123,8 @@ class ExplainedAttributes:
 def read_only(value: Any) -> Any:
     """Return views of arrays through which they cannot be written; other values are unchanged.
 
-    The arrays can be in lists, tuples and dictionaries, of which copies are returned.
+    The arrays can be in lists, tuples and dictionaries, of which copies are returned. Entries of a
+    Bunch, and of a dictionary of such, cannot be set.
     """
     if isinstance(value, np.ndarray):
         view = value.view()
@@ -99,9 +132,12 @@ def read_only(value: Any) -> Any:
         return view
     if type(value) in (list, tuple):
         return type(value)(map(read_only, value))
-    if type(value) in (dict, Bunch):
+    if isinstance(value, Bunch):
+        return _FixedBunch(**{name: read_only(one) for name, one in value.items()})
+    if type(value) in (dict, _Fixed):
         views = {name: read_only(one) for name, one in value.items()}
-        return Bunch(**views) if isinstance(value, Bunch) else views
+        of_blocks = bool(views) and all(isinstance(one, Bunch) for one in views.values())
+        return _Fixed(views) if of_blocks else views
     return value
 
 

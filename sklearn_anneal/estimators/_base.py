@@ -11,6 +11,7 @@ from .._version import __version__
 from ..annealing import ANNEALING, Annealing
 from ..data.units import U
 from . import _persistence
+from ._attributes import plain
 from ._fitting import Fits
 from ._given_starts import M
 from ._interface import D
@@ -83,7 +84,7 @@ class BaseAnnealed(Fits[D, U, M], Streams[D, U, M], Reorders):
         state = super().__getstate__()
         if "_inference" in state:
             state = {
-                **state,
+                **{name: plain(value) for name, value in state.items()},
                 "_inference": _persistence.written(state["_inference"]),
                 _persistence.VERSION: __version__,
             }

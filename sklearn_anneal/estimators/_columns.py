@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 from sklearn.utils import Bunch
 from sklearn.utils._indexing import _get_column_indices
 from sklearn.utils._missing import is_pandas_na
@@ -180,15 +180,6 @@ def cells_of(
             known = declared.get(block.name)
             parts[block.name] = cls.cells(part, n_components, known, parameter)
     return Blocks(parts)
-
-
-def as_csr(X: Any) -> csr_array:
-    """Return a sparse matrix in the format CSR, with one entry for each cell."""
-    X = csr_array(X)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
 
 
 class TablesOfColumns:

@@ -1,4 +1,4 @@
-"""Rows of mixtures given some of their columns."""
+"""Rows given some of their columns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from ._mixture_predictions import OVERFLOW
 from ._validation import did_you_mean, finite
 
 if TYPE_CHECKING:
+    from ._base import BaseAnnealed
     from ._mixture_predictions import MixturePredictions
 
 
-def given_row(estimator: MixturePredictions, given: Any) -> np.ndarray:
+def given_row(estimator: BaseAnnealed, given: Any) -> np.ndarray:
     """Return a row with the given values, and NaN in the columns that are not given.
 
     Parameters
     ----------
-    estimator : MixturePredictions
-        A fitted mixture.
+    estimator : BaseAnnealed
+        A fitted estimator.
     given : mapping or array-like of shape (n_features,)
         Values by the names or the numbers of their columns, or a row in which NaN is not given.
 
@@ -38,7 +39,7 @@ def given_row(estimator: MixturePredictions, given: Any) -> np.ndarray:
     ValueError
         If a column does not exist or is given twice, or if a row has another number of columns.
     """
-    n_features = estimator.n_features_in_
+    n_features: int = estimator.n_features_in_
     if not isinstance(given, Mapping):
         row = np.asarray(given, dtype=np.float64)
         if row.shape != (n_features,):
@@ -58,7 +59,7 @@ def given_row(estimator: MixturePredictions, given: Any) -> np.ndarray:
     return row
 
 
-def _position(estimator: MixturePredictions, column: Any) -> int:
+def _position(estimator: BaseAnnealed, column: Any) -> int:
     names = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
     if isinstance(column, str):
         if column not in names:

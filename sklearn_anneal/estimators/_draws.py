@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..annealing import Context
 from ..data.units import Rows
 from ..models._draws import drawn_labels
 from ..models.mixture import Mixture
@@ -20,16 +19,34 @@ from ._validation import finite
 if TYPE_CHECKING:
     from ._mixture_predictions import MixturePredictions
 
+E = TypeVar("E")
 
-def without_names(estimator: MixturePredictions) -> MixturePredictions:
-    """Return a copy of a fitted mixture that reads arrays without a warning of missing names."""
+
+def without_names(estimator: E) -> E:
+    """Return a copy of a fitted estimator that reads arrays without a warning of missing names."""
     found = copy.copy(estimator)
     vars(found).pop("feature_names_in_", None)
     return found
 
 
-def check_n_draws(n_draws: Any, return_std: bool) -> None:
-    """Refuse a number of tables that is below 1 or no integer, and deviations beside draws."""
+def wants_draws(n_draws: Any, n_rounds: Any, return_std: bool) -> bool:
+    """Return whether tables are to be drawn, and refuse parameters of draws that make no sense.
+
+    Raises
+    ------
+    ValueError
+        If the number of tables is below 1 or no integer, if the number of rounds is below 0 or no
+        integer, if there are rounds without draws, or deviations beside them.
+    """
+    if isinstance(n_rounds, bool) or not isinstance(n_rounds, Integral) or int(n_rounds) < 0:
+        raise ValueError(f"n_rounds is an integer of at least 0; got {n_rounds!r}.")
+    if n_draws is None:
+        if int(n_rounds) > 0:
+            raise ValueError(
+                f"n_rounds={n_rounds} is for draws, whose parameters it draws again, and means "
+                "(n_draws=None) have none. Give n_draws, or n_rounds=0."
+            )
+        return False
     if isinstance(n_draws, bool) or not isinstance(n_draws, Integral) or n_draws < 1:
         raise ValueError(
             f"n_draws is the number of tables, an integer of at least 1, or None; got {n_draws!r}."
@@ -39,6 +56,7 @@ def check_n_draws(n_draws: Any, return_std: bool) -> None:
             "return_std=True is for means (n_draws=None): draws have no standard deviations of "
             "their own, but differ from each other by them."
         )
+    return True
 
 
 def generators(n_draws: int, random_state: Any) -> Iterator[np.random.Generator]:
@@ -48,17 +66,25 @@ def generators(n_draws: int, random_state: Any) -> Iterator[np.random.Generator]
         yield np.random.default_rng([*seed, i])
 
 
-def check_rounds(ctx: Context, rows: Rows, n_rounds: Any) -> None:
-    """Refuse a number of rounds below 0, and rounds for a table that is not that of the fit."""
-    if isinstance(n_rounds, bool) or not isinstance(n_rounds, Integral) or int(n_rounds) < 0:
-        raise ValueError(f"n_rounds is an integer of at least 0; got {n_rounds!r}.")
-    fitted = float(ctx.model.expected_counts(ctx.q, ctx.prior).sum())
-    if int(n_rounds) > 0 and abs(fitted - rows.n_units) > 1e-3 * fitted:
+def check_rounds(fitted: float, n_rows: int, n_rounds: int) -> None:
+    """Refuse rounds for a table that is not that of the fit, of which ``fitted`` is Σ w."""
+    if n_rounds > 0 and abs(fitted - n_rows) > 1e-3 * fitted:
         raise ValueError(
             "n_rounds is for the table of the fit, from which the parameters are drawn again: that "
-            f"had {fitted:g} rows (the sum of their weights), but X has {rows.n_units}. Give "
-            "n_rounds=0 for other rows."
+            f"had {fitted:g} rows (the sum of their weights), but X has {n_rows}. Give n_rounds=0 "
+            "for other rows."
         )
+
+
+def stacked(
+    estimator: Any, table: Callable[[np.random.Generator], np.ndarray], n_draws: int, seed: Any
+) -> np.ndarray:
+    """Return tables that a function draws, each with a generator of its own.
+
+    ``seed`` is the ``random_state`` of the call; None stands for that of the estimator.
+    """
+    seed = estimator.random_state if seed is None else seed
+    return np.stack([table(rng) for rng in generators(n_draws, seed)])
 
 
 def drawn_tables(
@@ -92,21 +118,22 @@ def drawn_tables(
     tables : ndarray of shape (n_draws, n_samples, n_features)
     """
     ctx = estimator._context()
-    check_rounds(ctx, rows, n_rounds)
     model: Mixture = ctx.model
-    nameless, tables = without_names(estimator), []
-    seed = estimator.random_state if random_state is None else random_state
-    for rng in generators(n_draws, seed):
+    check_rounds(float(model.expected_counts(ctx.q, ctx.prior).sum()), rows.n_units, n_rounds)
+    nameless = without_names(estimator)
+
+    def table(rng: np.random.Generator) -> np.ndarray:
         q = ctx.q
         for left in range(n_rounds, -1, -1):
             expected = model.expectations(q, rng)
             of_rows = expected._replace(own=model.components.for_rows(expected.own, rows))
             log_joint = finite(model.log_joint(rows, of_rows), OVERFLOW)
             labels = drawn_labels(log_joint, rng)
-            table = complete(model.components.drawn_rows(rows, labels, expected.own, rng))
+            found = complete(model.components.drawn_rows(rows, labels, expected.own, rng))
             if left:
-                again = nameless._again(table)[0]
+                again = nameless._again(found)[0]
                 how = ctx.prior, expected.own, rng
                 q = model.posterior_given_components(again, labels, *how)
-        tables.append(table)
-    return np.stack(tables)
+        return found
+
+    return stacked(estimator, table, n_draws, random_state)

@@ -68,6 +68,8 @@ class Interface(
         "the parameters left their domain: scales of the data differ too much for floating-point "
         "numbers. Rescale X, or give stronger priors."
     )
+    # Part of the warning of a fit that has not converged: what to do.
+    _advice_converging: str = "Increase max_iter or tol, or check for degenerate data."
     # Part of the warning of components that coincide: what to do.
     _advice_coinciding: str = (
         "Lower the initial temperature or give the annealing jitter, start from another "
@@ -334,7 +336,7 @@ class Interface(
             nor = f", nor in {more} more" if more else ""
             warnings.warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1{nor}. "
-                "Increase max_iter or tol, or check for degenerate data.",
+                f"{self._advice_converging}",
                 ConvergenceWarning,
                 stacklevel=outer_level(),
             )

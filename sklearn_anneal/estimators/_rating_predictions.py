@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..data.units import Ratings
 from ..families import Gaussian, Natural
+from ..models._rating_draws import drawn_ratings
 from ..models.matrix_factorization import PACKED, MatrixFactorization
 from ._attributes import read_only
 from ._base import BaseAnnealed
+from ._draws import check_rounds, stacked, wants_draws
 from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
 from ._ratings import (
@@ -29,6 +31,7 @@ from ._ratings import (
     read_pairs,
     some_ratings,
 )
+from ._tables import in_frames
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -202,6 +205,75 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             return self._clipped(mean)
         second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
         return self._clipped(mean), self._deviations(ctx, mean, second)
+
+    @available_if(of_matrix)
+    @in_frames
+    @by_parts
+    @explains("Prediction")
+    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
+        """Fill the cells of X that are not rated with predicted ratings.
+
+        With ``n_draws`` they are filled with draws instead, in several tables: statistics of each,
+        pooled by Rubin's rules, have standard errors that know what is missing. Cells are taken to
+        be missing at random: whether a user has rated an item may depend on the other ratings, but
+        not on how this one would be.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_users, n_items), or data in parts
+            Ratings by these users, new ones or not.
+        return_std : bool, default=False
+            Whether to return standard deviations too. Only for means.
+        n_draws : int, default=None
+            The number of tables to draw (multiple imputation). None: one table of means.
+        n_rounds : int, default=0
+            Only with ``n_draws``, and for the ratings of the fit: rounds in which the items are
+            drawn again from their posterior given the users and the ratings, and then the users
+            (Gibbs sampling). 0 is for other users.
+        random_state : int, RandomState instance or None, default=None
+            Determines the draws. None: the ``random_state`` of the estimator.
+
+        Returns
+        -------
+        X_imputed : ndarray or frame of shape (n_users, n_items)
+            The ratings, and the posterior mean of each cell that is not rated, clipped to the range
+            of ``clip``; dense also where X is sparse. The dtype is that of X if X has
+            floating-point numbers, else float64. After ``set_output(transform="pandas")``, or
+            "polars", it is a frame with the columns, the index and the dtypes of X, where they can
+            hold the means.
+            With ``n_draws``, it is an ndarray of shape (n_draws, n_users, n_items), or a list of
+            frames. For each table, the items are drawn from the variational posterior once; given
+            them, users are drawn from their posterior given their ratings, and then the other
+            ratings with their noise, clipped likewise.
+        std : ndarray or frame of shape (n_users, n_items)
+            Standard deviations of the predictive distribution of a rating, its noise included; 0
+            for ratings of X. Only returned if ``return_std`` is True.
+        """
+        draws = wants_draws(n_draws, n_rounds, return_std)
+        ctx, data = self._read(X)
+        rated = np.repeat(np.arange(len(data.users)), np.diff(data.indptr)), data.columns
+
+        def filled(ratings: np.ndarray) -> np.ndarray:
+            found = self._clipped(finite(ratings, _OVERFLOW)).astype(data.values.dtype)
+            found[rated] = data.values
+            return found[:, : data.shape[1]]
+
+        if draws:
+            check_rounds(ctx.summary.weight, len(data.users), n_rounds)
+            units, model = self._make_units(data, None), ctx.model
+
+            def table(rng: np.random.Generator) -> np.ndarray:
+                return filled(drawn_ratings(model, ctx.q, units, n_rounds, rng))
+
+            return stacked(self, table, n_draws, random_state)
+        users = self._rows(ctx, data)
+        mean = self._means_of_all_items(users.mean)
+        if not return_std:
+            return filled(mean)
+        second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
+        std = self._deviations(ctx, finite(mean, _OVERFLOW), second)
+        std[rated] = 0.0
+        return filled(mean), std[:, : data.shape[1]]
 
     @available_if(of_matrix)
     @explains("Prediction")

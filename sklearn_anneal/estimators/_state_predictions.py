@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,17 +10,21 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.metaestimators import available_if
 
+from ..data.tables import missing_cells
 from ..data.units import Sequences
+from ..models._path_draws import drawn_frames, rows_with_holes
 from ..models.hidden_markov import HiddenMarkov
 from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._columns import TablesOfColumns
+from ._draws import check_rounds, stacked, wants_draws
 from ._forecasts import ahead, expected_blocks, expected_frames, long_run_shares
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._sequences import SequenceData, draw_states
 from ._shards import in_parts
+from ._tables import in_frames
 from ._validation import check_n_samples, check_n_steps, explains, finite
 
 if TYPE_CHECKING:
@@ -332,6 +337,130 @@ class StatePredictions(
         """
         found, n_frames = self._log_likelihood(X, groups, lengths, sample_weight, False)
         return bayesian_criterion(found, self._context().model.n_parameters, n_frames)
+
+    @in_frames
+    @by_parts
+    @explains("Prediction")
+    def impute(
+        self,
+        X,
+        return_std=False,
+        *,
+        groups=None,
+        lengths=None,
+        n_draws=None,
+        n_rounds=0,
+        random_state=None,
+    ):
+        """Fill missing cells with their posterior means, or their most probable categories.
+
+        With ``n_draws`` they are filled with draws instead, in several tables: statistics of each,
+        pooled by Rubin's rules, have standard errors that know what is missing.
+
+        The states of frames follow from all observed cells of their sequences, as in
+        :meth:`predict_proba`, and the missing cells of a frame from its state and its own observed
+        cells. Cells are taken to be missing at random: whether a cell is missing may depend on
+        observed cells, but not on its own value.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
+            Sequences, in which missing cells and frames are NaN, or −1 for symbols and, in a table
+            of blocks, for binary columns and categories.
+        return_std : bool, default=False
+            Whether to return standard deviations too. Only for means.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+        n_draws : int, default=None
+            The number of tables to draw (multiple imputation). None: one table of means and
+            categories.
+        n_rounds : int, default=0
+            Only with ``n_draws``, and for the sequences of the fit: rounds in which the parameters
+            are drawn again from their posterior given the paths and the completed frames, and then
+            the paths and the missing cells (data augmentation). 0 is for other sequences.
+        random_state : int, RandomState instance or None, default=None
+            Determines the draws. None: the ``random_state`` of the estimator.
+
+        Returns
+        -------
+        X_imputed : ndarray or frame of shape (n_frames, n_features)
+            The frames, with the posterior mean of each missing cell, or its most probable category.
+            Observed cells are unchanged. The dtype is that of X if X has floating-point numbers,
+            else float64. After ``set_output(transform="pandas")``, or "polars", it is a frame with
+            the columns, the index and the dtypes of X, where they can hold the means.
+            With ``n_draws``, it is an ndarray of shape (n_draws, n_frames, n_features), or a list
+            of frames. For each table, the parameters are drawn from the variational posterior once;
+            given them, the path of states of each sequence is drawn by forward filtering and
+            backward sampling, and then the missing cells of each frame given its state.
+        std : ndarray or frame of shape (n_frames, n_features)
+            Only with ``return_std``: standard deviations of missing counts and real numbers, as
+            :meth:`AnnealedBayesianMixture.impute` explains them; 0 for observed cells, and NaN for
+            missing symbols, categories and binary cells.
+        """
+        draws = wants_draws(n_draws, n_rounds, return_std)
+        ctx, data, units = self._units(X, groups, lengths)
+        if draws:
+            check_rounds(ctx.summary.n_frames, len(data.X), n_rounds)
+
+            def table(rng: np.random.Generator) -> np.ndarray:
+                return self._drawn_frames(ctx, data, units, n_rounds, rng)
+
+            return stacked(self, table, n_draws, random_state)
+        shares = np.empty((len(data.X), ctx.model.n_components))
+        self._log_likelihoods(ctx, units, self.predictive, shares)
+        rows = rows_with_holes(units)
+        values, std = ctx.model.emission.imputed(rows, shares, ctx.q)
+        filled = self._filled(data, units, values)
+        if not return_std:
+            return filled
+        std = np.full(values.shape, np.nan) if std is None else std
+        return filled, np.where(self._holes(data, units), self._ordered(std), 0.0)
+
+    def _drawn_frames(
+        self,
+        ctx: Context,
+        data: SequenceData,
+        units: Sequences,
+        n_rounds: int,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        """The frames with draws in the place of missing cells."""
+        # Without rounds, sequences that lack nothing have no use for draws.
+        chosen = np.ones(units.n_units, dtype=bool)
+        if n_rounds == 0:
+            frames = self._holes(data, units).any(axis=1)
+            chosen = np.array([own.any() for own in np.split(frames, units.indptr[1:-1])])
+            if not chosen.any():
+                return data.X
+        some, own = units.take(np.flatnonzero(chosen)), data.take(chosen)
+
+        def completed(cells: np.ndarray) -> Sequences:
+            whole: Any = self._make_units(replace(own, X=self._filled(own, some, cells)), None)
+            return whole.centered(ctx.summary)
+
+        cells = drawn_frames(ctx.model, ctx.q, ctx.prior, some, n_rounds, completed, rng)
+        found = np.array(data.X)
+        found[np.repeat(chosen, data.lengths)] = self._filled(own, some, cells)
+        return found
+
+    def _holes(self, data: SequenceData, units: Sequences) -> np.ndarray:
+        """The mask of missing cells of frames, in the order of the columns of X."""
+        if self._blocks is not None:
+            mask = missing_cells(units.frames)
+            return np.zeros(data.X.shape, dtype=bool) if mask is None else self._ordered(mask)
+        if units.frames.ndim == 1:
+            return (units.frames < 0)[:, None]
+        return np.isnan(data.X)
+
+    def _ordered(self, cells: np.ndarray) -> np.ndarray:
+        """Cells whose columns have the order of the model, in the order of X."""
+        order = self._order()
+        return cells if order is None else cells[:, np.argsort(order)]
+
+    def _filled(self, data: SequenceData, units: Sequences, cells: np.ndarray) -> np.ndarray:
+        """The frames, in which cells, in the order of the model, replace those that are missing."""
+        filled = np.where(self._holes(data, units), self._ordered(cells), data.X)
+        return filled.astype(data.X.dtype, copy=False)
 
     @explains("Sampling")
     def sample(self, n_samples=1):

@@ -274,6 +274,8 @@ def _as_cells(filled: np.ndarray, dtype: Any) -> np.ndarray | None:
         cells: np.ndarray = dtype.categories[places]
         return cells
     kind = getattr(dtype, "kind", "O")
+    if kind == "f" and hasattr(dtype, "subtype"):
+        return None  # cells of a sparse column cannot be replaced
     if kind == "f":
         return filled
     if kind not in "iub":

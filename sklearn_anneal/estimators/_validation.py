@@ -12,7 +12,7 @@ from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from sklearn import config_context, get_config
 from sklearn.utils import check_array
 from sklearn.utils._missing import is_pandas_na
@@ -421,6 +421,15 @@ def check_sparse(X: Any) -> None:
         _check_entries(X.indices, X.data)
         _check_pointers(X.indptr, shape[0], len(X.indices))
         _check_indices(X.indices[: X.indptr[-1]], shape[1], names[1])
+
+
+def as_csr(X: Any) -> csr_array:
+    """Return a sparse matrix in the format CSR, with one entry for each cell."""
+    X = csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 _DAMAGED = "The matrix was damaged after it was made: make it anew from its entries."

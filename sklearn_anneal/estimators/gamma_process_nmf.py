@@ -17,6 +17,7 @@ from ..data.units import DenseCounts, SparseCounts, cell_patterns
 from ..families import deviance, log_poisson
 from ..metrics import LARGEST_COUNT, floors_of_used, split_documents
 from ..models._componentwise import Given
+from ..models._count_cells import drawn_cells, imputed
 from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ..parallel.thread_limits import one_thread
@@ -24,12 +25,13 @@ from ..parallel.workers import Workers
 from ._attributes import Attributes, read_only
 from ._base import BaseAnnealed
 from ._counts import checked_counts
+from ._draws import check_rounds, stacked, wants_draws
 from ._given_starts import given_in_range
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
 from ._streaming import WORTH_THREADS
-from ._tables import validated_table
+from ._tables import in_frames, validated_table
 from ._validation import (
     check_activations,
     check_n_samples,
@@ -569,6 +571,93 @@ class AnnealedGammaProcessNMF(
         ctx, units = self._rows(X)
         found = self._activations(ctx, units, _are_few(ctx, units))
         return found.astype(ctx.model.dtype, copy=False)
+
+    @in_frames
+    @by_parts
+    @explains("Prediction")
+    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
+        """Fill missing cells with their expected counts, given the observed cells of their rows.
+
+        With ``n_draws`` they are filled with drawn counts instead, in several tables: statistics of
+        each, pooled by Rubin's rules, have standard errors that know what is missing. Cells are
+        taken to be missing at random: whether a cell is missing may depend on the observed cells of
+        its row, but not on its own value.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or data in parts
+            Counts, in which NaN marks missing cells. A sparse matrix has none.
+        return_std : bool, default=False
+            Whether to return standard deviations too. Only for means.
+        n_draws : int, default=None
+            The number of tables to draw (multiple imputation). None: one table of means.
+        n_rounds : int, default=0
+            Only with ``n_draws``, and for the table of the fit: rounds in which the components and
+            their weights are drawn again from their posterior given the division of the observed
+            counts among components, and then the activations (Gibbs sampling). The priors stay as
+            they are. 0 is for other rows.
+        random_state : int, RandomState instance or None, default=None
+            Determines the draws. None: the ``random_state`` of the estimator.
+
+        Returns
+        -------
+        X_imputed : ndarray or frame of shape (n_samples, n_features)
+            The counts, with the expected count of each missing cell. Observed cells are unchanged.
+            The dtype is that of X if X has floating-point numbers, else float64. After
+            ``set_output(transform="pandas")``, or "polars", it is a frame with the columns, the
+            index and the dtypes of X, where they can hold the means.
+            With ``n_draws``, it is an ndarray of shape (n_draws, n_samples, n_features), or a list
+            of frames. For each table, the components and their weights are drawn from the
+            variational posterior once; given them, the activations of each row are drawn given its
+            observed counts, by twenty Gibbs sweeps from their posterior means, and then Poisson
+            counts.
+        std : ndarray or frame of shape (n_samples, n_features)
+            Standard deviations of the predictive distribution of a count, with activations and
+            components that are independent as in the variational posterior; 0 for observed cells.
+            Only returned if ``return_std`` is True.
+
+        Raises
+        ------
+        ValueError
+            If X is sparse, or if draws are asked for and X has fractions, which no distribution of
+            counts could have given.
+        """
+        draws = wants_draws(n_draws, n_rounds, return_std)
+        ctx, units = self._rows(X)
+        if isinstance(units, SparseCounts):
+            raise ValueError(
+                "impute fills missing cells, but a sparse matrix has none: every cell that it "
+                "leaves out is a count of zero. Give a dense array with NaN in missing cells."
+            )
+        holes = np.isnan(units.X)
+        if draws and (np.floor(units.X[~holes]) != units.X[~holes]).any():
+            raise ValueError(
+                "n_draws is for counts, which are drawn from Poisson distributions, but X has "
+                "fractions. Round them, or give n_draws=None for the means."
+            )
+        # Without rounds, rows that lack nothing have no use for draws.
+        rows = np.arange(len(holes)) if n_rounds > 0 else np.flatnonzero(holes.any(axis=1))
+        some, cells = units.take(rows), np.zeros(holes.shape)
+        activations = self._infer(ctx, some, _are_few(ctx, some)) if len(rows) else cells[rows]
+
+        def filled(found: np.ndarray) -> np.ndarray:
+            cells[rows] = finite(found, _OVERFLOW)
+            return np.where(holes, cells, units.X).astype(units.X.dtype)
+
+        if draws:
+            check_rounds(ctx.summary.weight, len(holes), n_rounds)
+
+            def table(rng: np.random.Generator) -> np.ndarray:
+                own = ctx.model, ctx.q, ctx.prior, some, activations, n_rounds
+                return filled(drawn_cells(*own, rng)) if len(rows) else units.X
+
+            return stacked(self, table, n_draws, random_state)
+        if len(rows) == 0:
+            return (units.X, cells) if return_std else units.X
+        means, std = imputed(ctx.model, ctx.q, some, activations)
+        deviations = np.zeros(holes.shape)
+        deviations[rows] = np.where(holes[rows], std, 0.0)
+        return (filled(means), deviations) if return_std else filled(means)
 
     def inverse_transform(self, X):
         """Expected counts of rows whose activations are given.

@@ -19,7 +19,7 @@ from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._conditionals import conditional_sample
-from ._draws import check_n_draws, drawn_tables
+from ._draws import drawn_tables, wants_draws
 from ._given_starts import given_array, given_precisions, given_probabilities
 from ._known_classes import CLASS_CONSTRAINTS, KnownClasses
 from ._mixture_predictions import OVERFLOW, MixturePredictions
@@ -660,9 +660,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             interval of such a component replaces its standard deviation; both are equal for a
             Gaussian. Only returned if ``return_std`` is True.
         """
+        draws = wants_draws(n_draws, n_rounds, return_std)
         rows, dtype = self._again(X)
-        if n_draws is not None:
-            check_n_draws(n_draws, return_std)
+        if draws:
             observed = np.array(rows.X, dtype=dtype)
             return drawn_tables(
                 self,

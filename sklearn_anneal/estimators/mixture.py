@@ -20,15 +20,9 @@ from ..models._componentwise import Given
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._columns import (
-    CATEGORIES_OF_TEXT,
-    TablesOfColumns,
-    as_csr,
-    as_numbers,
-    cells_of,
-)
+from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, as_numbers, cells_of
 from ._conditionals import conditional_sample
-from ._draws import check_n_draws, drawn_tables
+from ._draws import drawn_tables, wants_draws
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
 from ._known_classes import CLASS_CONSTRAINTS, KnownClasses
@@ -37,6 +31,7 @@ from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
 from ._tables import in_frames, validated_table
 from ._validation import (
+    as_csr,
     check_n_samples,
     check_sparse,
     explains,
@@ -758,6 +753,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             68 % interval takes the place of its standard deviation, as both are equal for a
             Gaussian.
         """
+        draws = wants_draws(n_draws, n_rounds, return_std)
         rows, _ = self._again(X)
         if issparse(rows.X):
             raise ValueError("impute returns a dense array. Give dense rows, a few at a time.")
@@ -767,8 +763,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         order = self._order()
         back = slice(None) if order is None else np.argsort(order)
         mask, given = mask[:, back], self._table(X, False, 1)
-        if n_draws is not None:
-            check_n_draws(n_draws, return_std)
+        if draws:
             return drawn_tables(
                 self,
                 rows,

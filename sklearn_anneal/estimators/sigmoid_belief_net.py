@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -16,15 +17,16 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Settings
-from ..inference.stopping import NoImprovement, RiseOfBound
+from ..inference.stopping import NoImprovement, RiseOfBound, RiseOfEstimates
+from ..models._binary_rows import BinaryRows
 from ..models._componentwise import Given
-from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
+from ..models.sigmoid_belief_net import SigmoidBeliefNet, of_rows
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
 from ._part_predictions import by_parts
 from ._tables import validated_table
-from ._validation import check_n_samples, explains, finite, refuse_masked
+from ._validation import as_csr, check_n_samples, check_sparse, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -48,7 +50,7 @@ _STARTS = {
 class AnnealedSigmoidBeliefNet(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    BaseAnnealed[np.ndarray, BinaryRows, SigmoidBeliefNet],
+    BaseAnnealed[np.ndarray | csr_array, BinaryRows, SigmoidBeliefNet],
 ):
     """Sigmoid belief net for binary data, fitted by annealed variational inference.
 
@@ -60,6 +62,10 @@ class AnnealedSigmoidBeliefNet(
 
     Unlike the other models of this package, this one has no conjugate update: an optimizer follows
     noisy gradients, and parameters are points without priors.
+
+    X can be a sparse matrix, in which cells that are not stored are zeros. No array of all its
+    cells is made. The net has a probability for each column, so that time and memory still grow
+    with the number of columns; results are those of an array up to rounding.
 
     Read more in the :ref:`user guide <nets>`.
 
@@ -89,7 +95,8 @@ class AnnealedSigmoidBeliefNet(
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
     binarize : float, "sample" or None, default=None
         How the entries of X become binary. None: they must be 0 or 1. A number: entries above it
-        are 1. ``"sample"``: entries in [0, 1] are probabilities, and are drawn anew in every pass.
+        are 1; a sparse X needs one of at least 0. ``"sample"``: entries in [0, 1] are
+        probabilities, and are drawn anew in every pass.
     init_params : {"random", "normal"}, default="random"
         The start. ``"random"`` draws weights as Glorot and Bengio do, takes the log odds of the
         columns as biases of the data, and ``init_bias`` as the others. ``"normal"`` draws all
@@ -120,12 +127,13 @@ class AnnealedSigmoidBeliefNet(
         Number of passes in a row, with ``early_stopping``, in which the bound of the rows that are
         kept from training has not risen by more than ``tol``, after which the fit ends.
     tol : float, default=1e-6
-        The fit has converged when one pass raises the lower bound by less than this, in nats per
-        row.
+        The fit has converged when the mean of the lower bound in the last twenty passes exceeds
+        that in the twenty before by less than this, in nats per row. With 0 a fit makes all passes.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule. If the best fit of a
-        search has not converged, up to five times as many follow.
+        at the end of the schedule, or at its start where there is no schedule. A pass has one step
+        of the optimizer per batch: a table of a few rows needs more passes, smaller batches or a
+        larger ``learning_rate_init``.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     batch_size : int or None, default=100
@@ -290,6 +298,10 @@ class AnnealedSigmoidBeliefNet(
         "the steps of the optimizer led to weights that are not finite. Lower learning_rate_init, "
         "or the strength of the annealing method."
     )
+    _advice_converging = (
+        "Increase max_iter or learning_rate_init, or decrease batch_size, so that a pass has more "
+        "steps; early_stopping=True ends fits that no longer predict other rows better."
+    )
     _start_parameters = tuple(_STARTS)
     _model_parameters = (
         "hidden_layer_sizes",
@@ -309,6 +321,7 @@ class AnnealedSigmoidBeliefNet(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.sparse = True
         return tags
 
     @property
@@ -317,39 +330,67 @@ class AnnealedSigmoidBeliefNet(
 
     # Methods that the base class calls
 
-    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
+    def _validate_data(
+        self, X: Any, *, reset: bool, ensure_min_samples: int = 2
+    ) -> np.ndarray | csr_array:
         refuse_masked(X, "X")
+        check_sparse(X)
         X = validated_table(
             self,
             X,
             reset=reset,
             dtype=[np.float64, np.float32],
+            accept_sparse="csr",
             ensure_min_samples=ensure_min_samples,
         )
-        self._check_entries(X)
+        if issparse(X):
+            X = as_csr(X)
+            self._check_stored(X)
+        else:
+            self._check_entries(X)
         return X
 
     def _check_entries(self, X: np.ndarray) -> None:
         """Refuse entries that are neither 0 nor 1, or that are no probabilities."""
-        if self.binarize is not None and self.binarize != "sample":
-            return
         size = max(1, _ENTRIES // max(1, X.shape[1]))
         for start in range(0, len(X), size):
-            part = X[start : start + size]
-            good = (part >= 0) & (part <= 1)
-            if self.binarize is None:
-                good = (part == 0) | (part == 1)
-            if good.all():
-                continue
-            row, column = np.argwhere(~good)[0]
-            allowed = "0 and 1 (binarize=None)" if self.binarize is None else "between 0 and 1"
-            raise ValueError(
-                f"X has the entry {part[row, column]:g} in row {start + row} and column {column}, "
-                f"but its entries have to be {allowed}. Give binarize=a threshold that ones "
-                "exceed, or scale X to [0, 1] and give binarize='sample' to draw its entries."
-            )
+            good = self._may_be(X[start : start + size])
+            if not good.all():
+                row, column = np.argwhere(~good)[0]
+                self._refuse(X[start + row, column], start + row, column)
 
-    def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> BinaryRows:
+    def _check_stored(self, X: csr_array) -> None:
+        """Do the same with the entries that a CSR array stores."""
+        if isinstance(self.binarize, Real) and self.binarize < 0:
+            raise ValueError(
+                f"binarize={self.binarize} makes ones of the zeros that a sparse X does not store. "
+                "Give a threshold of at least 0, or a dense array, X.toarray()."
+            )
+        good = self._may_be(X.data[: X.indptr[-1]])
+        if not good.all():
+            entry = np.argmin(good)
+            row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
+            self._refuse(X.data[entry], row, X.indices[entry])
+
+    def _may_be(self, entries: np.ndarray) -> np.ndarray:
+        """Which entries are possible."""
+        if self.binarize is None:
+            return (entries == 0) | (entries == 1)
+        if self.binarize == "sample":
+            return (entries >= 0) & (entries <= 1)
+        return np.ones(entries.shape, dtype=bool)
+
+    def _refuse(self, entry: float, row: int, column: int) -> NoReturn:
+        allowed = "0 and 1 (binarize=None)" if self.binarize is None else "between 0 and 1"
+        raise ValueError(
+            f"X has the entry {entry:g} in row {row} and column {column}, but its entries have to "
+            f"be {allowed}. Give binarize=a threshold that ones exceed, or scale X to [0, 1] and "
+            "give binarize='sample' to draw its entries."
+        )
+
+    def _make_units(
+        self, X: np.ndarray | csr_array, sample_weight: np.ndarray | None
+    ) -> BinaryRows:
         return BinaryRows(X, sample_weight)
 
     def _sizes(self) -> tuple[int, ...]:
@@ -367,7 +408,7 @@ class AnnealedSigmoidBeliefNet(
             )
         return tuple(int(size) for size in sizes)
 
-    def _make_model(self, X: np.ndarray, units: BinaryRows) -> SigmoidBeliefNet:
+    def _make_model(self, X: np.ndarray | csr_array, units: BinaryRows) -> SigmoidBeliefNet:
         return SigmoidBeliefNet(
             (X.shape[1], *self._sizes()),
             self.n_samples,
@@ -381,7 +422,7 @@ class AnnealedSigmoidBeliefNet(
     def _stopping_rule(self) -> RiseOfBound:
         if self.early_stopping:
             return NoImprovement(self.tol, self.n_iter_no_change)
-        return RiseOfBound(self.tol)
+        return RiseOfEstimates(self.tol)
 
     def _settings(self, units: Units) -> Settings:
         return Settings(
@@ -477,7 +518,7 @@ class AnnealedSigmoidBeliefNet(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
+        X : array-like or sparse matrix of shape (n_samples, n_features), or data in parts
             Rows.
         layer : int, default=1
             The hidden layer, from 1 to L. The means of the first layer are exact under q(h | x),
@@ -494,7 +535,7 @@ class AnnealedSigmoidBeliefNet(
         depth = ctx.model.depth
         if not isinstance(layer, (int, np.integer)) or not 1 <= layer <= depth:
             raise ValueError(f"layer should be an integer from 1 to {depth}, but got {layer!r}.")
-        found = np.zeros((len(X), ctx.model.sizes[layer]), dtype=X.dtype)
+        found = np.zeros((X.shape[0], ctx.model.sizes[layer]), dtype=X.dtype)
         if layer == 1:
             for rows in BinaryRows(X).chunks():
                 x = ctx.model.binary(X[rows], ctx.model.keys_of(X[rows], None))
@@ -512,21 +553,23 @@ class AnnealedSigmoidBeliefNet(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
+        X : array-like or sparse matrix of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns
         -------
         X_reconstructed : ndarray of shape (n_samples, n_features)
             E_q[p(x′ = 1 | h_1) | x], the average over ``n_score_samples`` draws of the first hidden
-            layer, which depend on nothing but the row.
+            layer, which depend on nothing but the row. It is an array, also if X is sparse.
         """
         ctx, X = self._rows(X)
         q = ctx.q
         found = np.zeros(X.shape, dtype=X.dtype)
         for rows, drawn, share in self._draws(ctx, X):
-            p = expit(drawn.values[1] @ q["W1"] + q["b0"])
-            found[rows] += share * p.reshape(-1, *found[rows].shape).mean(axis=0)
+            for few, values in drawn.parts():
+                of_few = found[rows][few]
+                p = expit(values[1] @ q["W1"] + q["b0"])
+                of_few += share * p.reshape(-1, *of_few.shape).mean(axis=0)
         return found
 
     @by_parts
@@ -541,7 +584,7 @@ class AnnealedSigmoidBeliefNet(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
+        X : array-like or sparse matrix of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns
@@ -550,11 +593,13 @@ class AnnealedSigmoidBeliefNet(
             Lower bounds in nats.
         """
         ctx, X = self._rows(X)
-        found = np.full(len(X), -np.inf)
+        found = np.full(X.shape[0], -np.inf)
         for rows, drawn, _ in self._draws(ctx, X):
-            log_p, _ = ctx.model.generated(ctx.q, drawn.values)
-            log_w = (log_p - drawn.log_q).reshape(-1, rows.stop - rows.start)
-            found[rows] = np.logaddexp(found[rows], logsumexp(log_w, axis=0))
+            log_q = of_rows(drawn.log_q, rows.stop - rows.start)
+            for few, values in drawn.parts():
+                log_p = ctx.model.generated(ctx.q, values)[0]
+                log_w = of_rows(log_p, few.stop - few.start) - log_q[:, few]
+                found[rows][few] = np.logaddexp(found[rows][few], logsumexp(log_w, axis=0))
         return finite(found - np.log(self.n_score_samples), _OVERFLOW)
 
     def score(self, X, y=None, sample_weight=None):
@@ -562,7 +607,7 @@ class AnnealedSigmoidBeliefNet(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
+        X : array-like or sparse matrix of shape (n_samples, n_features), or data in parts
             Rows.
         y : Ignored
             Not used, present for API consistency by convention.
@@ -601,13 +646,13 @@ class AnnealedSigmoidBeliefNet(
             layers.insert(0, (rng.uniform(size=p.shape) < p).astype(dtype))
         return layers[0], layers[1:]
 
-    def _rows(self, X: ArrayLike) -> tuple[Context, np.ndarray]:
+    def _rows(self, X: ArrayLike) -> tuple[Context, np.ndarray | csr_array]:
         ctx = self._context()
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
         self._load_kernels()
         return ctx, X
 
-    def _draws(self, ctx: Context, X: np.ndarray) -> Iterator[tuple[slice, Any, float]]:
+    def _draws(self, ctx: Context, X: np.ndarray | csr_array) -> Iterator[tuple[slice, Any, float]]:
         """Draws of hidden units, a few at a time, with the share that they are of all draws."""
         model, total = ctx.model, self.n_score_samples
         for rows in BinaryRows(X).chunks():

@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from ..data.units import Rows, cell_patterns
 from ..inference.gradient import OPTIMIZERS
 from ..models._componentwise import Given
+from ..models._factor_cells import drawn_cells, imputed
 from ..models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from ..models.spike_slab_gradient import (
     SpikeSlabByGradients,
@@ -25,11 +26,13 @@ from ..models.spike_slab_gradient import (
 )
 from ._attributes import Attributes
 from ._base import BaseAnnealed
+from ._conditionals import given_row
+from ._draws import check_rounds, stacked, wants_draws, without_names
 from ._given_starts import given_array
 from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
-from ._tables import validated_table
+from ._tables import in_frames, validated_table
 from ._validation import (
     check_activations,
     check_n_samples,
@@ -567,6 +570,77 @@ class AnnealedSpikeSlabFactorAnalysis(
         X = check_activations(X, ctx.model.n_components, "factors")
         return (X @ self.components_ + self.mean_).astype(X.dtype, copy=False)
 
+    @in_frames
+    @by_parts
+    @explains("Prediction")
+    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
+        """Replace missing cells by their posterior means, given the observed cells of their rows.
+
+        With ``n_draws`` they are replaced by draws instead, in several tables: statistics of each,
+        pooled by Rubin's rules, have standard errors that know what is missing.
+
+        Cells are taken to be missing at random: whether a cell is missing may depend on the
+        observed cells of its row, but not on its own value. ``mean_`` has the means of the observed
+        cells of each column. They are biased where cells are missing for the values of others; only
+        rounds draw them anew.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, in which missing cells are NaN.
+        return_std : bool, default=False
+            Whether to return the standard deviations as well. Only for means.
+        n_draws : int, default=None
+            The number of tables to draw (multiple imputation). None: one table of means.
+        n_rounds : int, default=0
+            Only with ``n_draws``, and for the table of the fit: rounds in which the loadings and
+            the means of the columns are drawn again from their posterior given the factors and the
+            observed cells, and then the factors (Gibbs sampling). The variances stay as they are. 0
+            is for other rows.
+        random_state : int, RandomState instance or None, default=None
+            Determines the draws. None: the ``random_state`` of the estimator.
+
+        Returns
+        -------
+        X_imputed : ndarray or frame of shape (n_samples, n_features)
+            The rows, with their means in the place of missing cells. Observed cells are unchanged.
+            The dtype is that of X if X has floating-point numbers, else float64. After
+            ``set_output(transform="pandas")``, or "polars", it is a frame with the columns, the
+            index and the dtypes of X, where they can hold the means.
+            With ``n_draws``, it is an ndarray of shape (n_draws, n_samples, n_features), or a list
+            of frames. For each table, the loadings are drawn from the variational posterior once;
+            given them, the activations and the factors of each row are drawn given its observed
+            cells, by twenty Gibbs sweeps from a draw of their variational posterior, and then its
+            missing cells.
+        std : ndarray or frame of shape (n_samples, n_features)
+            Standard deviations of the predictive distribution, its noise included, where factors
+            and loadings are independent as in the variational posterior; 0 for observed cells.
+            Only returned if ``return_std`` is True.
+        """
+        draws = wants_draws(n_draws, n_rounds, return_std)
+        ctx, units = self._rows(X)
+        self._load_kernels()
+        model, _, q = coordinate(ctx)
+        holes = np.isnan(units.X)
+
+        def filled(cells: np.ndarray) -> np.ndarray:
+            return np.where(holes, finite(cells, _OVERFLOW), units.X).astype(units.X.dtype)
+
+        if draws:
+            check_rounds(ctx.summary.weight, units.n_units, n_rounds)
+            # Without rounds, rows that lack nothing have no use for draws.
+            rows = np.flatnonzero(holes.any(axis=1)) if n_rounds == 0 else np.arange(len(holes))
+            some = units.take(rows)
+
+            def table(rng: np.random.Generator) -> np.ndarray:
+                cells = np.zeros(units.X.shape)
+                cells[rows] = drawn_cells(model, q, some, n_rounds, rng)[0]
+                return filled(cells)
+
+            return stacked(self, table, n_draws, random_state)
+        means, std = imputed(model, q, units)
+        return (filled(means), np.where(holes, std, 0.0)) if return_std else filled(means)
+
     @by_parts
     @explains("Prediction")
     def score_samples(self, X):
@@ -626,13 +700,18 @@ class AnnealedSpikeSlabFactorAnalysis(
         """
         return np.linalg.inv(self.get_covariance())
 
-    def sample(self, n_samples=1):
+    @explains("Sampling")
+    def sample(self, n_samples=1, *, given=None):
         """Draw rows and their factors from the model, with the posterior means of its loadings.
 
         Parameters
         ----------
         n_samples : int, default=1
             Number of rows.
+        given : mapping, array-like of shape (n_features,) or None, default=None
+            Values of some columns, which all rows have: a mapping from the names or the numbers of
+            columns to values, or a row in which NaN stands for columns that are drawn. The rows are
+            then draws from the conditional distribution, by twenty Gibbs sweeps over the factors.
 
         Returns
         -------
@@ -641,6 +720,8 @@ class AnnealedSpikeSlabFactorAnalysis(
         factors : ndarray of shape (n_samples, n_components)
             Their factors z s.
         """
+        if given is not None:
+            return self._conditional_sample(n_samples, given)
         self._context()
         check_n_samples(n_samples)
         rng = check_random_state(self.random_state)
@@ -678,6 +759,18 @@ class AnnealedSpikeSlabFactorAnalysis(
             ctx = replace(ctx, model=model, prior=prior, q=q)
         self._load_kernels()
         return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
+
+    def _conditional_sample(self, n_samples: int, given: Any) -> tuple[np.ndarray, np.ndarray]:
+        self._context()
+        check_n_samples(n_samples)
+        row = given_row(self, given)
+        ctx, units = without_names(self)._rows(np.tile(row, (n_samples, 1)))
+        self._load_kernels()
+        model, _, q = coordinate(ctx)
+        seed = check_random_state(self.random_state).randint(0, 2**31 - 1, size=4)
+        rng = np.random.default_rng(seed)
+        cells, factors = drawn_cells(model, q, units, 0, rng, at_means=True)
+        return np.where(np.isnan(row), finite(cells, _OVERFLOW), row), factors
 
     def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
         ctx = self._context()

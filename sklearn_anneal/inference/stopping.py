@@ -105,6 +105,25 @@ class RiseOfBound:
 
 
 @dataclass(frozen=True)
+class RiseOfEstimates(RiseOfBound):
+    """The rule for bounds that are estimates from random draws, also of all data at once.
+
+    Two estimates of the same bound differ by more than a small ``tol``, so that neither the rise in
+    one pass nor the best of some passes says whether the bound still rises. The rule looks at the
+    mean of the last twenty passes minus the mean of the twenty before.
+    """
+
+    def settled(self, history: History) -> bool:
+        """Return whether the mean of the bound hardly rises."""
+        n = 2 * _WINDOW
+        after = history.bounds[history.n_annealed :]
+        if len(after) < 2 * n:
+            return False
+        rise = np.mean(after[-n:]) - np.mean(after[-2 * n : -n])
+        return bool(0 < self.tol and rise < self.tol * history.n_observations)
+
+
+@dataclass(frozen=True)
 class ChangeOfPerplexity(RiseOfBound):
     """A stopping rule that also ends a fit whose perplexity hardly changes.
 

@@ -153,3 +153,22 @@ def draw_values(probabilities, keys, offset, values):
         p, x = probabilities[i], values[i]
         for j in range(probabilities.shape[1]):
             x[j] = one if uniforms[j] < p[j] else zero
+
+
+@kernel("values pointer pointer out_values")
+def draw_entries(probabilities, keys, columns, values):
+    """Draw the stored entries of sparse rows as :func:`draw_values` draws cells, from number 0 on.
+
+    Parameters
+    ----------
+    probabilities : (n_entries,)
+    keys : (n_entries,)
+        The stream of the row of each entry.
+    columns : (n_entries,)
+    values : (n_entries,)
+        Zeros and ones; written.
+    """
+    one, zero = probabilities.dtype.type(1), probabilities.dtype.type(0)
+    for i in range(len(probabilities)):
+        drawn = uniform(np.uint64(keys[i]), np.uint64(columns[i]))
+        values[i] = one if drawn < probabilities[i] else zero

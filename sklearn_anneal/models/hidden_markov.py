@@ -286,8 +286,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
         Their shapes are (n_sub_states,) and (n_sub_states, n_sub_states).
         """
-        means = self.chain_at_means(q)
-        return np.exp(means.startprob), np.exp(means.transmat)
+        return self.chain_of(self.chain_at_means(q))
+
+    def chain_of(self, expected: Expected) -> tuple[np.ndarray, np.ndarray]:
+        """Return the start and the transitions of the Markov chain, given their logarithms."""
+        return np.exp(expected.startprob), np.exp(expected.transmat)
 
     def frame_transitions(self, q: Natural) -> np.ndarray:
         """Return the posterior means of the transitions of states from frame to frame."""

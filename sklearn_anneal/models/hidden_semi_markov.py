@@ -129,13 +129,12 @@ class HiddenSemiMarkov(HiddenMarkov):
     def durations(self, natural: Natural) -> np.ndarray:
         return natural["durations"]
 
-    def markov_chain(self, q: Natural) -> tuple[np.ndarray, np.ndarray]:
-        means = self.chain_at_means(q)
-        assert means.durations is not None
-        leave, stay = np.exp(means.durations.T)
+    def chain_of(self, expected: Expected) -> tuple[np.ndarray, np.ndarray]:
+        assert expected.durations is not None
+        leave, stay = np.exp(expected.durations.T)
         start = np.zeros(self.shapes.sum())
-        start[self._first] = np.exp(means.startprob)
-        exits = leave[:, None] * np.exp(means.transmat)
+        start[self._first] = np.exp(expected.startprob)
+        exits = leave[:, None] * np.exp(expected.transmat)
         return start, self._expanded(stay, leave, exits)
 
     @property

@@ -651,17 +651,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     ) -> Natural:
         """Return λ₀ + S, the posterior given complete rows and their components ``labels``.
 
-        Latent variables of cells are drawn given the parameters of ``expected``, which is a result
-        of :meth:`Components.expectations`.
+        The last two arguments are those of :meth:`Components.posterior_given_labels`.
         """
-        shares = np.equal.outer(labels, np.arange(self.n_components)).astype(np.float64)
-        expected = self.components.for_rows(expected, rows)
-        raw = self.components.zeros(expected)
-        self.components.add(rows, shares, raw, expected)
-        raw = self.components.with_drawn_latents(raw, rng)
-        weights = self.weights.statistics(shares.sum(axis=0))
+        counts = np.bincount(labels, minlength=self.n_components).astype(np.float64)
+        weights = self.weights.statistics(counts)
         of_weights = {key: prior[key] + value for key, value in weights.items()}
-        return of_weights | self.components.posterior_given(raw, prior)
+        own = self.components.posterior_given_labels(rows, labels, prior, expected, rng)
+        return of_weights | own
 
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut:
         return left_out(self, self.sampled(units), q, summary, prior)

@@ -14,18 +14,19 @@ and its gradient is estimated as in VIMCO (Mnih and Rezende, 2016, Eq. 10 to 12)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
-from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, Known, LocalStep, Optimizer, Visit, compiled
+from ._binary_rows import BinaryRows, SparseBits
 from ._componentwise import Componentwise, Given
 from ._summary import DataSummary
 
@@ -34,28 +35,16 @@ if TYPE_CHECKING:
 
 kernels = partial(compiled, "sigmoid_belief_net")
 
-# Rows of a chunk, each of which has S samples in memory.
-_ROWS = 256
+# Samples of sparse rows whose probabilities of all columns are in memory at a time.
+_SAMPLES_AT_A_TIME = 128
+# Sparse rows of a chunk with at most so many cells are an array, which is faster: a tenth of the
+# time of an epoch with 500 columns, nothing with 2,600, and a loss with 5,000.
+_CELLS_OF_ARRAY = 1 << 18
 # A visible unit that is never or always on gets the log odds of this many more rows of each kind.
 _PSEUDO_ROWS = 0.5
 # The seed of the factors that make a number of every row, for draws that depend on the row alone.
 _HASH_SEED = 0x5B17
 _STEP = np.uint64(0xD1342543DE82EF95)
-
-
-class BinaryRows(Rows):
-    """Rows of zeros and ones, or of probabilities of ones, in the small chunks of networks."""
-
-    def take(self, index: np.ndarray | slice) -> BinaryRows:
-        weights = None if self.weights is None else self.weights[index]
-        return BinaryRows(self.X[index], weights)
-
-    def centered(self, summary: object) -> BinaryRows:
-        return self
-
-    def chunks(self) -> list[slice]:
-        n = self.n_units
-        return [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)]
 
 
 @dataclass(frozen=True)
@@ -266,23 +255,36 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
 
     # Draws and rows, also for predictions
 
-    def keys_of(self, X: np.ndarray, seed: int | None) -> np.ndarray:
+    def keys_of(self, X: np.ndarray | csr_array, seed: int | None) -> np.ndarray:
         """Return the numbers of the streams from which the rows draw, shape (n_rows,).
 
         With a seed, they follow from it and the position of the row. Without, they follow from
-        the content of the row.
+        the content of the row, whether it is dense or sparse.
         """
         if seed is not None:
-            numbers = np.arange(1, len(X) + 1, dtype=np.uint64)
+            numbers = np.arange(1, X.shape[0] + 1, dtype=np.uint64)
             return _mixed(numbers * _STEP + np.uint64(seed)).view(np.int64)
-        factors = np.random.default_rng(_HASH_SEED).integers(
-            1, 2**63, size=X.shape[1], dtype=np.uint64
-        )
-        bits = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
-        return _mixed((_mixed(bits) * (2 * factors + 1)).sum(axis=1)).view(np.int64)
+        rng = np.random.default_rng(_HASH_SEED)
+        factors: np.ndarray = 2 * rng.integers(1, 2**63, X.shape[1], np.uint64) + np.uint64(1)
+        if not issparse(X):
+            return _mixed((_mixed(_bits(X)) * factors).sum(axis=1)).view(np.int64)
+        # A zero is mixed to 0, so that cells that are not stored add nothing. Sums of uint64 are
+        # exact modulo 2^64, and so are their differences.
+        stored: Any = X
+        terms = _mixed(_bits(stored.data)) * factors[stored.indices]
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms)])[stored.indptr]
+        return _mixed(np.diff(sums)).view(np.int64)
 
-    def binary(self, X: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    def binary(self, X: np.ndarray | csr_array, keys: np.ndarray) -> np.ndarray | SparseBits:
         """Return rows as zeros and ones, in the floating-point type of the net."""
+        if issparse(X):
+            stored: Any = X
+            ones = self._ones(stored, keys)
+            if X.shape[0] * X.shape[1] > _CELLS_OF_ARRAY:
+                return SparseBits(stored, ones, self.dtype)
+            few = np.zeros(X.shape, self.dtype)
+            few[np.repeat(np.arange(len(few)), np.diff(stored.indptr)), stored.indices] = ones
+            return few
         X = np.ascontiguousarray(X, dtype=self.dtype)
         if self.binarize is None:
             return X
@@ -292,13 +294,26 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         kernels().draw_values(X, keys, 0, drawn)
         return drawn
 
-    def infer(self, q: Natural, X: np.ndarray, seed: int | None, first: int, size: int) -> Inferred:
+    def _ones(self, X: csr_array, keys: np.ndarray) -> np.ndarray:
+        """Which of the entries that a CSR array stores are ones."""
+        data = np.ascontiguousarray(X.data, dtype=self.dtype)
+        if self.binarize != "sample":
+            ones: np.ndarray = data > (self.binarize or 0.0)
+            return ones
+        drawn = np.empty_like(data)
+        of_entries = np.repeat(keys, np.diff(X.indptr))
+        kernels().draw_entries(data, of_entries, X.indices.astype(np.int64), drawn)
+        return drawn > 0
+
+    def infer(
+        self, q: Natural, X: np.ndarray | csr_array, seed: int | None, first: int, size: int
+    ) -> Inferred:
         """Draw samples of all layers for some rows.
 
         Parameters
         ----------
         q : dict of ndarray
-        X : ndarray of shape (n_rows, n_features)
+        X : ndarray or csr_array of shape (n_rows, n_features)
         seed : int or None
             None: draws depend on the content of the row alone.
         first, size : int
@@ -308,7 +323,8 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         x = self.binary(X, keys)
         n_rows, n_units = size * len(x), sum(self.sizes)
         log_q, entropy = np.zeros(n_rows), np.zeros(n_rows)
-        values, residuals, logits = [x], [], []
+        values: list[Any] = [x]
+        residuals, logits = [], []
         offset = self.sizes[0]
         for l in range(1, self.depth + 1):  # noqa: E741
             u = values[-1] @ q[f"V{l}"].T
@@ -346,7 +362,8 @@ class Inferred:
     Attributes
     ----------
     values : list of ndarray
-        Of layers 0 to L, the values; layer 0 has B rows and the others have S B.
+        Of layers 0 to L, the values; layer 0 has B rows and the others have S B. Layer 0 can be
+        :class:`SparseBits`.
     residuals : list of ndarray
         Of layers 1 to L, value − probability under q.
     logits : list of ndarray
@@ -357,11 +374,29 @@ class Inferred:
         The entropies of the conditional distributions, summed over layers and units, nats.
     """
 
-    values: list[np.ndarray]
+    values: list[Any]
     residuals: list[np.ndarray]
     logits: list[np.ndarray]
     log_q: np.ndarray
     entropy: np.ndarray
+
+    def parts(self) -> Iterator[tuple[slice, list[np.ndarray]]]:
+        """Yield some rows and the values of their layers as arrays: all, or a few sparse rows.
+
+        The net has a probability for every column and every sample, whatever the row has, so that
+        these few rows as an array are the S-th part of what it needs anyway.
+        """
+        x, *hidden = self.values
+        n_rows = len(x)
+        if not isinstance(x, SparseBits):
+            yield slice(0, n_rows), self.values
+            return
+        size = len(self.log_q) // n_rows
+        step = max(1, _SAMPLES_AT_A_TIME // size)
+        for start in range(0, n_rows, step):
+            rows = slice(start, min(start + step, n_rows))
+            some = [of_rows(h, n_rows)[:, rows].reshape(-1, h.shape[1]) for h in hidden]
+            yield rows, [x.dense(rows), *map(np.ascontiguousarray, some)]
 
 
 @dataclass(frozen=True)
@@ -394,31 +429,61 @@ class NetVisit(Visit[BinaryRows]):
         model, q = self.model, self.expected
         size, n_rows = model.n_samples, units.n_units
         weights = np.ones(n_rows) if units.weights is None else units.weights
+        with_noise = weights
+        if noise is not None:
+            with_noise = weights * (1.0 + noise if self.separate_noise else noise)
         drawn = model.infer(q, units.X, local, 0, size)
-        log_p, residuals = model.generated(q, drawn.values)
-        log_p, log_q = log_p.reshape(size, n_rows), drawn.log_q.reshape(size, n_rows)
+        log_p, residuals, gradient = self._generated(drawn, with_noise)
+        log_q = of_rows(drawn.log_q, n_rows)
         bounds = log_mean_exp(log_p - log_q)
-        entropy = float(weights @ drawn.entropy.reshape(size, n_rows).mean(axis=0))
+        entropy = float(weights @ of_rows(drawn.entropy, n_rows).mean(axis=0))
         energy = float(weights @ bounds) - entropy
         with np.errstate(over="ignore"):
             squares = float(weights @ bounds**2)
         if self.evaluation:
             return LocalStep({}, energy, entropy, squares=squares)
-        with_noise = weights
-        if noise is not None:
-            with_noise = weights * (1.0 + noise if self.separate_noise else noise)
-        t = float(self.t.local)
-        gradient = Gradient(drawn, residuals, *coefficients(t * log_p - log_q), with_noise)
-        statistics = gradient.generative(float(self.t.statistics)) | gradient.recognition()
-        constraints = (
-            () if self.constraint is None else self._constraints(drawn, residuals, weights)
-        )
+        _, of_q = coefficients(float(self.t.local) * log_p - log_q)
+        statistics = gradient | recognition(drawn, with_noise * of_q)
+        constraints: tuple[Constraint, ...] = ()
+        if self.constraint is not None:
+            constraints = Statistics(drawn, residuals, weights / size).of(self.constraint)
         return LocalStep(statistics, energy, entropy, squares=squares, constraints=constraints)
 
-    def _constraints(
-        self, drawn: Inferred, residuals: list[np.ndarray], weights: np.ndarray
-    ) -> tuple[Constraint, ...]:
-        return Statistics(drawn, residuals, weights / self.model.n_samples).of(self.constraint)
+    def _generated(
+        self, drawn: Inferred, weights: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray], Natural]:
+        """Return log p(x, h), residuals, and the gradient with respect to W and b.
+
+        Returns
+        -------
+        log_p : ndarray of shape (S, B)
+        residuals : list of ndarray
+            Value − probability, of layers 1 to L; empty without constraint.
+        gradient : dict of ndarray
+            Empty in an evaluation.
+        """
+        n_rows = len(weights)
+        log_q = of_rows(drawn.log_q, n_rows)
+        log_p, residuals = np.empty(log_q.shape), []
+        gradient: Natural = {}
+        for rows, values in drawn.parts():
+            found, own = self.model.generated(self.expected, values)
+            log_p[:, rows] = of_rows(found, rows.stop - rows.start)
+            if not self.evaluation:
+                share = shares(float(self.t.local) * log_p[:, rows] - log_q[:, rows])
+                factors = float(self.t.statistics) * weights[rows] * share
+                for key, value in generative(values, own, factors).items():
+                    if key in gradient:
+                        gradient[key] += value
+                    else:
+                        gradient[key] = value
+            if self.constraint is not None:
+                residuals.append([of_rows(r, rows.stop - rows.start) for r in own[1:]])
+            # The residuals of the columns are large. Those of the next part take their place.
+            del own
+        layers = zip(*residuals, strict=True)
+        joined = [np.concatenate(r, axis=1).reshape(-1, r[0].shape[2]) for r in layers]
+        return log_p, joined, gradient
 
     def finish(self, step: LocalStep) -> LocalStep:
         """Turn two moments into the variances of units, where the constraint is on these."""
@@ -427,11 +492,21 @@ class NetVisit(Visit[BinaryRows]):
         return step
 
 
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Return the bits of values in double precision, as numbers."""
+    return np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
+
+
 def _mixed(z: np.ndarray) -> np.ndarray:
     """Return numbers of 64 bits in which every bit depends on all bits of the given ones."""
     z = (z ^ (z >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     z = (z ^ (z >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return z ^ (z >> np.uint64(33))
+
+
+def of_rows(values: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return values of samples, sample s of row n at s B + n, in the shape (S, B, …)."""
+    return values.reshape(-1, n_rows, *values.shape[1:])
 
 
 def log_sum_exp(log_w: np.ndarray, axis: int = 0) -> np.ndarray:
@@ -446,6 +521,12 @@ def log_mean_exp(log_w: np.ndarray) -> np.ndarray:
     return log_sum_exp(log_w) - np.log(len(log_w))
 
 
+def shares(log_w: np.ndarray) -> np.ndarray:
+    """Return the normalised weights w̃_s, from log w of shape (S, n_rows)."""
+    share: np.ndarray = np.exp(log_w - log_sum_exp(log_w))
+    return share
+
+
 def coefficients(log_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the factors of ∇ log p(x, h_s) and of ∇ log q(h_s | x), of shape (S, n_rows).
 
@@ -455,7 +536,7 @@ def coefficients(log_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     independent of it too.
     """
     size, n_rows = log_w.shape
-    share = np.exp(log_w - log_sum_exp(log_w))
+    share = shares(log_w)
     if size == 1:
         others = (log_w.sum() - log_w) / (n_rows - 1) if n_rows > 1 else np.zeros((1, 1))
         return share, log_w - others - share
@@ -467,48 +548,38 @@ def coefficients(log_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return share, bound - without - share
 
 
-@dataclass
-class Gradient:
-    """The gradient of the bounds of some rows, from their samples.
+def generative(
+    values: list[np.ndarray], residuals: list[np.ndarray], factors: np.ndarray
+) -> Natural:
+    """Return the gradient with respect to W and b.
 
-    Attributes
+    Parameters
     ----------
-    drawn : Inferred
-    residuals : list of ndarray
-        Value − probability of the net, of layers 0 to L.
-    of_p, of_q : ndarray of shape (S, B)
-        The factors of ∇ log p and of ∇ log q.
-    weights : ndarray of shape (B,)
+    values, residuals : list of ndarray
+        The values of layers 0 to L, and value − probability of the net.
+    factors : ndarray of shape (S, B)
+        The factors of ∇ log p(x, h_s).
     """
-
-    drawn: Inferred
-    residuals: list[np.ndarray]
-    of_p: np.ndarray
-    of_q: np.ndarray
-    weights: np.ndarray
-
-    def generative(self, factor: float) -> Natural:
-        """Return the gradient with respect to W and b."""
-        values, residuals = self.drawn.values, self.residuals
-        c = (factor * self.weights * self.of_p).astype(values[0].dtype).reshape(-1, 1)
-        found: Natural = {}
-        for l in range(1, len(values)):  # noqa: E741
-            found[f"W{l}"] = (c * values[l]).T @ residuals[l - 1]
-            found[f"b{l - 1}"] = (c.T @ residuals[l - 1])[0]
-        found[f"b{len(values) - 1}"] = (c.T @ residuals[-1])[0]
-        return found
-
-    def recognition(self) -> Natural:
-        """Return the gradient with respect to V and a."""
-        values = self.drawn.values
-        c = (self.weights * self.of_q).astype(values[0].dtype).reshape(-1, 1)
-        found: Natural = {}
-        for l in range(1, len(values)):  # noqa: E741
-            found |= through_logits(l, c * self.drawn.residuals[l - 1], values[l - 1])
-        return found
+    c = factors.astype(values[0].dtype).reshape(-1, 1)
+    found: Natural = {}
+    for l in range(1, len(values)):  # noqa: E741
+        found[f"W{l}"] = (c * values[l]).T @ residuals[l - 1]
+        found[f"b{l - 1}"] = (c.T @ residuals[l - 1])[0]
+    found[f"b{len(values) - 1}"] = (c.T @ residuals[-1])[0]
+    return found
 
 
-def through_logits(layer: int, slopes: np.ndarray, below: np.ndarray) -> Natural:
+def recognition(drawn: Inferred, factors: np.ndarray) -> Natural:
+    """Return the gradient with respect to V and a, given the factors of ∇ log q(h_s | x)."""
+    values = drawn.values
+    c = factors.astype(values[0].dtype).reshape(-1, 1)
+    found: Natural = {}
+    for l in range(1, len(values)):  # noqa: E741
+        found |= through_logits(l, c * drawn.residuals[l - 1], values[l - 1])
+    return found
+
+
+def through_logits(layer: int, slopes: np.ndarray, below: np.ndarray | SparseBits) -> Natural:
     """Return the gradient with respect to V and a of a layer, from that to its logits.
 
     ``slopes`` has one row per sample. The data below layer 1 have only one row per data point, so
@@ -531,7 +602,7 @@ class Statistics:
     ----------
     drawn : Inferred
     residuals : list of ndarray
-        Value − probability of the net, of layers 0 to L.
+        Value − probability of the net, of layers 1 to L.
     weights : ndarray of shape (B,)
         Weights of the rows, divided by the number of samples.
     """
@@ -568,7 +639,7 @@ class Statistics:
             self._logits(),
             self.probabilities,
             self.drawn.values[1:],
-            self.residuals[1:],
+            self.residuals,
             strict=True,
         ):
             prior = np.clip(h - r, 1e-30, 1 - 1e-7 if p.dtype == np.float32 else 1 - 1e-16)

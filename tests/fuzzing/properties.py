@@ -204,7 +204,7 @@ def predictions(
     if _has(est, "top_words"):
         calls["top_words"] = lambda: est.top_words(n=1)
     if "impute" in calls:
-        calls["impute with errors"] = lambda: est.impute(X, return_std=True)
+        calls["impute with errors"] = lambda: est.impute(X, return_std=True, **ids)
     if _has(est, "predict_rows") and not pairs:
         calls["ratings with errors"] = lambda: est.predict_rows(X, return_std=True)
         calls["recommend"] = lambda: est.recommend(X, n=2)

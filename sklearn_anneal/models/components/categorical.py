@@ -13,6 +13,7 @@ from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
 from .._base import compiled
+from .._draws import drawn_labels
 from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, moved, multiplied
 
 kernels = partial(compiled, "hidden_markov")
@@ -110,6 +111,20 @@ class CategoricalComponents(Components[None, SymbolSums]):
 
     def probabilities(self, q: Natural) -> np.ndarray:
         return np.exp(log_means(q["emissionprob"]))
+
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        most = (shares @ self.probabilities(q)).argmax(axis=1)
+        return most[:, None].astype(np.float64), None
+
+    def drawn_rows(
+        self, rows: Rows, labels: np.ndarray, expected: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        symbols = np.array(np.ravel(rows.X), dtype=np.float64)
+        missing = np.flatnonzero(symbols < 0)
+        symbols[missing] = drawn_labels(expected.T[labels[missing]], rng)
+        return symbols[:, None]
 
     def coordinates(self, q: Natural, summary: None) -> np.ndarray:
         return self.probabilities(q)
