@@ -85,8 +85,8 @@ def make_mixture(
         Number of columns.
     n_components : int, default=3
         Number of components.
-    emission : {"bernoulli", "categorical", "poisson", "gaussian"} or list of tuples, \
-            default="bernoulli"
+    emission : {"bernoulli", "categorical", "poisson", "gaussian", "negative_binomial", \
+            "zero_inflated_poisson"} or list of tuples, default="bernoulli"
         The distribution of the columns, or a list of (name, emission, columns) for mixed columns,
         where ``columns`` is a position, a list of positions, a slice or a mask. The estimator takes
         the same list.
@@ -118,7 +118,9 @@ def make_mixture(
           n_features);
         - for categories ``emissionprob``, a list with one array of shape (n_components,
           n_categories) for each column;
-        - for counts ``lambdas``, of shape (n_components, n_features);
+        - for counts ``lambdas``, of shape (n_components, n_features), with ``count_shapes``, of
+          shape (n_features,), or ``zeroprob``, of shape (n_components, n_features), if their
+          variance or their zeros are more than those of Poisson counts;
         - for real numbers ``means`` and ``covars``, the variances, of the same shape.
 
         If ``emission`` is a list, ``blocks`` has one Bunch of these for each name, each with its

@@ -155,6 +155,12 @@ def _column_marginals(fitted: Any, emission: str, X: np.ndarray) -> list[Any]:
                 shape, rate = a + x.sum(), b + len(x)
                 gamma = gammaln(shape) - gammaln(a) + a * np.log(b) - shape * np.log(rate)
                 return float(gamma - gammaln(x + 1.0).sum())
+            if emission == "negative_binomial":
+                priors = fitted.lambdas_prior_[k, d], fitted.lambdas_weight_prior_[k, d]
+                return negative_binomial_marginal(x, fitted.count_shapes_[d], *priors)
+            if emission == "zero_inflated_poisson":
+                priors = fitted.lambdas_prior_[k, d], fitted.lambdas_weight_prior_[k, d]
+                return zero_inflated_marginal(x, *priors, *fitted.zeroprob_prior_[k, d])
             prior = (
                 fitted.means_prior_[k, [d]],
                 fitted.beta_prior_[k, d],
@@ -168,6 +174,24 @@ def _column_marginals(fitted: Any, emission: str, X: np.ndarray) -> list[Any]:
     if emission == "gaussian" and fitted.scale_prior_.ndim == 3:
         return [_block_marginal(fitted, X)]
     return [marginal(d) for d in range(X.shape[1])]
+
+
+def negative_binomial_marginal(x: np.ndarray, r: float, shape: float, rate: float) -> float:
+    """log p(counts of one component), with the prior Beta(r rate, shape) of p integrated out."""
+    carriers = gammaln(x + r) - gammaln(r) - gammaln(x + 1.0)
+    posterior = betaln(r * (rate + len(x)), shape + x.sum())
+    return float(carriers.sum() + posterior - betaln(r * rate, shape))
+
+
+def zero_inflated_marginal(x: np.ndarray, shape: float, rate: float, a: float, b: float) -> float:
+    """The same for zero-inflated Poisson counts, summed over which zeros are structural."""
+    zeros, n = int((x == 0).sum()), len(x)
+    m = np.arange(zeros + 1)
+    ways = gammaln(zeros + 1.0) - gammaln(m + 1.0) - gammaln(zeros - m + 1.0)
+    others = n - m
+    posterior = gammaln(shape + x.sum()) - (shape + x.sum()) * np.log(rate + others)
+    poisson = posterior - gammaln(shape) + shape * np.log(rate) - gammaln(x + 1.0).sum()
+    return float(logsumexp(ways + betaln(a + m, b + others) - betaln(a, b) + poisson))
 
 
 def _block_marginal(fitted: Any, X: np.ndarray) -> Any:

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+from enumeration import negative_binomial_marginal, zero_inflated_marginal
 from scipy.special import betaln, gammaln, logsumexp, multigammaln, psi, softmax
 
 LOG_2PI = np.log(2 * np.pi)
@@ -275,6 +276,25 @@ class Poisson(_Rows):
         return float(np.sum(columns) - np.sum(gammaln(X + 1)))
 
 
+class NegativeBinomial(_Rows):
+    """The evidence of counts with the shapes r (D,); parameters: shape and rate (K, D)."""
+
+    def __init__(self, shapes):
+        self.shapes = shapes
+
+    def log_marginal(self, prior, k, X):
+        columns = zip(X.T, self.shapes, prior["shape"][k], prior["rate"][k], strict=True)
+        return sum(negative_binomial_marginal(*column) for column in columns)
+
+
+class ZeroInflatedPoisson(_Rows):
+    """The evidence of counts with more zeros; parameters: shape, rate, a and b (K, D)."""
+
+    def log_marginal(self, prior, k, X):
+        priors = (prior[key][k] for key in ("shape", "rate", "a", "b"))
+        return sum(zero_inflated_marginal(*c) for c in zip(X.T, *priors, strict=True))
+
+
 class Gaussian(_Rows):
     """Normal–Wishart; parameters: mean (K, D), beta (K,), inverse_scale (K, D, D), dof (K,).
 
@@ -500,9 +520,14 @@ def emission_of(estimator):
     """The emission of this module that corresponds to that of an estimator."""
     if estimator.emission == "gaussian":
         return Gaussian(estimator.covariance_type)
-    return {"categorical": Categorical, "poisson": Poisson, "bernoulli": Bernoulli}[
-        estimator.emission
-    ]()
+    if estimator.emission == "negative_binomial":
+        return NegativeBinomial(estimator.count_shapes_)
+    return {
+        "categorical": Categorical,
+        "poisson": Poisson,
+        "bernoulli": Bernoulli,
+        "zero_inflated_poisson": ZeroInflatedPoisson,
+    }[estimator.emission]()
 
 
 def parameters_of(estimator, which="posterior", attributes=None):
@@ -532,8 +557,10 @@ def parameters_of(estimator, which="posterior", attributes=None):
         own = {"emissionprob": rows("emissionprob")}
     elif estimator.emission == "bernoulli":
         own = {"a": get("emissionprob")[..., 0], "b": get("emissionprob")[..., 1]}
-    elif estimator.emission == "poisson":
+    elif estimator.emission != "gaussian":
         own = {"shape": rows("lambdas"), "rate": rows("lambdas_weight")}
+        if estimator.emission == "zero_inflated_poisson":
+            own |= {"a": get("zeroprob")[..., 0], "b": get("zeroprob")[..., 1]}
     else:
         mean = rows("means")
         own = {

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
     [
         "missing_cells",
         "known_classes",
+        "over_dispersed_counts",
         "numbers",
         "package.simd",
         "gamma_process_nmf.clicks",
@@ -87,6 +88,17 @@ def test_a_share_of_labels_stays_and_one_of_each_class(rng):
 
 
 # Multiple imputation
+
+
+def test_a_quick_run_on_counts_of_more_variance_writes_a_table(no_data, tmp_path):
+    from benchmarks import over_dispersed_counts
+
+    page = tmp_path / "page.md"
+    over_dispersed_counts.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("A quick run", "drawn, negative binomial", "zero_inflated_poisson"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
 
 
 def test_a_quick_run_on_multiple_imputation_writes_a_table(tmp_path, monkeypatch):

@@ -412,6 +412,11 @@ def neutral_methods():
     yield "proximity", product([ProximityVI(0.0, 2, 10, 1.0)], (False, True))
 
 
+def with_fixed_priors(pairs):
+    """Forms whose fit learns nothing, which would wait until annealing is over."""
+    return [pair for pair in pairs if not pair.values[0].learns(pair.values[1])]
+
+
 def forms_and_neutral_methods():
     """All kinds of methods take turns, and so do schedules and minibatches of each kind."""
     kinds = {name: cycle(methods) for name, methods in neutral_methods()}
@@ -424,7 +429,7 @@ def forms_and_neutral_methods():
             marks=() if (turn + i) % 3 == 0 else pytest.mark.exhaustive,
             id=f"{pair.id}-{name}",
         )
-        for turn, pair in enumerate(forms())
+        for turn, pair in enumerate(with_fixed_priors(forms()))
         for i, (name, methods) in enumerate(kinds.items())
     ]
 
@@ -453,7 +458,8 @@ def test_method_without_temperature_or_noise_is_plain_inference(
 
 
 @pytest.mark.parametrize(
-    ("entry", "params", "noise"), alternating(forms(sampled=False), ("dirichlet", "gaussian"))
+    ("entry", "params", "noise"),
+    alternating(with_fixed_priors(forms(sampled=False)), ("dirichlet", "gaussian")),
 )
 def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noise, rng):
     """Bit for bit, in minibatches of several chunks, whose statistics are sums of several."""

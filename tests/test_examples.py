@@ -33,6 +33,7 @@ SLOW = {
     "missing_pixels",
     "passes_and_optima",
     "reconstructed_digits",
+    "restless_counts",
     "search_over_schedules",
     "sequence_classes",
     "state_segmentation",

@@ -22,6 +22,7 @@ from sklearn_anneal.families import (
     Natural,
     NormalWishart,
     PartialDirichlet,
+    ScaledBeta,
     Tempering,
     Wishart,
     backoff,
@@ -121,6 +122,12 @@ def beta(n_features, n_rows, rng):
     return Case(Beta(), q, p, n_rows)
 
 
+def scaled_beta(n_features, n_rows, rng):
+    keys = ("shape", "rate")
+    q, p = ({k: rng.gamma(2.0, 1.0, n_rows) + 0.3 for k in keys} for _ in "qp")
+    return Case(ScaledBeta(rng.gamma(2.0, 1.0, n_rows) + 0.5), q, p, n_rows)
+
+
 def gamma(n_features, n_rows, rng):
     q, p = ({k: rng.gamma(2.0, 1.0, n_rows) + 0.3 for k in ("shape", "rate")} for _ in "qp")
     return Case(Gamma(), q, p, n_rows)
@@ -178,6 +185,7 @@ def normal_wishart(covariance_type, n_features, n_rows, rng):
 MAKERS = {
     "dirichlet": dirichlet,
     "beta": beta,
+    "scaled_beta": scaled_beta,
     "gamma": gamma,
     **{f"gaussian-{s}": partial(gaussian, s) for s in ("full", "packed", "diag", "spherical")},
     **{f"wishart-{c}": partial(wishart, c) for c in COVARIANCE_TYPES},
@@ -230,7 +238,7 @@ def scipy_log_density(case, natural, drawn):
             p = np.maximum(d["probabilities"], 1e-300)
             logs = stats.dirichlet.logpdf((p / p.sum(-1, keepdims=True)).T, row["concentration"])
             logs = np.broadcast_to(logs, len(p))
-        elif isinstance(case.family, Beta):
+        elif isinstance(case.family, Beta | ScaledBeta):
             logs = stats.beta.logpdf(np.exp(d["log_value"]), row["a"], row["b"])
         elif isinstance(case.family, Gamma):
             logs = stats.gamma.logpdf(d["value"], row["shape"], scale=1.0 / row["rate"])
@@ -259,6 +267,8 @@ def statistics(case, drawn):
         return {"concentration": drawn["log_probabilities"]}
     if isinstance(family, Beta):
         return {"a": drawn["log_value"], "b": drawn["log_complement"]}
+    if isinstance(family, ScaledBeta):
+        return {"shape": drawn["log_complement"], "rate": family.scale * drawn["log_value"]}
     if isinstance(family, Gamma):
         return {"shape": drawn["log_value"], "rate": -drawn["value"]}
 
@@ -450,7 +460,7 @@ def test_entropy_agrees_with_scipy(case):
     for row in per_row(case, case.q):
         if isinstance(case.family, Dirichlet):
             total += stats.dirichlet.entropy(row["concentration"])
-        elif isinstance(case.family, Beta):
+        elif isinstance(case.family, Beta | ScaledBeta):
             total += stats.beta.entropy(row["a"], row["b"])
         elif isinstance(case.family, Gamma):
             total += stats.gamma.entropy(row["shape"], scale=1.0 / row["rate"])
@@ -653,7 +663,7 @@ def test_valid_keeps_a_distance_from_the_edge(case):
     """Towards the edge of the domain, the margin is what decides."""
     standard = case.family.to_standard(case.q)
     # Only the smaller one of a beta's two parameters matters, so that both are moved together.
-    parts = [("a", "b")] if isinstance(case.family, Beta) else [(k,) for k in standard]
+    parts = [("a", "b")] if isinstance(case.family, Beta | ScaledBeta) else [(k,) for k in standard]
     for part in parts:
         if part == ("mean",):
             continue

@@ -424,6 +424,8 @@ OWN_PRIORS = {
     "gaussian": {"means_prior", "beta_prior", "dof_prior", "scale_prior"},
     "categorical": {"emissionprob_prior"},
     "poisson": {"lambdas_prior", "lambdas_weight"},
+    "negative_binomial": {"lambdas_prior", "lambdas_weight"},
+    "zero_inflated_poisson": {"lambdas_prior", "lambdas_weight", "emissionprob_prior"},
     "bernoulli": {"emissionprob_prior"},
 }
 BAD_PRIORS = [

@@ -19,7 +19,8 @@ from sklearn_anneal.models.components import _conditional_gaussians
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 all_forms = pytest.mark.parametrize(("covariance_type", "factorization"), FORMS)
-EMISSIONS = ("bernoulli", "categorical", "poisson", "gaussian")
+COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
+EMISSIONS = ("bernoulli", "categorical", *COUNTS, "gaussian")
 GAUSSIANS = AnnealedBayesianGaussianMixture(2, annealing="none", effort=0, random_state=0)
 # Parameters that are drawn from so narrow a posterior hardly differ from its mean.
 MANY = 1e7
@@ -126,8 +127,13 @@ def test_cells_have_the_mixture_of_their_components(emission, rng):
         for level, share in enumerate(p):
             assert_near((found == level).mean(), share, np.sqrt(share * (1 - share)), n)
         return
-    mean = est.lambdas_[:, 1] if emission == "poisson" else est.means_[:, 1]
-    within = mean if emission == "poisson" else est.covars_[:, 1]
+    mean = est.lambdas_[:, 1] if emission in COUNTS else est.means_[:, 1]
+    within = mean if emission in COUNTS else est.covars_[:, 1]
+    if emission == "negative_binomial":
+        within = mean + mean**2 / est.count_shapes_[1]
+    elif emission == "zero_inflated_poisson":
+        zero = est.zeroprob_[:, 1]
+        within, mean = (1 - zero) * (mean + zero * mean**2), (1 - zero) * mean
     variance = r @ (within + mean**2) - (r @ mean) ** 2
     assert_near(found.mean(), r @ mean, np.sqrt(variance), n)
     assert_allclose(found.var(), variance, rtol=0.15)

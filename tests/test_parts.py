@@ -293,6 +293,8 @@ PLAIN = {"annealing": "none", "max_iter": 4, "tol": 0.0}
         "mixture_bernoulli",
         "mixture_categorical",
         "mixture_poisson",
+        "mixture_negative_binomial",
+        "mixture_zero_inflated_poisson",
         "mixture_blocks",
         "gamma_process_nmf",
         "spike_slab_factor_analysis",

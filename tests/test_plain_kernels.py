@@ -83,6 +83,8 @@ MIXTURES = {
     "categorical": columns("categorical"),
     "categorical-missing": columns("categorical", missing=True),
     "poisson-sparse-missing": columns("poisson", csr_matrix, True),
+    "negative_binomial": columns("negative_binomial", missing=True),
+    "zero_inflated_poisson-sparse": columns("zero_inflated_poisson", csr_matrix, True),
     "poisson-large": columns("poisson", missing=True, scale=1e6),
     "gaussian-full-missing": columns("gaussian", missing=True, covariance_type="full"),
     "blocks": blocks,

@@ -149,7 +149,8 @@ def _is_among(value: object, values: tuple[object, ...]) -> bool:
 
 
 def _described(parameter: str, values: tuple[object, ...]) -> str:
-    """Text such as "emission='gaussian' or 'poisson'"."""
+    """Text such as "emission='categorical', 'gaussian' or 'poisson'"."""
     if any(value is list or isinstance(value, list) for value in values):
         return f"a list for {parameter}"
-    return f"{parameter}={' or '.join(map(repr, values))}"
+    *others, last = map(repr, values)
+    return f"{parameter}={' or '.join([', '.join(others), last] if others else [last])}"

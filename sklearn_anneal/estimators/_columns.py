@@ -170,7 +170,7 @@ def cells_of(
     if issparse(X):
         raise TypeError(
             "A sparse X cannot be divided into blocks. Give a dense array, or emission='bernoulli' "
-            "or 'poisson' for all columns."
+            "or one of counts for all columns."
         )
     parts = {}
     for block in blocks:

@@ -131,7 +131,9 @@ def drawn_tables(
             labels = drawn_labels(log_joint, rng)
             found = complete(model.components.drawn_rows(rows, labels, expected.own, rng))
             if left:
-                q = model.posterior_given_components(nameless._again(found)[0], labels, ctx.prior)
+                again = nameless._again(found)[0]
+                how = ctx.prior, expected.own, rng
+                q = model.posterior_given_components(again, labels, *how)
         return found
 
     return stacked(estimator, table, n_draws, random_state)

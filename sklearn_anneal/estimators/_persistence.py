@@ -41,7 +41,13 @@ _CLASSES = {
     "models.components.fused_gaussian": ("FusedGaussian",),
     "models.components.gaussian": ("GaussianComponents",),
     "models.components.gaussian_columns": ("ColumnMoments", "GaussianColumns"),
+    "models.components.negative_binomial": (
+        "CountMoments",
+        "Histogram",
+        "NegativeBinomialComponents",
+    ),
     "models.components.poisson": ("PoissonComponents",),
+    "models.components.zero_inflated_poisson": ("ZeroInflatedPoissonComponents",),
     "models.factorial_mixture": ("FactorialMixture", "Summary"),
     "models.gamma_process_nmf": ("GammaProcessNMF", "Summary"),
     "models.hidden_markov": ("HiddenMarkov", "Summary"),

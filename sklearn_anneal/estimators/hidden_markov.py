@@ -83,13 +83,13 @@ class AnnealedHMM(StatePredictions):
         Number of states. States that the data do not support end up without frames. ``"auto"``
         compares fits of several numbers by the densities of sequences given the others, and by
         their lower bounds if there are fewer than ten sequences.
-    emission : {"gaussian", "categorical", "poisson", "bernoulli"} or list of tuples, \
-            default="gaussian"
+    emission : {"gaussian", "categorical", "poisson", "bernoulli", "negative_binomial", \
+            "zero_inflated_poisson"} or list of tuples, default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …
-        in one column, vectors of counts, or binary vectors. It is never guessed from X. A list of
-        (name, emission, columns) divides frames of mixed columns into blocks that are independent
-        given the state, as in :class:`AnnealedBayesianMixture`; a block of categories can have
-        several columns.
+        in one column, vectors of counts, binary vectors, or counts with a larger variance or more
+        zeros. It is never guessed from X. A list of (name, emission, columns) divides frames of
+        mixed columns into blocks that are independent given the state, as in
+        :class:`AnnealedBayesianMixture`; a block of categories can have several columns.
     covariance_type : {"full", "tied", "diag", "spherical", "independent"}, default="full"
         For ``"gaussian"``: how the scale matrices of the posterior over precisions are restricted.
         With ``"independent"`` every column of a state has a mean and a precision of its own.
@@ -103,8 +103,8 @@ class AnnealedHMM(StatePredictions):
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the recommended settings.
-        ``"tempering"`` and ``"local_tempering"`` are refused for ``"poisson"``, because the
-        normalising constant of its tempered density has no closed form.
+        ``"tempering"`` and ``"local_tempering"`` are refused for counts, because the normalising
+        constant of their tempered density has no closed form.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         frame.
@@ -142,7 +142,7 @@ class AnnealedHMM(StatePredictions):
     emission_init : dict or None, default=None
         Parameters of the states at the start of the fit: arrays by the names of fitted attributes,
         without their underscores and in their shapes. These are ``"emissionprob"`` for symbols and
-        binary columns, ``"lambdas"`` for counts, and ``"means"`` and ``"covars"`` for real numbers;
+        binary columns, ``"lambdas"``, ``"zeroprob"`` for counts, ``"means"`` and ``"covars"`` else;
         for blocks, a dictionary of such dictionaries by the names of blocks. The start is the
         posterior given as many frames as there are, of which each state has the same number, with
         the given moments. Parameters that are not given are taken from the start that
@@ -184,9 +184,9 @@ class AnnealedHMM(StatePredictions):
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
         least 0.1, because with a smaller one a state practically excludes every symbol that it
         has not emitted so far, and annealing no longer moves symbols between states. ``"auto"``
-        learns one number for all symbols, at least 0.1. For ``"bernoulli"``: the value of both
-        parameters of the beta prior. None: 1. ``"auto"`` learns both for each column, between 0.1
-        and 10,000, and expects of each value no less than half an occurrence in all frames.
+        learns one number for all symbols, at least 0.1. For ``"bernoulli"``, and for ``zeroprob_``:
+        both parameters of the beta prior. None: 1. ``"auto"`` learns both for each column, between
+        0.1 and 10,000, and expects of each value no less than half an occurrence in all frames.
     means_prior : array-like, "auto" or None, default="auto"
         Means of the prior of the means, of shape (n_features,) or (n_components, n_features).
         ``"auto"`` learns one mean for all states (see Notes). None: the mean of the data.
@@ -209,7 +209,7 @@ class AnnealedHMM(StatePredictions):
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound is exact only if it is 0.
     lambdas_prior, lambdas_weight : float, array-like or "auto", default=None
-        For ``"poisson"``: shape and rate of the gamma prior of the rates, which must broadcast to
+        For counts: shape and rate of the gamma prior of the rates, which must broadcast to
         (n_components, n_features). None: a shape of 1, and the rate with which the mean of the
         prior is that of the data. ``"auto"`` learns one value for each column, with the shape
         between 0.1 and 10,000 and the prior's mean between 0.001 and 1,000 times that of the data,
@@ -288,20 +288,21 @@ class AnnealedHMM(StatePredictions):
         For ``"gaussian"``: posterior means of the means.
     covars_ : ndarray
         For ``"gaussian"``: covariances, of shape (n_components, n_features, n_features) for "full",
-        (n_features, n_features) for "tied", (n_components, n_features) for "diag", (n_components,)
-        for "spherical".
+        (n_features, n_features) for "tied", (n_components, n_features) for "diag", else (K,).
     means_posterior_, beta_posterior_, dof_posterior_, scale_posterior_, means_prior_, \
             beta_prior_, dof_prior_, scale_prior_ : ndarray
         For ``"gaussian"``: parameters of the Normal–Wishart posteriors and priors.
     scale_prior_sizes_ : dict of ndarray
         For ``"gaussian"``: the sizes s_k by which ``scale_prior_`` differs between states: their
         expectations (``mean``, of shape (n_components,)). If they are inferred, also the ``shape``
-        and the ``rate`` of their gamma distributions, and the parameter of their prior Gamma(a, a)
-        (``strength``).
+        and the ``rate`` of their gamma distributions, and a of their prior (``strength``).
     lambdas_ : ndarray of shape (n_components, n_features)
-        For ``"poisson"``: posterior means of the rates.
+        For counts: posterior means of the rates; for ``"negative_binomial"`` the expected counts.
     lambdas_posterior_, lambdas_weight_posterior_, lambdas_prior_, lambdas_weight_prior_ : ndarray
-        For ``"poisson"``: shapes and rates of the gamma posteriors and priors, as ``lambdas_``.
+        For counts: shapes and rates of the gamma posteriors and priors, as ``lambdas_``.
+    count_shapes_, zeroprob_, zeroprob_posterior_, zeroprob_prior_ : ndarray
+        Shapes of negative binomial columns, and probabilities of the zeros of zero-inflated ones,
+        as in :class:`AnnealedBayesianMixture`.
     n_sequences_ : int
         Number of sequences of the training data, or of the stream so far.
     lower_bound_ : float
@@ -360,8 +361,7 @@ class AnnealedHMM(StatePredictions):
     the fit is annealed. Those of starts, transitions, symbols and binary columns begin at the value
     of None, because priors that are learned from unsettled states keep these states as they are.
     They are learned when plain inference has settled or has made half of ``max_iter`` passes, and
-    in minibatches and streams after annealing and 100 updates. The fitted attributes ``…_prior_``
-    have the learned values.
+    in minibatches and streams after annealing and 100 updates. ``…_prior_`` has the learned values.
 
     A model of a single state learns its priors only from 50 frames on, and with full covariances
     from ten frames per column on. Such priors repeat the data of the state, so that predictions

@@ -57,9 +57,9 @@ def _counts(estimator: BaseAnnealed) -> bool:
 class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     """Bayesian mixture of columns of any kind, fitted by annealed variational inference.
 
-    Given its component, the columns of a row are independent: Bernoulli, categorical, Poisson or
-    Gaussian variables, or blocks of these for tables of mixed columns. With categories this is
-    latent class analysis. Any cell can be missing.
+    Given its component, the columns of a row are independent: Bernoulli, categorical, Gaussian or
+    Poisson variables, other counts, or blocks of these for tables of mixed columns. With categories
+    this is latent class analysis. Any cell can be missing.
 
     Read more in the :ref:`user guide <any-columns>`.
 
@@ -72,8 +72,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         the components stay unused; the best fit then goes on (:ref:`how-many`). It takes several
         times as long as one fit, and needs all data at once, so that ``partial_fit`` has to follow
         a fit.
-    emission : {"bernoulli", "categorical", "poisson", "gaussian"} or list of tuples, \
-            default="bernoulli"
+    emission : {"bernoulli", "categorical", "poisson", "gaussian", "negative_binomial", \
+            "zero_inflated_poisson"} or list of tuples, default="bernoulli"
         The distribution of the columns. It is never guessed from the values. A list of (name,
         emission, columns) divides the columns into blocks, where ``columns`` is anything that
         :class:`sklearn.compose.ColumnTransformer` takes: a position, a column name of a data frame,
@@ -83,6 +83,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         - ``"categorical"``: integers from 0, with any number of categories per column.
         - ``"poisson"``: counts. X may be a sparse matrix.
         - ``"gaussian"``: real numbers, with ``covariance_type``.
+        - ``"negative_binomial"``: counts whose variance m + m² / r exceeds their mean m. Each
+          column has a shape r, which is learned. X may be sparse.
+        - ``"zero_inflated_poisson"``: counts of which some are zero for a reason of their own, with
+          a probability for each column of a component. X may be sparse.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
@@ -94,7 +98,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         components.
         ``"structured"`` makes 300 passes, and predicts new rows best where many components have few
         rows each; a ``learning_decay`` near 0.5 suits it. ``"tempering"`` and ``"local_tempering"``
-        are refused for columns of counts, and the exact gradient of ``"structured"`` needs columns
+        are refused for counts of any kind, and the exact gradient of ``"structured"`` needs columns
         of categories or binary columns.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
@@ -138,8 +142,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     emission_init : dict or None, default=None
         Parameters of the components at the start: arrays by the names of fitted attributes, without
         their underscores and in their shapes. These are ``"emissionprob"`` for binary columns and
-        categories, ``"lambdas"`` for counts, and ``"means"`` and ``"covars"`` for real numbers; for
-        blocks, a dictionary of such dictionaries by the names of blocks. The start is the posterior
+        categories, ``"lambdas"`` for counts, with ``"zeroprob"`` if they are zero-inflated, and
+        ``"means"`` and ``"covars"`` for real numbers; for blocks, a dictionary of such dictionaries
+        by the names of blocks. The start is the posterior
         given as many rows as there are, with the given weights and moments. Parameters that are not
         given are taken from the start that ``init_params`` makes, after its components have been
         matched with the given ones. ``annealing="none"`` goes to the optimum next to this start.
@@ -161,15 +166,16 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         more; the process goes on beyond the last component.
     emissionprob_prior : float, array-like, "auto" or None, default="auto"
         Concentration of the Dirichlet priors of the probabilities of categories, and both
-        parameters of the beta priors of binary columns. ``"auto"``: learned for each column, which
-        costs passes, and predicts new rows better than None where columns have very different
-        frequencies, as pixels do. None: 1, the uniform distribution. An array must broadcast to
-        (n_components, n_features) for binary columns, and to (n_components, n_categories) of every
-        column of categories.
+        parameters of the beta priors of binary columns and of ``zeroprob_``. ``"auto"``: learned
+        for each column, which costs passes, and predicts new rows better than None where columns
+        have very different frequencies, as pixels do. None: 1, the uniform distribution. An array
+        must broadcast to (n_components, n_features) for binary columns, and to (n_components,
+        n_categories) of every column of categories.
     lambdas_prior, lambdas_weight : float, array-like, "auto" or None, default="auto"
         Shape and rate of the gamma priors of the rates of counts, broadcastable to (n_components,
         n_features). ``"auto"``: learned for each column. None: shape 1, and the rate with which the
-        prior mean is the mean of the column.
+        prior mean is the mean of the column. They count like as many rows of that total: for
+        negative binomial columns, the prior of p is Beta(r ``lambdas_weight``, ``lambdas_prior``).
     covariance_type : {"independent", "full", "tied", "diag", "spherical"}, default="independent"
         How Gaussian columns depend on each other within a component. With ``"independent"`` every
         column of a component has a mean and a precision with a posterior of their own; the other
@@ -245,7 +251,18 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     lambdas_ : ndarray of shape (n_components, n_features)
         Rates, for counts. ``lambdas_posterior_`` and ``lambdas_weight_posterior_`` have the shapes
         and rates of their gamma distributions, and ``lambdas_prior_`` and ``lambdas_weight_prior_``
-        those of the prior.
+        those of the prior. For negative binomial columns they are the means r (1 − p) / p at the
+        posterior means of p, which has the posterior Beta(``count_shapes_`` ×
+        ``lambdas_weight_posterior_``, ``lambdas_posterior_``).
+    count_shapes_ : ndarray of shape (n_features,)
+        The shapes r of negative binomial columns, which maximise the lower bound: below 1 most
+        cells are small and few are large, and from 10,000 on counts vary as Poisson counts do. In
+        minibatches they follow from how often each count occurs in all data, and in a stream in its
+        first batch.
+    zeroprob_ : ndarray of shape (n_components, n_features)
+        Probabilities of zeros that are none of the Poisson counts, for zero-inflated columns.
+        ``zeroprob_posterior_`` and ``zeroprob_prior_`` have the two parameters of their beta
+        distributions along the last axis.
     means_, covars_ : ndarray
         Means and covariances, for Gaussian columns. ``covars_`` has the variances for
         ``"independent"``. ``means_posterior_``, ``beta_posterior_``, ``dof_posterior_`` and
@@ -667,7 +684,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     def top_words(self, feature_names=None, n=10):
         """The columns with the largest rates in each component.
 
-        The method is available with ``emission="poisson"``.
+        The method is available with ``emission="poisson"`` and the other emissions of counts.
 
         Parameters
         ----------

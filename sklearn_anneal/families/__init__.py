@@ -29,7 +29,7 @@ from ._divergence import (
 )
 from ._factors import Factor, Factors
 from ._structure import Structure, get_structure
-from .beta import Beta, stick_breaking_log_weights
+from .beta import Beta, ScaledBeta, stick_breaking_log_weights
 from .dirichlet import (
     Dirichlet,
     PartialDirichlet,
@@ -60,6 +60,7 @@ __all__ = [
     "PartialDirichlet",
     "PooledDirichlet",
     "RepeatedDirichlet",
+    "ScaledBeta",
     "Structure",
     "Tempering",
     "UnitTemperatures",

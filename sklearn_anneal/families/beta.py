@@ -1,4 +1,4 @@
-"""The beta distribution, and stick-breaking weights, which are products of beta variables."""
+"""The beta distribution, also in units of counts, and stick-breaking weights, made of betas."""
 
 from __future__ import annotations
 
@@ -115,3 +115,66 @@ class Beta(Family):
 
     def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         return (np.minimum(natural["a"], natural["b"]),)
+
+
+class ScaledBeta(Family):
+    """Beta distributions Beta(r rate, shape) of the probabilities p of negative binomial counts.
+
+    The natural parameters are the arrays ``shape`` and ``rate`` of any shape (...), with one
+    distribution per entry. A count x with the density p^r (1 - p)^x adds x to ``shape`` and 1 to
+    ``rate``, as a Poisson count does to a gamma distribution. That distribution is the limit of
+    r (1 - p) / p for large r. The base is (1, 1 / r), and t = (log(1 - p), r log p). A draw has the
+    keys that a draw of :class:`Beta` has, for v = p.
+
+    Parameters
+    ----------
+    scale : ndarray
+        r, positive and broadcastable to (...).
+    """
+
+    keys: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    _exact_if_far = True
+
+    def __init__(self, scale: np.ndarray):
+        self.scale = scale
+        self._beta = Beta()
+
+    def _standard(self, natural: Natural) -> Natural:
+        return {"a": self.scale * natural["rate"], "b": natural["shape"]}
+
+    def base(self, natural: Natural) -> Natural:
+        """Return (1, 1 / r), the flat density on the unit interval."""
+        return {"shape": np.ones(()), "rate": 1.0 / self.scale}
+
+    def expectations(self, natural: Natural) -> Natural:
+        """Return (E log(1 - p), r E log p) under the keys ``shape`` and ``rate``."""
+        expected = self._beta.expectations(self._standard(natural))
+        return {"shape": expected["b"], "rate": self.scale * expected["a"]}
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        """Return the log of the beta function, of shape (...), in nats."""
+        return self._beta.log_normalizer(self._standard(natural))
+
+    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw every entry once, in log space so that tiny parameters do not underflow."""
+        return self._beta.sample(self._standard(natural), rng)
+
+    def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
+        """Return the parameters ``a`` and ``b`` of the beta distributions, of shape (...)."""
+        return self._standard(natural)
+
+    def from_standard(self, a: np.ndarray, b: np.ndarray) -> Natural:
+        """Return the natural parameters of Beta(`a`, `b`), of shape (...)."""
+        return {"shape": np.asarray(b, dtype=float), "rate": np.asarray(a / self.scale)}
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        return self._beta._inside(self._standard(natural))
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return self._beta._strength(self._standard(natural))
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        return self._beta._divergence(self._standard(q), self._standard(p))
+
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
+        return (np.minimum(natural["shape"], natural["rate"]),)

@@ -151,5 +151,6 @@ def drawn_frames(
             full = completed(cells).rows()
             own = {key: prior[key] for key in model.emission.keys}
             q = chain_given(model, path, units.indptr)
-            q = q | model.emission.posterior_given_labels(full, states, own)
+            how = own, expected.emission, rng
+            q = q | model.emission.posterior_given_labels(full, states, *how)
     return cells

@@ -16,7 +16,16 @@ from ..data.tables import missing_cells
 from ..data.units import Rows
 from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, Visit, coinciding
+from ._base import (
+    Block,
+    ConjugateModel,
+    Expected,
+    Known,
+    LocalStep,
+    Recommended,
+    Visit,
+    coinciding,
+)
 from ._componentwise import Componentwise, Given, aligned
 from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
@@ -632,12 +641,23 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         plug_in = self.components.for_rows(self.components.plug_in(q), units)
         return self.components.log_density(units, plug_in) + np.log(self.weights.mean(q))
 
-    def posterior_given_components(self, rows: Rows, labels: np.ndarray, prior: Natural) -> Natural:
-        """Return λ₀ + S, the posterior given complete rows and their components ``labels``."""
+    def posterior_given_components(
+        self,
+        rows: Rows,
+        labels: np.ndarray,
+        prior: Natural,
+        expected: Expected,
+        rng: np.random.Generator,
+    ) -> Natural:
+        """Return λ₀ + S, the posterior given complete rows and their components ``labels``.
+
+        The last two arguments are those of :meth:`Components.posterior_given_labels`.
+        """
         counts = np.bincount(labels, minlength=self.n_components).astype(np.float64)
         weights = self.weights.statistics(counts)
         of_weights = {key: prior[key] + value for key, value in weights.items()}
-        return of_weights | self.components.posterior_given_labels(rows, labels, prior)
+        own = self.components.posterior_given_labels(rows, labels, prior, expected, rng)
+        return of_weights | own
 
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut:
         return left_out(self, self.sampled(units), q, summary, prior)

@@ -95,7 +95,8 @@ def kind_of(estimator: Any, X: Any) -> str:
     emission = getattr(estimator, "emission", None)
     if isinstance(emission, list):
         return "mixed"
-    named = {"gaussian": "real", "poisson": "counts", "bernoulli": "binary"}
+    named = {"gaussian": "real", "bernoulli": "binary"}
+    named |= dict.fromkeys(("poisson", "negative_binomial", "zero_inflated_poisson"), "counts")
     if emission is not None:
         return named.get(emission, "categories")
     values = values_of(X)

@@ -113,7 +113,10 @@ def known_states(X: Any) -> np.ndarray:
 def _has_densities(est: Any) -> bool:
     """Whether scores are densities, estimates, or no probabilities at all."""
     names = ("covariance_type", "noise_variance", "factor_variance", "n_score_samples")
-    of_columns = getattr(est, "emission", None) in ("poisson", "bernoulli", "categorical")
+    of_columns = getattr(est, "emission", None) in (
+        *("poisson", "negative_binomial", "zero_inflated_poisson"),
+        *("bernoulli", "categorical"),
+    )
     return not of_columns and any(hasattr(est, name) for name in names)
 
 

@@ -45,6 +45,12 @@ def frames_of(emission: str, rng: np.random.Generator, states: np.ndarray) -> np
     X = {
         "gaussian": lambda: 10.0 + centers + rng.standard_normal((n, 2)),
         "poisson": lambda: rng.poisson(centers).astype(float),
+        "negative_binomial": lambda: rng.poisson(centers * rng.gamma(2.0, 0.5, (n, 2))).astype(
+            float
+        ),
+        "zero_inflated_poisson": lambda: (rng.poisson(centers) * (rng.random((n, 2)) < 0.7)).astype(
+            float
+        ),
         "bernoulli": lambda: (rng.random((n, 2)) < centers / 9.0).astype(float),
     }[emission]()
     X[missing] = np.nan
@@ -128,10 +134,14 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
             X[i] for i in np.repeat(np.arange(len(counts)), counts)
         ),
         row_weights=lambda X, weights: np.repeat(weights, [len(sequence) for sequence in X]),
-        learns=has_auto,
-        **fields,
+        **({"learns": has_auto} | fields),
     )
 
+
+REFUSED_COUNTS = {
+    "tempering": "log partition function",
+    "local_tempering": "log partition function",
+}
 
 ENTRIES = [
     hidden_markov(
@@ -197,10 +207,31 @@ ENTRIES = [
             "learned": LEARNED_CHAIN | {"lambdas_prior": "auto", "lambdas_weight": "auto"},
         },
         exact=(({"n_components": 1}, "6 frames"),),
-        refused=lambda params: {
-            "tempering": "log partition function",
-            "local_tempering": "log partition function",
+        refused=lambda params: REFUSED_COUNTS,
+        common_checks=False,
+    ),
+    hidden_markov(
+        "negative_binomial",
+        variants={
+            "default": {},
+            "sticky": ASYMMETRIC_CHAIN | {"lambdas_prior": [2.0, 0.6], "lambdas_weight": 0.3},
+            "learned": LEARNED_CHAIN | {"lambdas_prior": "auto", "lambdas_weight": "auto"},
         },
+        exact=(({"n_components": 1}, "6 frames"),),
+        # The shapes of counts are learned, whatever the priors are.
+        learns=lambda params: True,
+        refused=lambda params: REFUSED_COUNTS,
+        common_checks=False,
+    ),
+    hidden_markov(
+        "zero_inflated_poisson",
+        variants={
+            "default": {},
+            "sticky": ASYMMETRIC_CHAIN | {"lambdas_prior": [2.0, 0.6], "emissionprob_prior": 0.7},
+            "learned": LEARNED_CHAIN
+            | dict.fromkeys(("lambdas_prior", "lambdas_weight", "emissionprob_prior"), "auto"),
+        },
+        refused=lambda params: REFUSED_COUNTS,
         common_checks=False,
     ),
     hidden_markov(
@@ -221,10 +252,7 @@ ENTRIES = [
             "learned": LEARNED_CHAIN
             | dict.fromkeys(("emissionprob_prior", "lambdas_prior", "scale_prior"), "auto"),
         },
-        refused=lambda params: {
-            "tempering": "log partition function",
-            "local_tempering": "log partition function",
-        },
+        refused=lambda params: REFUSED_COUNTS,
         common_checks=False,
     ),
 ]

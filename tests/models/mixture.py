@@ -45,10 +45,14 @@ def table(
             "bernoulli": lambda: (rng.random(corners.shape) < corners).astype(float),
             "categorical": lambda: categories().astype(float),
             "poisson": lambda: rng.poisson(12.0 * corners).astype(float),
+            "negative_binomial": lambda: rng.poisson(12.0 * corners * rng.gamma(2.0, 0.5, (n, 3))),
+            "zero_inflated_poisson": lambda: (
+                rng.poisson(6.0 * corners) * (rng.random((n, 3)) < 0.7)
+            ),
             "gaussian": lambda: 10.0 + 4.0 * corners + 0.7 * rng.standard_normal((n, 3)),
         }
         if isinstance(emission, str):
-            X = makers[emission]()
+            X = makers[emission]().astype(float)
         else:
             columns = [makers[kind]() for kind in ("categorical", "bernoulli", "poisson")]
             X = np.column_stack(
@@ -105,9 +109,14 @@ def mixture(emission: Any, name: str, **fields: Any) -> Entry:
         data=table(emission, 0.1, 4 if name in ("bernoulli", "categorical") else 1),
         tiny=tiny(emission),
         log_evidence=mixture_log_evidence,
-        exact=(({"n_components": 1}, "6 rows"),),
-        learns=has_auto,
-        **fields,
+        **(
+            {
+                "exact": (({"n_components": 1}, "6 rows"),),
+                "learns": has_auto,
+                "common_checks": False,
+            }
+            | fields
+        ),
     )
 
 
@@ -129,7 +138,6 @@ ENTRIES = [
         | {"learned": dict.fromkeys(("emissionprob_prior", "weight_concentration_prior"), "auto")},
         total_probability=total_over_categories,
         spaces={"2³ rows": table("bernoulli", 0.1)},
-        common_checks=False,
     ),
     mixture(
         "categorical",
@@ -141,7 +149,6 @@ ENTRIES = [
         },
         total_probability=total_over_categories,
         spaces={"3³ rows": table("categorical", 0.1)},
-        common_checks=False,
     ),
     mixture(
         "poisson",
@@ -153,7 +160,34 @@ ENTRIES = [
         refused=lambda params: REFUSED_COUNTS,
         total_probability=total_over_counts,
         spaces={"counts": lambda rng, n: table("poisson", 0.1)(rng, n)[:, :1]},
-        common_checks=False,
+    ),
+    mixture(
+        "negative_binomial",
+        "negative_binomial",
+        variants={
+            "default": {"lambdas_prior": 1.4, "lambdas_weight": 0.3},
+            "learned": {"lambdas_prior": "auto", "lambdas_weight": "auto"},
+        },
+        # The shapes of counts are learned, whatever the priors are.
+        learns=lambda params: True,
+        refused=lambda params: REFUSED_COUNTS,
+        total_probability=total_over_counts,
+        spaces={"counts": lambda rng, n: table("negative_binomial", 0.1)(rng, n)[:, :1]},
+    ),
+    mixture(
+        "zero_inflated_poisson",
+        "zero_inflated_poisson",
+        variants={
+            "default": {"lambdas_prior": 1.4, "lambdas_weight": 0.3, "emissionprob_prior": 0.7},
+            "learned": dict.fromkeys(
+                ("lambdas_prior", "lambdas_weight", "emissionprob_prior"), "auto"
+            ),
+        },
+        # Which zeros have a reason of their own is not independent of the parameters.
+        exact=(),
+        refused=lambda params: REFUSED_COUNTS,
+        total_probability=total_over_counts,
+        spaces={"counts": lambda rng, n: table("zero_inflated_poisson", 0.1)(rng, n)[:, :1]},
     ),
     mixture(
         "gaussian",
@@ -166,6 +200,7 @@ ENTRIES = [
         },
         total_probability=integral_of_density,
         spaces={"one column": lambda rng, n: table("gaussian", 0.1)(rng, n)[:, :1]},
+        common_checks=True,
         checked_form={"emission": "gaussian"},
         checked=(
             {"n_components": 2, "batch_size": 10, "effort": 0, "max_iter": 10},
@@ -188,6 +223,5 @@ ENTRIES = [
             "full": {"covariance_type": "full"},
         },
         refused=lambda params: REFUSED_COUNTS,
-        common_checks=False,
     ),
 ]

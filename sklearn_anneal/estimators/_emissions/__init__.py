@@ -12,7 +12,9 @@ from ._base import Emission
 from .bernoulli import BernoulliEmission
 from .categorical import CategoricalEmission
 from .gaussian import GaussianEmission
+from .negative_binomial import NegativeBinomialEmission
 from .poisson import PoissonEmission
+from .zero_inflated_poisson import ZeroInflatedPoissonEmission
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -22,6 +24,8 @@ EMISSIONS: dict[str, type[Emission]] = {
     "categorical": CategoricalEmission,
     "poisson": PoissonEmission,
     "bernoulli": BernoulliEmission,
+    "negative_binomial": NegativeBinomialEmission,
+    "zero_inflated_poisson": ZeroInflatedPoissonEmission,
 }
 """The emissions, by the values of the parameter ``emission``. An entry that is added is one of them
 at once."""

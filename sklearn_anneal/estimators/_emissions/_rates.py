@@ -27,8 +27,8 @@ class EmissionOfRates(Emission[GammaRates]):
     """
 
     distributions: ClassVar[type[GammaRates]]
-    prior_parameters = {"lambdas_prior": True, "lambdas_weight": True}
-    fitted_attributes = (
+    prior_parameters: ClassVar[dict[str, bool]] = {"lambdas_prior": True, "lambdas_weight": True}
+    fitted_attributes: ClassVar[tuple[str, ...]] = (
         "lambdas_",
         "lambdas_posterior_",
         "lambdas_weight_posterior_",
@@ -39,6 +39,11 @@ class EmissionOfRates(Emission[GammaRates]):
 
     @classmethod
     def components(cls, estimator: BaseEstimator, rows: Any) -> GammaRates:
+        return cls.of_rates(estimator, rows)
+
+    @classmethod
+    def of_rates(cls, estimator: BaseEstimator, rows: Any, **others: Any) -> GammaRates:
+        """Check the priors of rates, and make components that have ``others`` besides."""
         k, d = estimator._number, rows.shape[1]
         shape = checked_prior(estimator.lambdas_prior, 1.0, (k, d), "lambdas_prior")
         rate = auto_as_none(estimator.lambdas_weight)
@@ -46,7 +51,7 @@ class EmissionOfRates(Emission[GammaRates]):
             rate = checked_prior(rate, None, (k, d), "lambdas_weight")
         asked = {"shape": estimator.lambdas_prior, "rate": estimator.lambdas_weight}
         learned = tuple(name for name, value in asked.items() if is_auto(value))
-        return cls.distributions(k, d, shape, rate, learned)
+        return cls.distributions(k, d, shape, rate, learned, **others)
 
     @classmethod
     def given(cls, components: GammaRates, key: str, value: object, name: str) -> np.ndarray:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ...models._draws import drawn_counts
 from ...models.components._base import Profile
+from ...models.components._gamma_rates import GammaRates
 from ...models.components.poisson import PoissonComponents
 from ._base import profile_of_means, refuse_cells
 from ._rates import EmissionOfRates
@@ -18,7 +21,7 @@ class PoissonEmission(EmissionOfRates):
     """Columns of counts, each with a rate in every component."""
 
     title = "Columns of counts"
-    distributions = PoissonComponents
+    distributions: ClassVar[type[GammaRates]] = PoissonComponents
     sparse = True
     positive_only = True
     counts_words = True

@@ -321,13 +321,24 @@ class Components(ABC, Generic[P, R]):
         """Return λ₀ + S, the posterior given rows with these raw statistics."""
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
 
-    def posterior_given_labels(self, rows: Rows, labels: np.ndarray, prior: Natural) -> Natural:
-        """Return the posterior given complete rows and the component of each row."""
+    def posterior_given_labels(
+        self,
+        rows: Rows,
+        labels: np.ndarray,
+        prior: Natural,
+        expected: Expected,
+        rng: np.random.Generator,
+    ) -> Natural:
+        """Return the posterior given complete rows and the component of each row.
+
+        Latent variables of cells are drawn given the parameters of ``expected``, which is a result
+        of :meth:`expectations` or :meth:`plug_in`.
+        """
         shares = np.equal.outer(labels, np.arange(self.n_components)).astype(np.float64)
-        expected = self.for_rows(self.expectations(prior), rows)
+        expected = self.for_rows(expected, rows)
         raw = self.zeros(expected)
         self.add(rows, shares, raw, expected)
-        return self.posterior_given(raw, prior)
+        return self.posterior_given(self.with_drawn_latents(raw, rng), prior)
 
     def posterior_of_single_rows(
         self, raw: R, prior: Natural, summary: P, n_rows: float
@@ -496,6 +507,14 @@ class Components(ABC, Generic[P, R]):
         the components, the statistics of one factor depend on the current parameters of the
         other, which are read from ``q``.
         """
+
+    def with_drawn_latents(self, raw: R, rng: np.random.Generator) -> R:
+        """Return raw statistics in which draws take the places of expected latent variables.
+
+        These are the latent variables of single cells, of which most components have none. ``raw``
+        is that of complete rows, each of which has one component.
+        """
+        return raw
 
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural

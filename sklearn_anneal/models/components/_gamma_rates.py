@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -69,7 +69,7 @@ class GammaRates(LinearComponents[Moments]):
         The rates of the data, which :meth:`resolved` determines.
     """
 
-    profile_names = ("lambdas",)
+    profile_names: ClassVar[tuple[str, ...]] = ("lambdas",)
     waits = False
     why_no_exact_gradient = (
         "the gradient of a draw with respect to both parameters of a "
@@ -122,9 +122,10 @@ class GammaRates(LinearComponents[Moments]):
         shape = self.shape
         if "rate" in self.learned_names:
             shape = np.broadcast_to(shape.mean(axis=0), shape.shape)
-        rate = shape / mean if self.rate is None else self.rate
-        sizes = self.n_components, self.n_features
-        return type(self)(*sizes, self.shape, rate, self.learned_names, follows, mean)
+        found = copy(self)
+        found.rate = shape / mean if self.rate is None else self.rate
+        found.follows, found.mean = follows, mean
+        return found
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -134,15 +135,13 @@ class GammaRates(LinearComponents[Moments]):
         return {"shape": self.shape, "rate": self.rate}
 
     def _learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GammaRates, Natural]:
-        (factor,) = self.factors
+        factor = self.factors[0]
         expected = factor.family.expectations(factor.pick(q))
         means, logs = -expected["rate"].mean(axis=0), expected["shape"]
         # The bound is highest where the prior's mean is that of the rates, whatever the shape.
         means_of_prior = self.mean
         if "rate" in self.learned_names:
-            least = least_mean((q["rate"] - prior["rate"]).sum(axis=0))
-            least = np.maximum(least, _MEANS[0] * self.mean)
-            means_of_prior = np.clip(means, least, np.maximum(least, _MEANS[1] * self.mean))
+            means_of_prior = np.clip(means, *self._means_allowed(q, prior))
         shape, rate = self.shape, self.rate
         if "shape" in self.learned_names:
             best = self._best_shapes(means, logs, means_of_prior)
@@ -156,6 +155,12 @@ class GammaRates(LinearComponents[Moments]):
         learned = copy(self)
         learned.shape, learned.rate = shape, rate
         return learned, learned.prior(None)
+
+    def _means_allowed(self, q: Natural, prior: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest mean that a learned prior may have, (n_features,)."""
+        least = least_mean((q["rate"] - prior["rate"]).sum(axis=0))
+        least = np.maximum(least, _MEANS[0] * self.mean)
+        return least, np.maximum(least, _MEANS[1] * self.mean)
 
     def _best_shapes(
         self, means: np.ndarray, logs: np.ndarray, means_of_prior: np.ndarray

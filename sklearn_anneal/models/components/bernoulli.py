@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.special import expit, gammaln, polygamma, psi
 
 from ...data.units import Rows
 from ...families import Beta, Factor, Natural
-from ...families._empirical_bayes import beta_pair
+from ...families._empirical_bayes import beta_pair, maxima
 from ._base import BOUNDS, Draws, Profile, least_mean, moved, multiplied
 from ._linear import Coefficients, LinearComponents, LinearSums, points_of
 
 # Newton's method for all columns stops at this relative precision, or after so many steps.
-_PRECISION, _STEPS, _SEARCHES = 1e-10, 20, 60
+_PRECISION, _STEPS = 1e-10, 20
 # A slope below this, relative to the parameter, counts as zero.
 _FLAT = 1e-7
 
@@ -208,7 +206,7 @@ def _best_with_mean(means: np.ndarray, log: np.ndarray, log_rest: np.ndarray) ->
         value = psi(total) - (shares * psi(own)).sum(axis=0) + target
         return value, polygamma(1, total) - (shares**2 * polygamma(1, own)).sum(axis=0)
 
-    return shares * _maxima(slope, np.sqrt(lower * upper), lower, upper)
+    return shares * maxima(slope, np.sqrt(lower * upper), lower, upper)
 
 
 def _best_at_bounds(logs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -245,29 +243,4 @@ def _best_given(other: float, log_mean: np.ndarray, starts: np.ndarray) -> np.nd
     def slope(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return psi(other + x) - psi(x) + log_mean, polygamma(1, other + x) - polygamma(1, x)
 
-    return _maxima(slope, starts, np.full(len(starts), BOUNDS[0]), np.full(len(starts), BOUNDS[1]))
-
-
-def _maxima(
-    slope: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    starts: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-) -> np.ndarray:
-    """Return where concave functions of one positive number each are highest, between bounds.
-
-    ``slope`` returns their first and second derivatives.
-    """
-    least, most = lower, upper
-    x = np.clip(starts, least, most)
-    for _ in range(_SEARCHES):
-        value, curvature = slope(x)
-        lower, upper = np.where(value > 0, x, lower), np.where(value > 0, upper, x)
-        new = np.clip(x * np.exp(np.clip(value / (-x * curvature), -5.0, 5.0)), least, most)
-        # The bracket is halved on the scale of logarithms if Newton's step leaves it.
-        wrong = (new < lower) | (new > upper)
-        new = np.where(wrong, np.sqrt(lower * upper), new)
-        if (np.abs(new - x) <= _PRECISION * x).all():
-            return new
-        x = new
-    return x
+    return maxima(slope, starts, np.full(len(starts), BOUNDS[0]), np.full(len(starts), BOUNDS[1]))

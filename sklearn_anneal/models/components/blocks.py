@@ -259,6 +259,10 @@ class BlockComponents(Components[Summaries, BlockSums]):
         parts = self.parts.items()
         return self._joined((n, part.statistics(raw.parts[n])) for n, part in parts)
 
+    def with_drawn_latents(self, raw: BlockSums, rng: np.random.Generator) -> BlockSums:
+        parts = self.parts.items()
+        return BlockSums({n: part.with_drawn_latents(raw.parts[n], rng) for n, part in parts})
+
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:

@@ -108,7 +108,7 @@ class PoissonComponents(GammaRates):
         return {"shape": prior["shape"] + counts * rates, "rate": prior["rate"] + counts}
 
     def expected_coefficients(self, q: Natural) -> Rates:
-        (factor,) = self.factors
+        factor = self.factors[0]
         expected = factor.family.expectations(factor.pick(q))
         return Rates.of(-expected["rate"], expected["shape"], q["shape"])
 

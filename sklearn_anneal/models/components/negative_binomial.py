@@ -1,0 +1,424 @@
+"""Components whose observations are rows of counts with a variance above their mean.
+
+A count has a Poisson distribution whose rate is drawn anew for each cell, from a gamma distribution
+of the shape r_d of its column. With the rate integrated out it is negative binomial,
+
+    p(x | z = k) = Γ(x + r_d) / (Γ(r_d) x!) · p_kd^{r_d} (1 − p_kd)^x,    p_kd ~ Beta(r_d w, s),
+
+of mean m = r (1 − p) / p and variance m + m² / r. Given r, the prior is conjugate: rows add their
+number to w, and their counts to s. Both therefore mean what the rate and the shape of a gamma prior
+of a Poisson rate mean, and the model becomes that of Poisson counts as r → ∞.
+
+The factor of the Γ functions depends on the data and on r alone, and not on z. Given q(z), the
+bound at its maximum over q(p) is therefore a function of r that needs no more of the data than how
+often each count occurs in each column:
+
+    G(r) = Σ_n [log Γ(x_n + r) − log Γ(r)]
+           + Σ_k [log B(r (w + N_k), s + S_k) − log B(r w, s)],
+
+where N_k and S_k are sums of responsibilities and of counts. The shapes r maximise it, one column
+at a time.
+
+References
+----------
+Anscombe (1950), Sampling theory of the negative binomial and logarithmic series distributions;
+Johnson, Kemp, Kotz (2005), Univariate Discrete Distributions, for the beta negative binomial
+distribution, which is the predictive one.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
+from scipy.special import betaln, gammaln, polygamma, psi
+
+from ...data.units import Rows
+from ...families import Factor, Natural, ScaledBeta, log_rising
+from ...families._empirical_bayes import maxima
+from .._draws import drawn_counts
+from ._base import BOUNDS, Draws, Profile, moved
+from ._gamma_rates import GammaRates, Moments
+from ._linear import Coefficients, LinearSums, points_of, unpacked
+from ._predictive_moments import CellMoments
+
+# Bounds of a shape r. At the upper one, which is multiplied by means above 1, the variance exceeds
+# that of a Poisson count by a share of 1e-4. At the lower one nearly all cells are zero.
+_SHAPES = (1e-3, 1e4)
+# How often the shape and the rate of a prior are learned in turns. They are nearly independent.
+_TURNS = 3
+# A variance counts if the beta distribution of p has at least this first parameter; it does not
+# exist up to 2.
+_SMALLEST_STRENGTH = 2.1
+# log Γ(x + r) is tabulated for all counts up to the largest if that is below this share of the
+# number of rows.
+_SHARE_OF_TABLE = 0.25
+
+
+class Histogram(NamedTuple):
+    """How often each count above zero occurs in each column.
+
+    Attributes
+    ----------
+    columns : ndarray of intp, shape (n_entries,)
+    values : ndarray of shape (n_entries,)
+        The counts, in rising order within a column.
+    weights : ndarray of shape (n_entries,)
+        The weight of the cells that have them.
+    """
+
+    columns: np.ndarray
+    values: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Rows) -> Histogram:
+        """Count the cells of rows."""
+        X: Any = rows.X
+        X = X.tocsc() if issparse(X) else X
+        weights = np.ones(X.shape[0]) if rows.weights is None else rows.weights
+        found: list[tuple[np.ndarray, ...]] = []
+        for d in range(X.shape[1]):
+            if issparse(X):
+                part = slice(X.indptr[d], X.indptr[d + 1])
+                x, own = np.asarray(X.data[part], dtype=np.float64), weights[X.indices[part]]
+            else:
+                x, own = np.asarray(X[:, d], dtype=np.float64), weights
+            seen = x > 0
+            values, where = np.unique(x[seen], return_inverse=True)
+            total = np.bincount(where.ravel(), own[seen], len(values))
+            found.append((np.full(len(values), d), values, total))
+        return cls(*(np.concatenate(each) for each in zip(*found, strict=True)))
+
+    def merge(self, other: Histogram) -> Histogram:
+        """Return the histogram of both sets of rows together."""
+        columns, values, weights = (np.concatenate(pair) for pair in zip(self, other, strict=True))
+        order = np.lexsort((values, columns))
+        columns, values, weights = columns[order], values[order], weights[order]
+        new = np.append(True, (np.diff(columns) > 0) | (np.diff(values) > 0))[: len(values)]
+        sums = np.bincount(np.cumsum(new) - 1, weights, int(new.sum()))
+        return Histogram(columns[new], values[new], sums)
+
+    def sums(self, of_entries: np.ndarray, n_features: int) -> np.ndarray:
+        """Return Σ weight · value of some function of the entries, (n_features,)."""
+        return np.bincount(self.columns, self.weights * of_entries, n_features)
+
+
+class CountMoments(NamedTuple):
+    """The moments of some rows, and their counts.
+
+    Attributes
+    ----------
+    seen, mean, observed : float or ndarray
+        As in :class:`Moments`.
+    counts : Histogram
+    """
+
+    seen: float
+    mean: np.ndarray
+    observed: np.ndarray
+    counts: Histogram
+
+    def merge(self, other: CountMoments) -> CountMoments:
+        """Return the moments of both sets of rows together."""
+        moments = Moments(*self[:3]).merge(Moments(*other[:3]))
+        return CountMoments(*moments, self.counts.merge(other.counts))
+
+
+class Totals(NamedTuple):
+    """The prior of each component and what the data add to it, all (n_components, n_features).
+
+    Attributes
+    ----------
+    prior_rate, prior_shape : ndarray
+        w and s.
+    rate, shape : ndarray
+        w + N_k and s + S_k.
+    """
+
+    prior_rate: np.ndarray
+    prior_shape: np.ndarray
+    rate: np.ndarray
+    shape: np.ndarray
+
+    def evidence(self, r: np.ndarray) -> np.ndarray:
+        """Return Σ_k log B(r (w + N_k), s + S_k) − log B(r w, s), (n_features,)."""
+        each = betaln(r * self.rate, self.shape) - betaln(r * self.prior_rate, self.prior_shape)
+        return each.sum(axis=0)
+
+    def slopes(self, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first and the second derivative of :meth:`evidence` with respect to r."""
+        value, curvature = np.zeros(r.shape), np.zeros(r.shape)
+        pairs = (self.rate, self.shape, 1.0), (self.prior_rate, self.prior_shape, -1.0)
+        for rate, shape, sign in pairs:
+            a = r * rate
+            value += sign * (rate * (psi(a) - psi(a + shape))).sum(axis=0)
+            second = polygamma(1, a) - polygamma(1, a + shape)
+            curvature += sign * (rate**2 * second).sum(axis=0)
+        return value, curvature
+
+
+class NegativeBinomialComponents(GammaRates):
+    """Distributions of vectors of over-dispersed counts, with conjugate priors given their shapes.
+
+    The entries of a vector are independent given its component. The natural parameters ``shape``
+    and ``rate`` of q(p) are s + S_k and w + N_k, of shape (n_components, n_features). The other
+    parameters are those of :class:`GammaRates`.
+
+    Attributes
+    ----------
+    count_shapes : ndarray of shape (n_features,)
+        r. :meth:`resolved` sets them to those of a single component, and :meth:`learned` to those
+        that maximise the bound.
+    counts : Histogram
+    observed : ndarray of shape (n_features,)
+        The weight of the observed cells of each column that ``counts`` describes.
+    """
+
+    count_shapes: np.ndarray
+    counts: Histogram
+    observed: np.ndarray
+    why_no_log_volume = (
+        "log C(T) sums the tempered density of a row over all possible rows, and no formula for "
+        "this sum is known for negative binomial counts"
+    )
+    why_no_exact_gradient = (
+        "the gradient of a draw is not available in the parameters that shapes multiply"
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.learns = True
+
+    # Data and parameters
+
+    def summary(self, rows: Rows) -> Any:
+        return CountMoments(*super().summary(rows), Histogram.of(rows))
+
+    def rates(self, summary: Any) -> np.ndarray:
+        # As for Poisson counts: a column of zeros has about one event in all rows.
+        return np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
+
+    def resolved(self, summary: Any) -> GammaRates:
+        found: Any = super().resolved(summary)
+        found.counts, found.observed = summary.counts, summary.observed
+        n, size = summary.observed, (1, self.n_features)
+        w, s = (np.broadcast_to(x[:1], size) for x in (found.rate, found.shape))
+        found.count_shapes = found._best_count_shapes(
+            Totals(w, s, w + n, s + n * summary.mean), np.ones(self.n_features)
+        )
+        return found
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        return (Factor(ScaledBeta(self.count_shapes), {"shape": "shape", "rate": "rate"}),)
+
+    def posterior_like(
+        self, profile: Profile, counts: np.ndarray, q: Natural, summary: Any, prior: Natural
+    ) -> Natural:
+        n = counts[:, None]
+        return {"shape": prior["shape"] + n * profile["lambdas"], "rate": prior["rate"] + n}
+
+    def random_natural(
+        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        rates = summary.mean * rng.standard_exponential((self.n_components, self.n_features))
+        return self.posterior_like({"lambdas": rates}, counts, {}, summary, prior)
+
+    # Learned hyperparameters
+
+    def _learned(
+        self, q: Natural, prior: Natural, rho: float
+    ) -> tuple[NegativeBinomialComponents, Natural]:
+        learned = copy(self)
+        best = self._best_count_shapes(self._totals(q, prior), self.count_shapes)
+        learned.count_shapes = moved(self.count_shapes, best, rho)
+        if self.learned_names:
+            shape, rate = learned._best_prior(q, prior)
+            learned.shape, learned.rate = moved(self.shape, shape, rho), moved(self.rate, rate, rho)
+        return learned, learned.prior(None)
+
+    def _totals(self, q: Natural, prior: Natural) -> Totals:
+        """Return w, s and the sums of rows and counts of q, which add up to those of the data.
+
+        The sums of a noisy update, or of a minibatch, are near those of the data. What they have
+        too much would decide about the shape r, of which the data say less than of their mean.
+        """
+        n = np.maximum(q["rate"] - prior["rate"], 0.0)
+        s = np.maximum(q["shape"] - prior["shape"], 0.0)
+        total = self.counts.sums(self.counts.values, self.n_features)
+        n = n * _ratio(self.observed, n.sum(axis=0))
+        s = s * _ratio(total, s.sum(axis=0))
+        return Totals(prior["rate"], prior["shape"], prior["rate"] + n, prior["shape"] + s)
+
+    def _best_count_shapes(self, totals: Totals, starts: np.ndarray) -> np.ndarray:
+        """Return the r of each column that maximises G(r), or ``starts`` where that is higher."""
+        h, d = self.counts, self.n_features
+
+        def slope(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            own = r[h.columns]
+            value, curvature = totals.slopes(r)
+            value = value + h.sums(psi(h.values + own) - psi(own), d)
+            second = polygamma(1, h.values + own) - polygamma(1, own)
+            # G need not be concave far from its maximum, where a step then goes upwards.
+            return value, np.minimum(curvature + h.sums(second, d), -1e-300)
+
+        def height(r: np.ndarray) -> np.ndarray:
+            own = r[h.columns]
+            return h.sums(log_rising(own, h.values), d) + totals.evidence(r)
+
+        lower = np.full(d, _SHAPES[0])
+        upper = _SHAPES[1] * np.maximum(self.mean, 1.0)
+        starts = np.clip(starts, lower, upper)
+        with np.errstate(over="ignore"):
+            best = maxima(slope, starts, lower, upper)
+        return np.where(height(best) > height(starts), best, starts)
+
+    def _best_prior(self, q: Natural, prior: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return the shape s and the rate w of each column under which the bound is highest.
+
+        The bound has the terms s E log(1 − p) + w r E log p − log B(r w, s) for each component.
+        They are maximised over those that are learned, one after the other: over w given s, and
+        over s given the prior's mean s / w, or given w.
+        """
+        factor, r = self.factors[0], self.count_shapes
+        expected = factor.family.expectations(factor.pick(q))
+        log_rest, log_p = expected["shape"].mean(axis=0), expected["rate"].mean(axis=0)
+        s, w = self.shape[0], self.rate[0]
+        least, most = self._means_allowed(q, prior)
+        lower, upper = (np.full(len(r), bound) for bound in BOUNDS)
+        follows = self.follows or len(self.learned_names) == 2
+        for _ in range(_TURNS if len(self.learned_names) == 2 else 1):
+            if "rate" in self.learned_names:
+                s = self.shape.mean(axis=0) if self.learned_names == ("rate",) else s
+
+                def of_rate(w: np.ndarray, s: np.ndarray = s) -> tuple[np.ndarray, np.ndarray]:
+                    a = r * w
+                    value = log_p - r * (psi(a) - psi(a + s))
+                    return value, -(r**2) * (polygamma(1, a) - polygamma(1, a + s))
+
+                w = maxima(of_rate, w, s / most, s / least)
+            if "shape" not in self.learned_names:
+                continue
+            if follows:
+                c = self.mean if self.follows else s / w
+
+                def of_both(s: np.ndarray, c: np.ndarray = c) -> tuple[np.ndarray, np.ndarray]:
+                    u = r / c
+                    a = u * s
+                    value = log_rest + log_p / c - u * psi(a) - psi(s) + (1 + u) * psi(a + s)
+                    second = (1 + u) ** 2 * polygamma(1, a + s)
+                    return value, second - u**2 * polygamma(1, a) - polygamma(1, s)
+
+                s = maxima(of_both, s, lower, upper)
+                w = s / c
+            else:
+
+                def of_shape(s: np.ndarray, w: np.ndarray = w) -> tuple[np.ndarray, np.ndarray]:
+                    value = log_rest - psi(s) + psi(r * w + s)
+                    return value, polygamma(1, r * w + s) - polygamma(1, s)
+
+                s = maxima(of_shape, s, lower, upper)
+        return s, w
+
+    @property
+    def n_parameters(self) -> int:
+        return (self.n_components + 1) * self.n_features
+
+    # Rows: log p = x log(1 − p) + r log p + c(x)
+
+    def expected_coefficients(self, q: Natural) -> Coefficients:
+        (factor,) = self.factors
+        expected = factor.family.expectations(factor.pick(q))
+        return Coefficients(expected["shape"], expected["rate"])
+
+    def coefficients(self, draws: Draws) -> Coefficients:
+        (draw,) = draws
+        return Coefficients(draw["log_complement"], self.count_shapes * draw["log_value"])
+
+    def plug_in(self, q: Natural) -> Coefficients:
+        a, b = self.count_shapes * q["rate"], q["shape"]
+        total = np.log(a + b)
+        return Coefficients(np.log(b) - total, self.count_shapes * (np.log(a) - total))
+
+    def _carrier(self, X: np.ndarray) -> np.ndarray:
+        largest = X.max(initial=0.0)
+        if largest >= _SHARE_OF_TABLE * len(X):
+            return self._carriers(X, self.count_shapes).sum(axis=1)
+        table = self._carriers(np.arange(largest + 1.0)[:, None], self.count_shapes)
+        return table[X.astype(np.intp), np.arange(X.shape[1])].sum(axis=1)
+
+    def _sparse_carrier(self, X: Any) -> np.ndarray:
+        each = self._carriers(np.nan_to_num(X.data), self.count_shapes[X.indices])
+        return np.bincount(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), each, X.shape[0])
+
+    @staticmethod
+    def _carriers(x: np.ndarray, r: np.ndarray) -> np.ndarray:
+        """Return log Γ(x + r) − log Γ(r) − log x!, which is 0 at x = 0."""
+        return log_rising(r, x) - gammaln(x + 1.0)
+
+    def statistics(
+        self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
+    ) -> Natural:
+        return {"shape": raw.sum, "rate": raw.observed}
+
+    def embedding(self, rows: Rows) -> Any:
+        # Distances of raw counts would be those of the few largest.
+        points = points_of(rows)
+        return points.log1p() if issparse(points) else np.log1p(points)
+
+    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+        return q["shape"] / q["rate"] / np.maximum(summary.mean, 1e-300)
+
+    # Predictions, which integrate over p
+
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the log densities of beta negative binomial distributions, one for each column."""
+        X = unpacked(rows).X
+        out = np.zeros((len(X), self.n_components))
+        for d, column in enumerate(X.T):
+            r, b = self.count_shapes[d], q["shape"][:, d]
+            a = r * q["rate"][:, d]
+            # Columns of counts have few different values.
+            counts, where = np.unique(column, return_inverse=True)
+            x = counts[:, None]
+            # log B(a + r, b + x) − log B(a, b), from ratios of Γ functions
+            each = self._carriers(x, np.asarray(r)) + log_rising(a, r) + log_rising(b, x)
+            each = each - log_rising(a + b, r + x)
+            out += np.nan_to_num(each, nan=0.0)[where]
+        return out
+
+    def predictive_moments(self, q: Natural) -> CellMoments:
+        r, b = self.count_shapes, q["shape"]
+        a = r * q["rate"]
+        # There is no mean if a is at most 1, and no variance if it is at most 2. The moments at the
+        # posterior mean of p take their places.
+        plug_in = self.plug_in_moments(q)
+        exists = a >= _SMALLEST_STRENGTH
+        safe = np.where(exists, a, 3.0)
+        mean = np.where(exists, r * b / (safe - 1.0), plug_in.mean)
+        variance = (safe + r - 1.0) * (safe + b - 1.0) / ((safe - 1.0) * (safe - 2.0)) * mean
+        return CellMoments(mean, np.where(exists, variance, plug_in.variance), exists)
+
+    def plug_in_moments(self, q: Natural) -> CellMoments:
+        mean = q["shape"] / q["rate"]
+        return CellMoments(mean, mean * (1.0 + mean / self.count_shapes))
+
+    def drawn_cells(
+        self,
+        labels: np.ndarray,
+        columns: np.ndarray,
+        expected: Coefficients,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        r = self.count_shapes[columns]
+        log_odds = (expected.slopes - expected.cells / self.count_shapes)[labels, columns]
+        rates = rng.standard_gamma(r) * np.exp(log_odds)
+        return drawn_counts(rng, rates).astype(np.float64)
+
+
+def _ratio(total: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Return by what sums have to be multiplied to have a total; 1 where there is none."""
+    return np.divide(total, found, out=np.ones(len(total)), where=(found > 0) & (total > 0))
