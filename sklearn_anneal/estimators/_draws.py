@@ -53,6 +53,11 @@ def check_rounds(ctx: Context, rows: Rows, n_rounds: Any) -> None:
     if isinstance(n_rounds, bool) or not isinstance(n_rounds, Integral) or int(n_rounds) < 0:
         raise ValueError(f"n_rounds is an integer of at least 0; got {n_rounds!r}.")
     fitted = float(ctx.model.expected_counts(ctx.q, ctx.prior).sum())
+    if int(n_rounds) > 0 and ctx.model.weights.differ:
+        raise ValueError(
+            "n_rounds draws all parameters from their posterior given complete rows, which the "
+            "coefficients of covariates do not have in closed form. Give n_rounds=0."
+        )
     if int(n_rounds) > 0 and abs(fitted - rows.n_units) > 1e-3 * fitted:
         raise ValueError(
             "n_rounds is for the table of the fit, from which the parameters are drawn again: that "
