@@ -8,8 +8,8 @@ where z is standardised by the mean and the standard deviation of the training r
 do not matter, and b_k ~ N(0, D₀⁻¹) independently. Only differences of the b_k count. Their mean
 over components keeps its prior, and is left out: coefficients sum to zero over the components,
 which identifies them and treats all components alike. With orthonormal contrasts C (K, K − 1), for
-which 1ᵀC = 0,
-the coefficients are B = Γ Cᵀ, and the columns of Γ (P, K − 1) have the prior N(0, D₀⁻¹) too.
+which 1ᵀC = 0, the coefficients are B = Γ Cᵀ, and the columns of Γ (P, K − 1) have the prior
+N(0, D₀⁻¹) too.
 
 q(Γ) is Gaussian. Its expectation of log Σ_l exp η_l, η = Bᵀu, has no closed form. Böhning's bound
 [1]_ replaces it by the quadratic function that touches it at ψ and whose curvature, A = (I −
@@ -25,7 +25,11 @@ mixture never falls:
     mean of q           precision × mean = Σ w u (r − softmax(m))ᵀ C + ½ Σ w u uᵀ Γ,
 
 with the responsibilities r of the row, and Γ of the pass before. The bounds of Jaakkola and Jordan
-[2]_ for K = 2, and of Bouchard [3]_ for any K, adapt their curvature to the row. TIGHTNESS
+[2]_ for K = 2, and of Bouchard [3]_ for any K, adapt their curvature to the row. Over 500 drawn
+rows of 2, 3, 5 and 10 components, Böhning's bound lost 0.2, 1.3, 7.5 and 36 nats in all, about as
+many as over 50 rows, since the loss of a row shrinks with the variance of the coefficients.
+Bouchard's lost 320 to 471 nats, since it is not exact even for known coefficients, and that of
+Jaakkola and Jordan 0.1, which serves two components alone (``doc/results/covariates.md``).
 
 The variance of q is that of coefficients whose classes were known and at the largest curvature, and
 so too small. Standard deviations for users are those of linear response
