@@ -126,6 +126,19 @@ def covering(cases: list[Any], turn: int = 0) -> list[Any]:
     return _exhaustive_but(cases, chosen)
 
 
+def one_of_each_class(cases: list[Any]) -> list[Any]:
+    """The first entry of each class; the tests of the others are exhaustive."""
+    seen: set[type] = set()
+    found = []
+    for case in cases:
+        (entry,) = case.values
+        cls = type(entry.make())
+        marks = pytest.mark.exhaustive if cls in seen else ()
+        found.append(pytest.param(entry, marks=marks, id=case.id))
+        seen.add(cls)
+    return found
+
+
 def taking_turns(cases: list[Any], turn: int = 0) -> list[Any]:
     """Those of :func:`crossed` combinations in which the methods take turns.
 

@@ -23,7 +23,7 @@ def definition_one(n, effective):
 def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, rng):
     method = with_defaults(SVIPlus(effective, noise, "constant", 10))
     weights = method.weights(bare_context(rng), n)
-    draws = np.array([all_at_once(weights, n, rng) for _ in range(10_000)], dtype=float)
+    draws = np.array([all_at_once(weights, n, rng) for _ in range(3_000)], dtype=float)
     # If a method separates the noise, its weights are given as deviations from 1.
     deviations = draws if method.separate_noise else draws - 1.0
     assert method.separate_noise == (noise == "gaussian")

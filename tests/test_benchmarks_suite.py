@@ -178,7 +178,7 @@ def test_a_setting_for_a_parameter_that_does_not_exist_is_refused(monkeypatch):
 def test_every_setting_can_be_fitted(family, rng):
     from benchmarks.suite.settings import ESTIMATORS, SETTINGS, parameters
 
-    X = rng.poisson(2.0, size=(30, 6)).astype(float)
+    X = rng.poisson(2.0, size=(12, 6)).astype(float)
     for setting in SETTINGS:
         given = parameters(setting, family)
         few = {"max_iter": 2, "n_init": min(2, given.get("n_init", 1))}

@@ -8,7 +8,15 @@ import shutil
 import joblib
 import numpy as np
 import pytest
-from harness import assert_identical, crossed, models, quick, taking_turns, variants
+from harness import (
+    assert_identical,
+    crossed,
+    models,
+    one_of_each_class,
+    quick,
+    taking_turns,
+    variants,
+)
 from scipy.sparse import csr_matrix
 
 import sklearn_anneal
@@ -60,7 +68,7 @@ def in_turn(pairs, step):
     """Parameters with the first save after which a fit is interrupted, and the steps to others.
 
     Fits of the first parameters are interrupted after every save. Those of the others begin with
-    the first, the second, … in turn, so that every method and every model meets all of them.
+    the first, the second, … in turn, so that methods and models meet all of them.
     """
     return [
         pytest.param(
@@ -71,18 +79,6 @@ def in_turn(pairs, step):
         )
         for i, pair in enumerate(pairs)
     ]
-
-
-def one_of_each_class(cases):
-    """The first entry of each class; the tests of the others are exhaustive."""
-    seen, found = set(), []
-    for case in cases:
-        (entry,) = case.values
-        cls = type(entry.make())
-        marks = pytest.mark.exhaustive if cls in seen else ()
-        found.append(pytest.param(entry, marks=marks, id=case.id))
-        seen.add(cls)
-    return found
 
 
 def first_variants():
@@ -144,13 +140,13 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     assert_identical(entry.make(**settings, random_state=None).fit(X, checkpoint=folder), resumed)
 
 
-@pytest.mark.parametrize(("entry", "first", "step"), in_turn(one_of_each_class(models()), 9))
+@pytest.mark.parametrize(("entry", "first", "step"), in_turn(one_of_each_class(models()), 17))
 def test_a_race_and_reheats_go_on_from_after_any_pass(
     entry, first, step, rng, tmp_path, monkeypatch, few_passes_of_searches
 ):
-    X = entry.data(rng, 40)
-    settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 5, "tol": 0.0}
-    settings |= {"n_init": 4, "restarts": "race", "effort": 1, "n_jobs": 1}
+    X = entry.data(rng, 25)
+    settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 3, "tol": 0.0}
+    settings |= {"n_init": 3, "restarts": "race", "effort": 1, "n_jobs": 1}
 
     def make():
         return entry.make(**settings)
@@ -158,7 +154,7 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
     whole = make().fit(X)
     # The last visits of one restart and of each move.
     n_saves = whole.n_passes_ + 1 + len(whole.search_results_["move"])
-    for n_saved in (*range(first, n_saves, max(step, 4)), n_saves):
+    for n_saved in (*range(first, n_saves, max(step, 7)), n_saves):
         assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved, None)
     assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
 

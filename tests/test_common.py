@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
+from harness import quick
 from models import ENTRIES as CONJUGATE
 from models import TRAINED_BY_GRADIENTS
 from sklearn.base import is_classifier
@@ -40,6 +41,9 @@ OF_FORMS = OF_RESULTS | {
     "check_transformer_preserve_dtypes",
 }
 
+# What can depend on the search, which no other check needs.
+OF_SEARCHES = OF_RESULTS | {"check_dict_unchanged", "check_fit_idempotent"}
+
 N_PASSES = 20
 
 # Mixtures whose components belong to classes. So few passes do not end the learning of a prior of
@@ -64,13 +68,20 @@ def default(entry):
     return cls(max_iter=N_PASSES, **entry.checked_form)
 
 
+def without_search(entry):
+    """The defaults, with hardly any passes, and without annealing and what comes after it."""
+    estimator = default(entry).set_params(max_iter=4, annealing="none")
+    return estimator.set_params(effort=0) if "effort" in estimator.get_params() else estimator
+
+
 def further(entry):
-    """Other parameters: the entry's own list."""
-    return [type(entry.make())(**params, **entry.checked_form) for params in entry.checked]
+    """Other parameters, the entry's own list, with few annealed passes."""
+    found = [type(entry.make())(**params, **entry.checked_form) for params in entry.checked]
+    return [est.set_params(annealing=quick(est.annealing, 8)) for est in found]
 
 
 def annealed(entry):
-    """Every value of ``annealing`` with two components, and whether its test is exhaustive.
+    """Every method with few passes and two components, and whether its test is exhaustive.
 
     The forms of the local step take turns: each value has one of them, and the tests of the others
     are exhaustive. Reheats draw random numbers for every data point, and a weight of 2 is one data
@@ -83,7 +94,7 @@ def annealed(entry):
         fitting = [form for form in forms if name not in entry.refused(form)]
         for i, form in enumerate(fitting):
             params = {**entry.checked_small, **entry.checked_form, **form}
-            yield cls(annealing=name, **params), i != turn % len(fitting)
+            yield cls(annealing=quick(name, 8), **params), i != turn % len(fitting)
 
 
 def named(estimator):
@@ -114,8 +125,9 @@ def with_every_method():
 
 
 def with_further_parameters():
-    """The checks of what can depend on other parameters."""
+    """The checks of what can depend on other parameters, or on the search of the defaults."""
     for entry in CHECKED:
+        yield from checks_of(default(entry), OF_SEARCHES)
         for estimator in further(entry):
             yield from checks_of(estimator, OF_FORMS)
 
@@ -135,15 +147,15 @@ def expected_failures(estimator):
 
 # An expected failure that passes is a failure (xfail_strict of pytest): the list must not outlive
 # its reasons.
-@pytest.mark.usefixtures("few_passes_of_searches")
 @parametrize_with_checks(
-    [*(default(entry) for entry in CHECKED), *CLASSIFIERS],
+    [*(without_search(entry) for entry in CHECKED), *CLASSIFIERS],
     expected_failed_checks=expected_failures,
 )
 def test_common_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.usefixtures("few_passes_of_searches")
 @pytest.mark.parametrize(("estimator", "check", "fails"), list(with_further_parameters()))
 def test_checks_with_further_parameters(estimator, check, fails):
     run(check, estimator, fails)
@@ -157,7 +169,7 @@ def test_checks_of_results_with_every_method(estimator, check, fails):
 @pytest.mark.parametrize("entry", CHECKED, ids=lambda entry: entry.name)
 def test_expected_failures_concern_checks_that_are_run(entry):
     for check, expected in entry.expected_failures.items():
-        estimators = [default(entry)]
+        estimators = [without_search(entry), default(entry)]
         if check in OF_FORMS:
             estimators += further(entry)
         if check in OF_RESULTS:

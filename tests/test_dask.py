@@ -125,8 +125,10 @@ def documents(rng, n=90, n_words=40):
 
 
 def mixture(**params):
-    settings = {"n_components": 3, "max_iter": 12, "tol": 0.0, "effort": 0, "random_state": 0}
-    return AnnealedBayesianGaussianMixture(**settings | params)
+    settings = {"n_components": 3, "annealing": quick("deterministic", 2), "max_iter": 5}
+    return AnnealedBayesianGaussianMixture(
+        **settings | {"tol": 0.0, "effort": 0, "random_state": 0} | params
+    )
 
 
 # The same bits
@@ -199,13 +201,13 @@ def test_every_combination_on_a_cluster_finds_the_bits_of_one_process(
 )
 def test_weights_and_ways_of_fitting(n_parts, n_workers, client, workers, rng):
     workers(n_workers)
-    ways = ({}, {"batch_size": 20}, {"n_init": 3}, {"annealing": quick("svi_plus", 2)})
+    ways = ({}, {"batch_size": 60}, {"n_init": 3}, {"annealing": quick("svi_plus", 2)})
     # What travels in single precision does so in all ways alike.
     for dtype, hows in ((np.float64, ways), (np.float32, ways[:1])):
         X = clusters(rng).astype(dtype)
         parts, weights = cut(X, n_parts), cut(rng.integers(0, 3, len(X)).astype(float), n_parts)
         for how in hows:
-            params = {"annealing": quick("deterministic", 2), "max_iter": 3, **how}
+            params = {"max_iter": 3, **how}
             here = mixture(**params).fit(Shards(parts), sample_weight=weights)
             there = mixture(**params).fit(Shards(parts, client=client), sample_weight=weights)
             assert same(here, there)
@@ -213,7 +215,8 @@ def test_weights_and_ways_of_fitting(n_parts, n_workers, client, workers, rng):
 
 def test_groups_and_their_order_make_no_difference(client, monkeypatch, rng):
     parts = cut(clusters(rng), 13)
-    expected = mixture(annealing="stochastic").fit(Shards(parts))
+    method = quick("stochastic", 2)
+    expected = mixture(annealing=method).fit(Shards(parts))
 
     def shuffled(self):
         order = rng.permutation(self.n_parts)
@@ -224,7 +227,7 @@ def test_groups_and_their_order_make_no_difference(client, monkeypatch, rng):
         ]
 
     monkeypatch.setattr(cluster.OnDask, "groups", shuffled)
-    assert same(mixture(annealing="stochastic").fit(Shards(parts, client=client)), expected)
+    assert same(mixture(annealing=method).fit(Shards(parts, client=client)), expected)
 
 
 # Failures
@@ -268,7 +271,7 @@ def factors(**params):
 
 FAILURES = [
     pytest.param(
-        *(mixture, {"annealing": quick("deterministic")}, clusters, 3, False),
+        *(mixture, {"annealing": quick("deterministic"), "max_iter": 12}, clusters, 3, False),
         marks=pytest.mark.exhaustive,
         id="schedule",
     ),
@@ -282,14 +285,18 @@ FAILURES = [
         marks=pytest.mark.exhaustive,
         id="kept-locals",
     ),
-    pytest.param(factors, {"annealing": "none"}, documents, 26, True, id="kept-of-two-blocks"),
     pytest.param(
-        *(mixture, {"annealing": quick("svi_plus")}, clusters, 3, False),
+        *(factors, {"annealing": "none", "n_init": 2}, documents, 26, True),
+        id="kept-of-two-blocks-in-lockstep",
+    ),
+    pytest.param(
+        *(mixture, {"annealing": quick("svi_plus"), "max_iter": 12}, clusters, 3, False),
         marks=pytest.mark.exhaustive,
         id="svi-plus",
     ),
     pytest.param(
-        *(mixture, {"n_init": 3, "annealing": quick("deterministic")}, clusters, 5, False),
+        *(mixture, {"n_init": 3, "max_iter": 12}, clusters, 5, False),
+        marks=pytest.mark.exhaustive,
         id="lockstep",
     ),
 ]
@@ -390,10 +397,10 @@ def test_what_travels_does_not_grow_with_the_data(
 def test_the_scheduler_has_no_more_tasks_in_the_last_pass(client, workers, monkeypatch, rng):
     workers(2)
     traffic = Traffic(monkeypatch, client)
-    counts_batch(annealing="none", max_iter=60).fit(
+    counts_batch(annealing="none", max_iter=30).fit(
         Shards(cut(documents(rng, 40), 6), client=client)
     )
-    assert len(traffic.n_tasks) >= 100
+    assert len(traffic.n_tasks) >= 50
     # A task that was released may still be known for a moment.
     assert max(traffic.n_tasks[20:]) <= max(traffic.n_tasks[:20]) + 2 * 2
 
@@ -454,9 +461,10 @@ def test_blocks_and_partitions_without_rows(client, rng):
     frame = pd.DataFrame(X, columns=list("abc")).astype({"a": "Float64", "b": "float32"})
     lazy = dd.from_pandas(frame, npartitions=3)
     few = lazy.map_partitions(lambda rows: rows[rows.index < 100])
+    of_few = mixture().fit(few)
     assert 0 in few.map_partitions(len).compute().tolist()
     for name in ("predict", "predict_proba", "score_samples"):
-        for data, rows, est in ((cut_off, X, plain), (few, frame[:100], mixture().fit(few))):
+        for data, rows, est in ((cut_off, X, plain), (few, frame[:100], of_few)):
             found, expected = getattr(est, name)(data), getattr(est, name)(rows)
             assert found.dtype == expected.dtype
             np.testing.assert_allclose(found.compute(), expected, rtol=1e-10, atol=1e-13)
@@ -480,7 +488,8 @@ def test_streams_update_where_the_part_is(client, rng):
 def test_other_forms_of_data(client, rng):
     sequences = [rng.normal(size=(n, 2)) + 4 * (n % 2) for n in rng.integers(5, 30, size=12)]
     parts = [sequences[:5], sequences[5:6], sequences[6:]]
-    make = {"n_components": 2, "max_iter": 8, "random_state": 0}
+    make = {"n_components": 2, "annealing": quick("deterministic", 2), "max_iter": 3}
+    make |= {"effort": 0, "random_state": 0}
     one = AnnealedHMM(**make).fit(Shards(parts))
     assert same(AnnealedHMM(**make).fit(Shards(parts, client=client)), one)
     users = np.repeat(np.arange(40), 6)

@@ -20,6 +20,7 @@ from exponential_emission import EMISSIONS, ExponentialComponents, ExponentialEm
 from geometric_mixture import AnnealedGeometricMixture, GeometricMixture
 from harness import (
     Fixed,
+    alternating,
     assert_identical,
     context_of,
     crossed,
@@ -253,8 +254,7 @@ def test_displacements_separate_what_a_cycle_has_merged(rng):
     assert apart[0.1] > 0.1
 
 
-@pytest.mark.parametrize("minibatch", [False, True])
-@pytest.mark.parametrize(("entry", "params"), forms())
+@pytest.mark.parametrize(("entry", "params", "minibatch"), alternating(forms(), (False, True)))
 def test_cycles_without_heat_are_plain_inference(entry, params, minibatch, rng):
     for n_cycles in (1, 3):
         contract.test_method_without_temperature_or_noise_is_plain_inference(
@@ -269,24 +269,35 @@ PROPERTIES = (
     contract.test_pickled_fit_predicts_and_goes_on_the_same,
     contract.test_fit_is_repeatable_and_does_not_depend_on_what_was_before,
 )
-every_form = pytest.mark.parametrize(
-    ("entry", "params", "name"), crossed(forms(sampled=False), [CyclicalAnnealing])
+EVERY_FORM = crossed(forms(sampled=False), [CyclicalAnnealing])
+
+
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "check"),
+    [
+        pytest.param(
+            *form.values,
+            check,
+            marks=() if (i - turn) % len(PROPERTIES) < 2 else pytest.mark.exhaustive,
+            id=f"{form.id}-{check.__name__[5:]}",
+        )
+        for turn, form in enumerate(EVERY_FORM)
+        for i, check in enumerate(PROPERTIES)
+    ],
 )
-
-
-@pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__[5:])
-@every_form
 def test_new_method_has_the_properties_of_all(entry, params, name, check, rng):
+    """Two of them are tried with each form."""
     check(entry, params, name, rng)
 
 
-@every_form
+@pytest.mark.parametrize(("entry", "params", "name"), EVERY_FORM)
 def test_new_method_records_the_bounds_of_its_parameters(entry, params, name, rng, monkeypatch):
     contract.test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, monkeypatch)
 
 
-@pytest.mark.parametrize("total_samples", [None, 120])
-@every_form
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "total_samples"), alternating(EVERY_FORM, (None, 120))
+)
 def test_new_method_goes_on_after_a_pickle(entry, params, name, total_samples, rng):
     contract.test_pickle_between_two_batches_changes_nothing(
         entry, params, name, total_samples, rng
@@ -296,11 +307,9 @@ def test_new_method_goes_on_after_a_pickle(entry, params, name, total_samples, r
 @pytest.mark.parametrize(
     ("entry", "how"),
     [
-        pytest.param(*one.values, how, id=f"{one.id}-{how}")
-        for one in models()
-        for how in ("batch", "minibatches", "restarts")
+        *alternating(models(), ("batch", "minibatches")),
         # Restarts are sent to workers whole, with any model alike.
-        if how != "restarts" or one.values[0] is GEOMETRIC
+        pytest.param(GEOMETRIC, "restarts", id=f"{GEOMETRIC.name}-restarts"),
     ],
 )
 def test_new_method_does_not_depend_on_workers(entry, how, rng, monkeypatch):

@@ -231,6 +231,12 @@ def texts_as_counts():
     return np.random.default_rng(0).poisson(0.5, size=(30, 12)) + np.eye(30, 12, dtype=int)
 
 
+def _without_search(value):
+    """An estimator without a search for better optima, which makes no difference to snippets."""
+    searches = inspect.isclass(value) and "effort" in inspect.signature(value).parameters
+    return partial(value, effort=0) if searches else value
+
+
 def given_names(page):
     """What the snippets of a page take for granted: data, and imports."""
     sequences = [rows()[:4], rows()[4:7]]
@@ -251,8 +257,6 @@ def given_names(page):
             "y": rows()[rows() > 0],
         },
         "sequences": lambda: {
-            # The snippets are about data, which a search for better optima makes no difference to.
-            "AnnealedHMM": partial(sklearn_anneal.AnnealedHMM, effort=0),
             "hmm": sklearn_anneal.AnnealedHMM(2, effort=0),
             "first": rows(),
             "second": rows(),
@@ -273,7 +277,9 @@ def given_names(page):
         },
     }
     quick = {"GridSearchCV": partial(GridSearchCV, cv=2), "np": np, "sklearn": sklearn}
-    names = {name: getattr(sklearn_anneal, name) for name in sklearn_anneal.__all__}
+    names = {
+        name: _without_search(getattr(sklearn_anneal, name)) for name in sklearn_anneal.__all__
+    }
     names |= {name: getattr(sklearn_anneal.annealing, name) for name in ("StochasticAnnealing",)}
     names |= {"make_pipeline": make_pipeline, "StandardScaler": StandardScaler}
     return names | {"GroupKFold": partial(GroupKFold, 2)} | quick | given[page]()

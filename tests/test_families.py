@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
-from scipy.special import gammaln, multigammaln, polygamma
+from scipy.special import gammaln, polygamma
 
 from sklearn_anneal.families import (
     Beta,
@@ -318,6 +318,7 @@ def directions(case, key, array):
 def test_gradient_of_the_log_normalizer_is_the_expected_statistics(case):
     expected = case.family.expectations(case.q)
     assert set(expected) == set(case.family.keys) == set(case.q)
+    assert case.family.log_normalizer(case.q).shape == (case.n_rows,)
     step = 1e-5
     for key, array in case.q.items():
         assert expected[key].shape == array.shape
@@ -328,11 +329,6 @@ def test_gradient_of_the_log_normalizer_is_the_expected_statistics(case):
             )
             analytic = (expected[key] * direction).sum()
             np.testing.assert_allclose((up - down) / (2 * step), analytic, rtol=1e-6, atol=1e-7)
-
-
-@cases()
-def test_log_normalizer_has_one_value_per_row(case):
-    assert case.family.log_normalizer(case.q).shape == (case.n_rows,)
 
 
 @cases("dirichlet", "beta", "gamma", "gaussian", "wishart", "normal_wishart-full")
@@ -378,7 +374,7 @@ def test_rows_of_tied_draws_are_independent(maker):
 def test_kl_agrees_with_monte_carlo(case):
     # scipy.stats.wishart evaluates its density in a Python loop over the draws.
     slow = isinstance(case.family, (Wishart, NormalWishart))
-    drawn = case.draws(case.q, n=1000 if slow else N_DRAWS, seed=2)
+    drawn = case.draws(case.q, n=400 if slow else N_DRAWS, seed=2)
     ratio = scipy_log_density(case, case.q, drawn) - scipy_log_density(case, case.p, drawn)
     assert_mean(ratio.sum(1), case.family.kl(case.q, case.p), "KL")
 
@@ -822,20 +818,6 @@ def test_stick_breaking_weights_multiply_out():
             assert weight == pytest.approx(left * stick, rel=1e-12)
             left *= 1.0 - stick
     np.testing.assert_allclose(weights.sum(-1), 1.0)
-
-
-def test_wishart_normaliser_in_closed_form():
-    """Against the multivariate gamma function of scipy, which the package does not call."""
-    dof, scatter = 5.5, np.array([[2.0, 0.3], [0.3, 1.0]])
-    expected = (
-        dof * np.log(2.0) - 0.5 * dof * np.log(np.linalg.det(scatter)) + multigammaln(0.5 * dof, 2)
-    )
-    natural = {"scatter": scatter[None], "dof": np.array([dof])}
-    np.testing.assert_allclose(Wishart().log_normalizer(natural), [expected], rtol=1e-13)
-    one = {"scatter": np.array([3.0]), "dof": np.array([dof])}
-    as_gamma = gammaln(0.5 * dof) - 0.5 * dof * np.log(1.5)
-    family = Wishart("spherical", n_features=1)
-    np.testing.assert_allclose(family.log_normalizer(one), [as_gamma], rtol=1e-13)
 
 
 @pytest.mark.parametrize("structure", ["full", "packed", "diag", "spherical"])

@@ -169,7 +169,7 @@ def test_more_components_than_rows_or_columns():
 
 def test_searches_over_priors_and_annealing(X):
     search = GridSearchCV(
-        nmf(annealing="deterministic", max_iter=2),
+        nmf(annealing="deterministic", max_iter=2, effort=0),
         {"concentration": [0.1, 10.0], "annealing__initial_temperature": [1.2, 3.0]},
         cv=2,
         error_score="raise",
@@ -358,7 +358,7 @@ def test_the_defaults_are_enough():
     """As in the docstring: nothing but data is needed."""
     rng = np.random.default_rng(0)
     parts = np.array([[8, 8, 0, 0, 1], [0, 0, 9, 5, 0]])
-    X = rng.poisson(rng.gamma(1.0, size=(200, 2)) @ parts)
+    X = rng.poisson(rng.gamma(1.0, size=(60, 2)) @ parts)
     est = AnnealedGammaProcessNMF(random_state=0).fit(X)
     assert est.n_effective_components_ <= 4
 

@@ -16,6 +16,7 @@ from cases_gaussian_mixture import (
     real_data,
 )
 from designs import in_turn, pairwise
+from harness import quick
 from scipy.special import betaln, gammaln, multigammaln
 from sklearn.base import clone
 from sklearn.mixture import BayesianGaussianMixture
@@ -75,21 +76,22 @@ def test_anyone_can_recompute_the_bound(covariance_type, weight_prior, annealing
         n_components=3,
         covariance_type=covariance_type,
         weight_concentration_prior_type=weight_prior,
-        annealing=annealing,
+        annealing=quick(annealing, 2),
         mean_precision_prior=0.3,
         degrees_of_freedom_prior=7.5,
         weight_concentration_prior=0.8,
         max_iter=5,
+        effort=0,
         random_state=0,
     ).fit(X)
     assert mixture.lower_bound_ == mixture.lower_bounds_[-1]
     assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, X), rel=1e-10)
 
 
-@in_turn(seed=range(4), true_number=(2, 4))
+@in_turn(seed=range(2), true_number=(2, 4))
 def test_bound_picks_the_number_of_components(true_number, seed):
     centers = [(0, 0), (10, 0), (0, 10), (10, 10)][:true_number]
-    X, _ = clusters(seed, 60, centers)
+    X, _ = clusters(seed, 30, centers)
     bounds = [
         AnnealedBayesianGaussianMixture(
             n_components=k,
@@ -102,7 +104,7 @@ def test_bound_picks_the_number_of_components(true_number, seed):
         )
         .fit(X)
         .lower_bound_
-        for k in range(1, 8)
+        for k in range(1, 7)
     ]
     assert 1 + int(np.argmax(bounds)) == true_number
 
@@ -115,7 +117,7 @@ def test_bound_keeps_its_digits_far_from_the_origin(annealing, scale):
     X -= np.round(X.mean(axis=0))
     far = X + np.round(1e6 * X.std(axis=0))
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=3, annealing=annealing, max_iter=20, random_state=0
+        n_components=3, annealing=quick(annealing), max_iter=10, effort=0, random_state=0
     )
     centred = clone(mixture).fit(X)
     mixture.fit(far)

@@ -73,7 +73,7 @@ def test_score_and_fit_take_weights_through_a_pipeline():
 # Restarts, warm starts, the end of a fit
 
 
-@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic"])
+@pytest.mark.parametrize("annealing", ["none", "stochastic"])
 def test_best_restart_is_kept(annealing):
     X = real_data("wine")[:, :4]
     mixture = AnnealedBayesianGaussianMixture(
@@ -129,13 +129,6 @@ def test_warm_start_refuses_another_shape():
     assert mixture.lower_bound_ == before
 
 
-def test_without_warm_start_a_second_fit_is_the_first():
-    X = real_data("iris")
-    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
-    first = parameters_of(mixture.fit(X))
-    np.testing.assert_array_equal(parameters_of(mixture.fit(X)), first)
-
-
 def test_max_iter_0_only_starts_or_anneals():
     X = real_data("iris")
     with warnings.catch_warnings():
@@ -183,7 +176,7 @@ def test_tol_is_the_rise_per_row():
 
 def test_coinciding_components_warn_and_say_what_to_change():
     # At this temperature all components become equal, and without jitter they remain equal.
-    hot = DeterministicAnnealing(initial_temperature=50, n_passes=200, jitter=0)
+    hot = DeterministicAnnealing(initial_temperature=50, n_passes=100, jitter=0)
     mixture = AnnealedBayesianGaussianMixture(
         n_components=3,
         annealing=hot,
@@ -213,7 +206,12 @@ def test_whether_components_coincide_does_not_depend_on_units(covariance_type, f
     X = rng.normal(size=(400, 2)) * np.repeat([[1.0, 0.1], [1.0, 3.0]], 200, axis=0)
     settings = {"weight_concentration_prior_type": "dirichlet_distribution", "reg_covar": 0.0}
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=2, covariance_type=covariance_type, random_state=0, **settings
+        n_components=2,
+        covariance_type=covariance_type,
+        max_iter=1,
+        effort=0,
+        random_state=0,
+        **settings,
     )
     ctx = context_of(mixture.fit(X * [1.0, factor]))
     components, pairs = ctx.model.components, []

@@ -18,7 +18,7 @@ from cases_hidden_markov import (
     small,
     with_priors,
 )
-from harness import Fixed, one_update
+from harness import Fixed, one_update, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -113,7 +113,7 @@ def test_streams_leave_out_what_is_forbidden(annealing, rng):
 
 def test_interrupted_fit_goes_on_bit_for_bit(tmp_path, rng, monkeypatch):
     sequences = draw("gaussian-full", rng, [12] * 4)
-    est = small(**LEFT_TO_RIGHT, annealing="deterministic")
+    est = small(**LEFT_TO_RIGHT, annealing=quick("deterministic"), max_iter=3)
     whole = clone(est).fit(sequences)
     saves = []
 
@@ -143,8 +143,8 @@ def test_left_to_right_model_finds_the_segments(rng):
 
 def test_long_sequence_of_a_left_to_right_model(rng):
     """What underflows here is not negligible: only one direction of time leads to each state."""
-    z = np.repeat(np.arange(3), 2000)
-    X = 40.0 * z[:, None] + rng.standard_normal((6000, 1))
+    z = np.repeat(np.arange(3), 600)
+    X = 40.0 * z[:, None] + rng.standard_normal((1800, 1))
     est = with_priors("gaussian-full", **LEFT_TO_RIGHT, sticky=0.0)
     est.set_params(means_prior=None, scale_prior=None, dof_prior=None).fit(X)
     emission, prior, q = plain_state(est, est._context())

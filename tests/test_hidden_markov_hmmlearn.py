@@ -173,7 +173,7 @@ def test_bound_chooses_the_four_states_of_the_variational_tutorial():
         z[t] = rng.choice(4, p=MOVES[z[t - 1]])
     X = (MEANS[z] + 0.25 * rng.standard_normal(n))[:, None]
     bounds, models = {}, {}
-    for k in range(2, 7):
+    for k in (3, 4, 6):
         models[k] = AnnealedHMM(
             k, scale_prior=1e-3 * np.eye(1), random_state=0,
         ).fit(X)  # fmt: skip

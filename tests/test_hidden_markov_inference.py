@@ -26,7 +26,8 @@ from cases_hidden_markov import (
     symbols,
     with_priors,
 )
-from harness import Fixed, one_update, open_run, units_of
+from designs import in_turn
+from harness import Fixed, one_update, open_run, quick, units_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
@@ -83,10 +84,10 @@ def test_each_sequence_may_have_a_temperature(variant, rng):
     assert_parameters(plain_state(est, ctx)[2], expected)
 
 
-@pytest.mark.parametrize("n_components", [1, 3, 5])
+@pytest.mark.parametrize("n_components", [1, 4])
 @all_variants
 def test_several_updates_are_the_plain_ones(variant, n_components, rng):
-    sequences = draw(variant, rng, [30, 1, 17, 2, 40], {0: [0, 7], 2: slice(10, None), 1: [0]})
+    sequences = draw(variant, rng, [9, 1, 7, 2, 4], {0: [0, 7], 2: slice(4, None), 1: [0]})
     weights = [1.0, 0.5, 2.0, 0.0, 1.0]
     est = with_priors(variant, n_components)
     ctx, method, units, emission, prior, q = run_of(est, sequences, weights)
@@ -112,8 +113,9 @@ def test_reported_bound_is_the_plain_one(variant, rng):
     assert est.temperatures_[0] > 1 == est.temperatures_[-1]
 
 
-@pytest.mark.parametrize("variant", ["categorical", "bernoulli"])
-@pytest.mark.parametrize("gaps", [[], [0], [2], [1, 2], [4], [0, 4], [0, 1, 2, 3, 4]])
+@in_turn(
+    gaps=([], [0], [2], [1, 2], [4], [0, 4], [0, 1, 2, 3, 4]), variant=("categorical", "bernoulli")
+)
 def test_log_partition_is_the_sum_over_paths_and_observations(variant, gaps, rng):
     """By enumeration; what is missing takes a state, and is not summed over."""
     sequences = draw(variant, rng, [7, 3, 9])
@@ -204,10 +206,10 @@ def test_weighted_score_is_the_weighted_mean_over_frames(rng):
 @all_emissions
 def test_sample_has_the_frequencies_of_the_model(variant, rng):
     est = fitted(variant, rng, 3)
-    X, states = est.sample(20_000)
-    n_columns = 1 if variant == "categorical" else D
-    assert X.shape == (20_000, n_columns)
-    assert states.shape == (20_000,)
+    n = 6000
+    X, states = est.sample(n)
+    assert X.shape == (n, 1 if variant == "categorical" else D)
+    assert states.shape == (n,)
     pairs = np.zeros((3, 3))
     np.add.at(pairs, (states[:-1], states[1:]), 1)
     assert_allclose(pairs / pairs.sum(axis=1, keepdims=True), est.transmat_, atol=0.04)
@@ -226,11 +228,11 @@ def test_sample_has_the_frequencies_of_the_model(variant, rng):
             scale = np.sqrt(np.diag(est.covars_[k]))
             assert_allclose((frames.mean(axis=0) - est.means_[k]) / scale, 0, atol=error)
             assert_allclose(np.cov(frames.T), est.covars_[k], atol=0.1 * est.covars_[k].max())
-    again = est.sample(20_000)
+    again = est.sample(n)
     for one, other in zip((X, states), again, strict=True):
         assert_array_equal(one, other)
-    starts = Counter(int(clone_with_seed(est, seed).sample(1)[1][0]) for seed in range(400))
-    found = np.array([starts[k] for k in range(3)]) / 400
+    starts = Counter(int(clone_with_seed(est, seed).sample(1)[1][0]) for seed in range(200))
+    found = np.array([starts[k] for k in range(3)]) / 200
     assert_allclose(found, est.startprob_, atol=0.13)
     assert np.isfinite(est.score(X))
 
@@ -264,14 +266,13 @@ def test_a_state_that_dies_gets_its_prior_back(variant, annealing, rng):
         assert_allclose(value[dead], prior.emission[key][dead], rtol=1e-3, atol=1e-3, err_msg=key)
 
 
-@pytest.mark.parametrize("annealing", ANNEALING)
-@all_emissions
+@in_turn(annealing=ANNEALING, variant=("gaussian-full", "categorical", "poisson", "bernoulli"))
 def test_constant_data(variant, annealing):
     if variant == "poisson" and "tempering" in annealing:
         pytest.skip("refused")
     value = {"categorical": [[2.0]], "gaussian-full": [[3.0, -4.0]]}.get(variant, [[1.0, 0.0]])
     sequences = [np.repeat(value, n, axis=0) for n in (10, 1, 5)]
-    est = small(variant, 3, annealing=annealing)
+    est = small(variant, 3, annealing=quick(annealing), effort=0)
     if variant == "gaussian-full":
         with pytest.raises(ValueError, match="scale_prior.*reg_covar"):
             est.fit(sequences)
@@ -292,8 +293,8 @@ def scaled_log_likelihood(est, X):
 
 
 @pytest.mark.parametrize("variant", ["categorical", "gaussian-full"])
-def test_sequence_of_a_hundred_thousand_frames(variant, rng):
-    (X,) = draw(variant, rng, [100_000])
+def test_sequence_of_many_frames(variant, rng):
+    (X,) = draw(variant, rng, [20_000])
     est = small(variant, 3, max_iter=2, predictive=False).fit(X)
     assert_sound(est, X)
     assert est.score_sequences(X)[0] == pytest.approx(scaled_log_likelihood(est, X), rel=1e-10)

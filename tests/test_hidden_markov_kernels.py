@@ -202,7 +202,7 @@ def test_extreme_probabilities_by_enumeration(large, rng):
     """Paths may have to take what underflows, in one step or little by little."""
     n, n_states = 5, 3
     n_fast = 0
-    for trial in range(60):
+    for trial in range(24):
         log_emission, pointer, start, transition = problem(rng, n_states, [n])
         # A best path of moderate terms exists with -1e300: doubles cannot add moderate terms to it.
         transition[rng.uniform(size=transition.shape) < 0.7] = large
@@ -218,7 +218,7 @@ def test_extreme_probabilities_by_enumeration(large, rng):
             gamma, pairs, log_norm, energy = all_paths(log_emission, start, transition, x)
             assert_close(found, (gamma, gamma[0], pairs, [log_norm], [energy]), 1e-9)
             n_fast += without_logarithms(log_emission, start, transition, x)
-    assert 0 < n_fast < 120
+    assert 0 < n_fast < 48
 
 
 def test_small_steps_of_underflow():
@@ -271,7 +271,7 @@ def test_impossible_transitions_do_not_hide_emissions(rng):
 @pytest.mark.parametrize("hard", [False, True])
 def test_long_sequence(hard, rng):
     n_states = 3
-    arguments = problem(rng, n_states, [100_000])
+    arguments = problem(rng, n_states, [20_000])
     start, transition = arguments[2:]
     if hard:
         arguments[0][rng.uniform(size=arguments[0].shape) < 0.3] = -1e6
@@ -290,11 +290,11 @@ def test_long_sequence(hard, rng):
             message = message / message.sum() @ np.exp(transition)
         assert found[3][0] == pytest.approx(log_norm, rel=1e-12)
     np.testing.assert_allclose(found[0].sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(found[2].sum(), 99_999, rtol=1e-12)
+    np.testing.assert_allclose(found[2].sum(), 19_999, rtol=1e-12)
     np.testing.assert_allclose(found[2].sum(axis=0), found[0][1:].sum(axis=0), rtol=1e-9)
     # Frames far from both ends do not feel them.
-    middle = slice(50_000, 51_000)
-    around = arguments[0][49_000:52_000]
+    middle = slice(10_000, 11_000)
+    around = arguments[0][9_000:12_000]
     part = sequence_posteriors(around, start, transition, 1.0)[0][1000:2000]
     np.testing.assert_allclose(found[0][middle], part, rtol=1e-8, atol=1e-12)
 

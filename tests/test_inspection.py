@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import pytest
+from designs import in_turn
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.decomposition import LatentDirichletAllocation
@@ -210,8 +210,10 @@ def test_ellipses_are_the_covariances(covariance_type):
             )
 
 
-@pytest.mark.parametrize("prior", ["dirichlet_process", "dirichlet_distribution"])
-@pytest.mark.parametrize("cls", [AnnealedBayesianGaussianMixture, BayesianGaussianMixture])
+@in_turn(
+    prior=["dirichlet_process", "dirichlet_distribution"],
+    cls=[AnnealedBayesianGaussianMixture, BayesianGaussianMixture],
+)
 def test_empty_components_are_left_out(cls, prior):
     params = {
         "n_components": 8,
@@ -443,9 +445,15 @@ def sequences(n=4, seed=0):
     return [means[states] + 0.5 * rng.standard_normal((len(states), 2)) for _ in range(n)]
 
 
-def hmm(n_components=3, X=None, **params):
+@cache
+def hmm(n_components=3):
+    """A fit to the sequences, of which tests change nothing."""
+    return hmm_of(sequences(), n_components)
+
+
+def hmm_of(X, n_components=3, **params):
     params = {"random_state": 0, "annealing": "none", "sticky": 5.0, "n_init": 5} | params
-    return AnnealedHMM(n_components, **params).fit(sequences() if X is None else X)
+    return AnnealedHMM(n_components, **params).fit(X)
 
 
 def numbers_of(ticks):
@@ -472,7 +480,7 @@ def test_cells_are_the_transition_probabilities():
 @pytest.mark.parametrize("n_sequences", [1, 4])
 def test_states_come_by_their_time(n_sequences):
     data = sequences(n_sequences)
-    fit = hmm(X=data)
+    fit = hmm_of(data)
     drawn = TransitionMatrixDisplay.from_estimator(fit)
     frames = fit.predict_proba(data).sum(axis=0)
     assert list(drawn.numbers) == list(np.argsort(-frames))
@@ -598,7 +606,7 @@ def test_bands_are_the_most_probable_path():
 def test_areas_are_the_posterior_probabilities():
     # States that overlap, so that the path leaves something in doubt.
     data = [s + 3.0 * np.random.default_rng(1).standard_normal(s.shape) for s in sequences()]
-    fit = hmm(X=data)
+    fit = hmm_of(data)
     drawn = StateSequenceDisplay.from_estimator(fit, data, response_method="predict_proba")
     posteriors = fit.predict_proba(data)
     assert ((posteriors > 0.1) & (posteriors < 0.9)).any()
@@ -633,7 +641,7 @@ def test_every_form_of_sequences_is_the_same_picture():
 def test_names_and_choice_of_columns():
     pandas = pytest.importorskip("pandas")
     frames = [pandas.DataFrame(s, columns=["speed (m/s)", "angle"]) for s in sequences()]
-    fit = hmm(X=frames)
+    fit = hmm_of(frames)
     one = StateSequenceDisplay.from_estimator(fit, frames[0], columns=[1])
     assert one.ax_.get_ylabel() == "angle"
     np.testing.assert_array_equal(one.lines_[0].get_ydata(), frames[0]["angle"])
@@ -651,7 +659,7 @@ def test_columns_that_do_not_exist(columns):
 def test_missing_frames_are_gaps():
     data = sequences()
     data[0][30:40] = np.nan
-    drawn = StateSequenceDisplay.from_estimator(hmm(X=data), data[0])
+    drawn = StateSequenceDisplay.from_estimator(hmm_of(data), data[0])
     assert np.isnan(drawn.lines_[0].get_ydata()[30:40]).all()
     assert sum(len(intervals(band)) for band in drawn.bands_.values()) == len(data[0])
 
@@ -660,7 +668,7 @@ def test_symbols_are_dots():
     rng = np.random.default_rng(0)
     symbols = [np.repeat([0, 1, 0], 20) * 3 + rng.integers(3, size=60) for _ in range(3)]
     symbols[0][10] = -1
-    fit = hmm(2, emission="categorical", X=symbols)
+    fit = hmm_of(symbols, 2, emission="categorical")
     drawn = StateSequenceDisplay.from_estimator(fit, symbols[:1])
     (dots,) = drawn.lines_
     assert (dots.get_linestyle(), dots.get_marker()) == ("None", ".")
@@ -701,26 +709,12 @@ def test_more_states_than_colours_are_hatched():
     assert len(looks) == 12
 
 
-def test_without_matplotlib_one_sentence_says_what_to_install():
-    script = """
-import sys
-sys.modules["matplotlib"] = None
-from sklearn_anneal.inspection import TemperatureDisplay
-display = TemperatureDisplay(temperatures={"fit": [2.0, 1.0]})
-try:
-    display.plot()
-except ImportError as error:
-    print(error)
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=Path(__file__).resolve().parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "TemperatureDisplay.plot draws with matplotlib" in result.stdout
-    assert "pip install matplotlib" in result.stdout
+def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    display = TemperatureDisplay(temperatures={"fit": [2.0, 1.0]})
+    with pytest.raises(ImportError, match="TemperatureDisplay.plot draws with .*pip install matpl"):
+        display.plot()
 
 
 # Numbers of components

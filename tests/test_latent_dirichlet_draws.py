@@ -55,8 +55,8 @@ def drawn(concentration, words, seed):
 
 @pytest.fixture(scope="module")
 def many():
-    """20,000 draws of log β of the words that are met, and of the sum of the others."""
-    draws = [drawn(CONCENTRATION, MET, seed) for seed in range(20_000)]
+    """8,000 draws of log β of the words that are met, and of the sum of the others."""
+    draws = [drawn(CONCENTRATION, MET, seed) for seed in range(8_000)]
     log_beta = np.array([draw.log_gamma - draw.log_total for draw in draws])
     pooled = np.array([draw.log_pooled - draw.log_total for draw in draws])
     return log_beta, pooled
@@ -284,7 +284,7 @@ VISIT = LatentDirichlet.visit
 
 @pytest.mark.parametrize("gradient", ["approximate", "exact"])
 def test_fits_have_the_distribution_of_those_with_draws_of_all_words(gradient, monkeypatch, rng):
-    X = draw_corpus(rng, n_documents=120, n_words=60, length=12)
+    X = draw_corpus(rng, n_documents=30, n_words=60, length=12)
 
     def fits(seeds):
         method = StructuredVI(gradient=gradient, n_passes=3, evaluate_every=100)

@@ -41,11 +41,11 @@ from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
 warnings.simplefilter("ignore")
 options = json.loads(sys.argv[1])
 n, v, k = options["documents"], options["words"], options["topics"]
-# Every document has one word of each of 50 parts of the vocabulary.
+# Every document has one word of each of ten parts of the vocabulary.
 rng = np.random.default_rng(0)
-words = np.arange(0, v, v // 50) + rng.integers(v // 50, size=(n, 50))
+words = np.arange(0, v, v // 10) + rng.integers(v // 10, size=(n, 10))
 counts = rng.integers(1, 4, size=words.size).astype(float)
-X = csr_matrix((counts, words.astype(np.int32).ravel(), np.arange(0, 50 * n + 1, 50)), (n, v))
+X = csr_matrix((counts, words.astype(np.int32).ravel(), np.arange(0, 10 * n + 1, 10)), (n, v))
 del words, counts
 if options["dtype"] == "float32":
     X = X.astype(np.float32)

@@ -21,7 +21,7 @@ from cases_gaussian_mixture import (
     divergence_of_sizes,
     full_matrix,
 )
-from designs import pairwise
+from designs import in_turn, pairwise
 from scipy.optimize import minimize
 from scipy.special import multigammaln, psi
 from scipy.stats import gamma
@@ -55,6 +55,12 @@ def fitted(X, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return AnnealedBayesianGaussianMixture(**settings).fit(X, sample_weight=sample_weight)
+
+
+@cache
+def plain():
+    """A fit that learns no prior."""
+    return fitted(rows())
 
 
 def values_of(mixture):
@@ -92,11 +98,7 @@ def numerical_best(components, q, prior):
             return 1e9
 
     size = 4 + n_scale
-    runs = [
-        minimize(divergence, start, method="BFGS", options={"gtol": 1e-7})
-        for start in (np.zeros(size), np.full(size, 0.5), np.r_[-2.0, -2.0, np.zeros(size - 2)])
-    ]
-    return min(run.fun for run in runs)
+    return minimize(divergence, np.zeros(size), method="BFGS", options={"gtol": 1e-7}).fun
 
 
 # The search of scipy also tries priors that are far too large.
@@ -304,12 +306,12 @@ def test_a_learned_concentration_is_that_of_a_dirichlet_distribution():
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_priors_are_learned_one_by_one(name):
-    mixture, plain = fitted(rows(), **{name: "auto"}), fitted(rows())
+    mixture = fitted(rows(), **{name: "auto"})
     for other in PRIORS:
-        same = np.array_equal(getattr(mixture, other + "_"), getattr(plain, other + "_"))
+        same = np.array_equal(getattr(mixture, other + "_"), getattr(plain(), other + "_"))
         assert same == (other != name)
-        assert np.shape(getattr(mixture, other + "_")) == np.shape(getattr(plain, other + "_"))
-    assert mixture.lower_bound_ > plain.lower_bound_
+        assert np.shape(getattr(mixture, other + "_")) == np.shape(getattr(plain(), other + "_"))
+    assert mixture.lower_bound_ > plain().lower_bound_
 
 
 def test_the_concentration_waits_for_the_fit_without_it():
@@ -345,14 +347,13 @@ def test_priors_stay_while_a_fit_is_annealed():
 def test_annealed_fits_learn(annealing):
     mixture = fitted(rows(), annealing=annealing, **AUTO)
     assert np.isfinite(values_of(mixture)).all()
-    assert not np.allclose(mixture.covariance_prior_, fitted(rows()).covariance_prior_)
+    assert not np.allclose(mixture.covariance_prior_, plain().covariance_prior_)
 
 
 # Weights, batches, restarts, storage
 
 
-@all_factorizations
-@all_covariance_types
+@in_turn(covariance_type=COVARIANCE_TYPES, factorization=FACTORIZATIONS)
 def test_minibatches_learn(covariance_type, factorization):
     settings = {
         "batch_size": 40,
@@ -445,9 +446,8 @@ def _log_evidence(X, mean, scale, n, d):
     return found - d / 2 * np.log(1 + n) - n * d / 2 * np.log(np.pi)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_bound_chooses_one_component_for_rows_without_groups(seed):
-    X = np.random.default_rng(seed).normal(size=(200, 3))
+def test_the_bound_chooses_one_component_for_rows_without_groups():
+    X = np.random.default_rng(0).normal(size=(100, 3))
     bounds = [
         AnnealedBayesianGaussianMixture(n_components=k, random_state=0).fit(X).lower_bound_
         for k in (1, 2, 3)
@@ -458,7 +458,7 @@ def test_the_bound_chooses_one_component_for_rows_without_groups(seed):
 def test_the_bound_chooses_as_many_components_as_there_are_groups():
     X, _ = clusters(0, 60, ((0, 0), (12, 0), (0, 12)))
     bounds = {}
-    for k in (2, 3, 4, 6):
+    for k in (2, 3, 5):
         mixture = AnnealedBayesianGaussianMixture(n_components=k, random_state=0).fit(X)
         bounds[k] = mixture.lower_bound_
         assert mixture.n_effective_components_ == min(k, 3)
@@ -529,8 +529,7 @@ def test_components_of_equal_rows_leave_priors_finite(covariance_type, factoriza
         assert np.diff(bounds).min() >= (-0.1 if one_line else -1e-7 * abs(bounds[-1]))
 
 
-@all_weight_priors
-@all_covariance_types
+@in_turn(covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS)
 def test_empty_components_leave_priors_finite(covariance_type, weight_prior):
     X = clusters(2, 30)[0]
     mixture = fitted(
@@ -539,7 +538,7 @@ def test_empty_components_leave_priors_finite(covariance_type, weight_prior):
         covariance_type=covariance_type,
         weight_concentration_prior_type=weight_prior,
         init_params="random",
-        max_iter=300,
+        max_iter=150,
         **AUTO,
     )
     assert np.isfinite(values_of(mixture)).all()

@@ -123,7 +123,7 @@ def test_a_stream_warns_of_fractions_once(kinds):
     lda = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0, total_samples=1e4)
 
     def stream():
-        for _ in range(150):
+        for _ in range(105):
             lda.partial_fit(X)
         return lda
 
@@ -132,7 +132,7 @@ def test_a_stream_warns_of_fractions_once(kinds):
     assert len(set(lda.doc_topic_prior_)) == 1
     assert adjusted_rand_score(kind, lda.transform(X).argmax(axis=1)) > 0.95
     counts = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0)
-    for _ in range(150):
+    for _ in range(105):
         counts.partial_fit(kinds[0])
     assert len(set(counts.doc_topic_prior_)) == 3
 

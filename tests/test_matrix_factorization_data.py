@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from cases_matrix_factorization import NAN, draw, pairs_of, ratings, small, sparse_of
+from designs import in_turn
 from harness import assert_identical, fitted_state, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix
@@ -34,10 +35,7 @@ def same_fit(one, other, rtol=1e-12):
         assert_allclose(a[name], b[name], rtol=rtol, atol=rtol * size, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "make", [csr_array, csr_matrix, csc_matrix, coo_array], ids=lambda make: make.__name__
-)
-@pytest.mark.parametrize("name", ANNEALING)
+@in_turn(name=ANNEALING, make=(csr_array, csr_matrix, csc_matrix, coo_array))
 def test_sparse_is_dense_with_nan(name, make, rng):
     """Bit for bit; the stored zero is a rating."""
     Y = ratings(rng).round()

@@ -152,13 +152,22 @@ def test_halves_add_up(counts):
 
 
 @all_storages
-@all_counts
-def test_split_does_not_depend_on_the_storage(counts, store):
-    X = counts()
-    stored = store(X)
-    expected = halves(X)
-    for half, other in zip(halves(stored), expected, strict=True):
-        np.testing.assert_array_equal(half, other)
+def test_no_result_depends_on_the_storage(store, rng):
+    """The halves of documents, the likelihood of one of them, and the coherence of words."""
+    for counts in (corpus, fractional, mixed):
+        X = counts()
+        theta, beta = topics(*X.shape)
+        components = rng.random((3, X.shape[1]))
+        found, expected = (
+            [
+                *halves(given),
+                *document_completion_log_likelihood(given, theta, beta),
+                topic_coherence(components, given),
+            ]
+            for given in (store(X), X)
+        )
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @all_storages
@@ -330,17 +339,6 @@ def test_log_likelihood_is_the_plain_sum(counts, chunk, monkeypatch):
     np.testing.assert_allclose(n_tokens, X.sum(axis=1), rtol=1e-12)
 
 
-@all_storages
-def test_log_likelihood_does_not_depend_on_the_storage(store):
-    X = corpus()
-    theta, beta = topics(*X.shape)
-    result = document_completion_log_likelihood(store(X), theta, beta)
-    for value, expected in zip(
-        result, document_completion_log_likelihood(X, theta, beta), strict=True
-    ):
-        np.testing.assert_array_equal(value, expected)
-
-
 def test_log_likelihood_of_small_integers_and_float32_probabilities():
     X = corpus()
     X[0, 0] = 100
@@ -438,11 +436,18 @@ def test_coherence_is_the_plain_mean(n_top_words, rng):
     np.testing.assert_allclose(result, expected, atol=1e-12)
 
 
-def test_coherence_by_hand():
-    # p(0) = 3/4, p(1) = 1/2, p(0, 1) = 1/4: log(2/3) / log(4).
-    X = [[1, 0], [5, 0], [1, 2], [0, 1]]
-    expected = math.log(2 / 3) / math.log(4)
-    assert topic_coherence([[2, 1]], X, n_top_words=2) == pytest.approx([expected])
+@pytest.mark.parametrize(
+    ("X", "expected"),
+    [
+        # p(0) = 3/4, p(1) = 1/2, p(0, 1) = 1/4: log(2/3) / log(4).
+        ([[1, 0], [5, 0], [1, 2], [0, 1]], math.log(2 / 3) / math.log(4)),
+        ([[0, 0], [0, 1], [1, 0], [1, 1]], 0.0),  # independent words
+        # More documents than small integers can count.
+        (np.array([[1, 1]] * 300 + [[0, 0]] * 300, dtype=np.int8), 1.0),
+    ],
+)
+def test_coherence_by_hand(X, expected):
+    assert topic_coherence([[2, 1]], X, n_top_words=2) == pytest.approx([expected], abs=1e-12)
 
 
 def test_limits_of_coherence():
@@ -457,11 +462,6 @@ def test_limits_of_coherence():
     assert result.tolist() == [-1, 1, -1]
     assert together == pytest.approx([1])
     assert empty.tolist() == [-1]
-
-
-def test_coherence_is_zero_for_independent_words():
-    X = [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert topic_coherence([[1, 1]], X, n_top_words=2) == pytest.approx([0], abs=1e-12)
 
 
 def test_coherence_knows_presence_only(rng):
@@ -482,20 +482,6 @@ def test_coherence_of_topics_without_words_of_their_own():
     assert caught[0].filename == __file__
     assert np.isnan(found[[0, 2]]).all()
     assert found[1] == pytest.approx(plain_coherence([three], X, 3)[0])
-
-
-def test_coherence_counts_more_documents_than_small_integers_hold():
-    X = np.array([[1, 1]] * 300 + [[0, 0]] * 300, dtype=np.int8)
-    assert topic_coherence([[1, 1]], X, n_top_words=2) == pytest.approx([1])
-
-
-@all_storages
-def test_coherence_does_not_depend_on_the_storage(store, rng):
-    X = corpus(mean=0.5)
-    components = rng.random((3, X.shape[1]))
-    np.testing.assert_array_equal(
-        topic_coherence(components, store(X)), topic_coherence(components, X)
-    )
 
 
 # Bad input
@@ -588,9 +574,6 @@ def test_coherence_with_other_words():
 def test_number_of_top_words(n_top_words):
     with pytest.raises(ValueError, match=f"n_top_words.*{n_top_words}"):
         topic_coherence(np.ones((2, 3)), np.ones((5, 3)), n_top_words=n_top_words)
-
-
-def test_too_many_top_words_names_both_numbers():
     with pytest.raises(ValueError, match="n_top_words=10 and X has 3 columns"):
         topic_coherence(np.ones((2, 3)), np.ones((5, 3)))
 

@@ -13,12 +13,12 @@ from sklearn_anneal.models.components import _missing_cells as cells
 def problem(request, rng):
     """Gaussians, rows with many and with few patterns of missing cells, and shares."""
     diagonal, d = request.param
-    k, n = 3, 500
+    k, n = 3, 150
     root = rng.normal(size=(k, d, d))
     precision = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(d)
     X = rng.normal(size=(n, d)) + 5
     mask = rng.random((n, d)) < 0.4
-    mask[300:] = rng.random(d) < 0.5
+    mask[90:] = rng.random(d) < 0.5
     mask[mask.all(axis=1), 0] = False
     X[mask] = np.nan
     patterns = cell_patterns(X)
@@ -27,7 +27,7 @@ def problem(request, rng):
     rows = Rows(X, None, np.full(d, 4.9), patterns)
     stored = np.diagonal(precision, axis1=1, axis2=2).copy() if diagonal else precision
     gaussians = cells.Gaussians(rng.normal(size=(k, d)), stored, rng.normal(size=k), np.zeros(k))
-    order = rng.permutation(n)[:450]
+    order = rng.permutation(n)[:135]
     return rows, order, gaussians, rng.random((len(order), k))
 
 

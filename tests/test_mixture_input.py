@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from designs import in_turn
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix
 from sklearn import config_context
@@ -187,8 +188,7 @@ def test_the_type_of_integers_does_not_matter(emission, dtype):
     assert_array_equal(b.impute(rows), X[:7])
 
 
-@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float32, np.longdouble])
-@pytest.mark.parametrize("emission", SPARSE)
+@in_turn(dtype=(bool, np.uint8, np.int64, np.float32, np.longdouble), emission=SPARSE)
 def test_the_type_of_sparse_integers_does_not_matter(emission, dtype):
     X = np.minimum(table(emission), 1)
     dense = mixture(emission=emission).fit(X)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 
 import numpy as np
 import pytest
-from harness import assert_identical, context_of, units_of
+from harness import assert_identical, context_of, make_threads_worthwhile, quick, units_of
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -30,25 +31,38 @@ from sklearn_anneal.models._left_out import LeftOut
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-def groups(rng, n=240):
+def groups(rng, n=60):
     return 8.0 * np.eye(3)[rng.integers(0, 3, n)] + rng.normal(size=(n, 3))
 
 
-def answers(rng, n=300):
+def answers(rng, n=120):
     p = np.array([[0.05] * 4 + [0.95] * 4, [0.95] * 4 + [0.05] * 4, [0.05, 0.95] * 4])
     return (rng.random((n, 8)) < p[rng.integers(0, 3, n)]).astype(int)
 
 
 def series(rng):
-    states = np.repeat(np.arange(9) % 3, 25)
-    return 5.0 * np.eye(3)[states] + rng.normal(size=(225, 3))
+    states = np.repeat(np.arange(6) % 3, 15)
+    return 5.0 * np.eye(3)[states] + rng.normal(size=(90, 3))
 
 
 def parts_of_counts(rng):
-    return rng.poisson(rng.gamma(0.5, size=(120, 3)) @ rng.gamma(0.3, size=(3, 30)) * 5)
+    return rng.poisson(rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.3, size=(3, 30)) * 5)
 
 
-# The estimator, data of three components, and data without any.
+def automatic(**params):
+    """A mixture that finds the number of its components, with few passes for each of them."""
+    settings = {"annealing": quick("deterministic"), "effort": 0, "random_state": 0}
+    return AnnealedBayesianGaussianMixture("auto", **settings | params)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Rows of three components, and a fit that has found their number."""
+    X = groups(np.random.default_rng(0))
+    return X, automatic().fit(X)
+
+
+# The estimator and data of three components.
 CASES = [
     pytest.param(AnnealedBayesianGaussianMixture, {}, groups, id="gaussian_mixture"),
     pytest.param(AnnealedBayesianMixture, {"emission": "bernoulli"}, answers, id="mixture"),
@@ -132,11 +146,17 @@ def test_a_number_with_which_the_fit_fails_is_not_chosen():
 # What is found
 
 
+def test_the_default_finds_three_components(rng):
+    assert (
+        AnnealedBayesianGaussianMixture("auto", random_state=0).fit(groups(rng)).n_components_ == 3
+    )
+
+
 @pytest.mark.parametrize(("make", "params", "data"), CASES)
 def test_three_components_are_found(make, params, data, rng):
     X = data(rng)
-    est = make(random_state=0, **params).set_params(n_components="auto")
-    est.fit(X)
+    est = make(random_state=0, effort=0, annealing=quick("deterministic", 8), **params)
+    est.set_params(n_components="auto").fit(X)
     assert est.n_components_ == 3
     assert est.n_effective_components_ == 3
     tried = est.component_results_
@@ -149,43 +169,44 @@ def test_three_components_are_found(make, params, data, rng):
 @pytest.mark.parametrize(
     ("make", "params", "X"),
     [
-        (AnnealedBayesianGaussianMixture, {}, np.random.default_rng(1).normal(size=(200, 3))),
+        (AnnealedBayesianGaussianMixture, {}, np.random.default_rng(1).normal(size=(80, 3))),
         (
             AnnealedBayesianMixture,
             {"emission": "categorical"},
-            np.random.default_rng(2).integers(0, 3, (200, 6)),
+            np.random.default_rng(2).integers(0, 3, (80, 6)),
         ),
-        (AnnealedHMM, {"emission": "poisson"}, np.random.default_rng(3).poisson(4.0, (200, 2))),
+        (AnnealedHMM, {"emission": "poisson"}, np.random.default_rng(3).poisson(4.0, (80, 2))),
     ],
 )
 def test_data_without_groups_have_one_component(make, params, X):
-    assert make(random_state=0, **params).set_params(n_components="auto").fit(X).n_components_ == 1
+    est = make(random_state=0, effort=0, annealing="none", **params).set_params(n_components="auto")
+    assert est.fit(X).n_components_ == 1
 
 
 @pytest.mark.parametrize("truth", [1, 3])
 def test_the_number_of_states_is_found_in_several_sequences(truth, rng):
     """Their densities are what is compared, and not the bound."""
-    states = np.repeat(rng.integers(0, truth, 36), 10)
-    frames = 5.0 * np.eye(3)[states] + rng.normal(size=(360, 3))
-    est = AnnealedHMM("auto", random_state=0, effort=0).fit(np.split(frames, 12))
-    assert est.n_components_ == truth
+    states = np.repeat(rng.integers(0, truth, 36), 6)
+    frames = 5.0 * np.eye(3)[states] + rng.normal(size=(216, 3))
+    est = AnnealedHMM("auto", annealing=quick("deterministic"), random_state=0, effort=0)
+    assert est.fit(np.split(frames, 12)).n_components_ == truth
     assert len(est.component_results_["log_density_left_out"])
 
 
 def test_states_that_are_those_of_single_sequences_do_not_count(rng):
     """Every sequence has a mean of its own, which says nothing of those of other sequences."""
     sequences = [rng.normal(size=4) + 0.05 * rng.normal(size=(30, 4)) for _ in range(12)]
-    est = AnnealedHMM("auto", random_state=0, effort=0).fit(sequences)
+    est = AnnealedHMM("auto", annealing="none", random_state=0, effort=0).fit(sequences)
     tried = est.component_results_
     assert tried["n_components"][tried["lower_bound"].argmax()] >= 8
     assert est.n_components_ <= 2
 
 
-@pytest.mark.parametrize("params", [{}, {"annealing": "deterministic", "n_init": 2}])
+@pytest.mark.parametrize("params", [{}, {"annealing": quick("reheating"), "n_init": 2}])
 def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
     """With ``verbose`` it is run from its start, so that all of it is reported."""
-    X = groups(rng, 60)
-    est = AnnealedBayesianGaussianMixture("auto", random_state=0, **params)
+    X = groups(rng, 20)
+    est = automatic(effort=2, **params)
     assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
 
@@ -196,36 +217,32 @@ def test_a_given_number_is_an_attribute_too(rng):
     assert not hasattr(est, "component_results_")
 
 
-@pytest.mark.parametrize(("make", "params", "data"), CASES)
-def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng):
-    X = data(rng)
-    est = make(random_state=0, n_jobs=1, effort=0, **params).set_params(n_components="auto")
-    one, two = clone(est).fit(X), clone(est).set_params(n_jobs=2).fit(X)
+@pytest.mark.parametrize(("make", "params", "data"), CASES[:2])
+def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng, monkeypatch):
+    make_threads_worthwhile(monkeypatch)
+    X = data(rng, 40)
+    est = make(random_state=0, annealing=quick("deterministic"), effort=0, **params)
+    est.set_params(n_components="auto")
+    one, two = (clone(est).set_params(n_jobs=n).fit(X) for n in (1, 2))
     assert_identical(one, two)
 
 
 def test_any_random_state_gives_every_number_the_same_start(rng):
-    X = groups(rng)
-    params = {"n_components": "auto", "effort": 0}
-    fits = [
-        AnnealedBayesianGaussianMixture(random_state=state, **params).fit(X)
-        for state in (3, np.random.RandomState(3))
-    ]
+    X = groups(rng, 30)
+    fits = [automatic(random_state=state).fit(X) for state in (3, np.random.RandomState(3))]
     assert fits[0].lower_bound_ == fits[1].lower_bound_
 
 
 def test_parts_and_weights_find_the_number(rng):
     X = groups(rng)
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=0)
-    assert clone(est).fit(Shards([X[:100], X[100:]])).n_components_ == 3
-    weights = np.r_[np.ones(200), np.zeros(40)]
-    assert clone(est).fit(X, sample_weight=weights).n_components_ == 3
+    assert automatic().fit(Shards([X[:20], X[20:]])).n_components_ == 3
+    weights = np.r_[np.ones(45), np.zeros(15)]
+    assert automatic().fit(X, sample_weight=weights).n_components_ == 3
 
 
 def test_pipelines_and_predictions_need_no_number(rng):
     X = groups(rng)
-    mixture = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=0)
-    pipeline = make_pipeline(StandardScaler(), mixture).fit(X)
+    pipeline = make_pipeline(StandardScaler(), automatic()).fit(X)
     labels = KMeans(3, n_init=1, random_state=0).fit_predict(X)
     assert len(set(zip(pipeline.predict(X), labels, strict=True))) == 3
     assert np.isfinite(pipeline.score(X))
@@ -233,17 +250,15 @@ def test_pipelines_and_predictions_need_no_number(rng):
 
 
 def test_two_rows_are_one_component():
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0)
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0)
     assert est.fit([[0.0, 1.0], [1.0, 0.0]]).n_components_ == 1
 
 
 def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_bound(rng):
     """Components of less than a row can be worth their place, and annealing can lose them."""
-    for seed in range(3):
-        X = rng.normal(size=(60, 4))
-        est = AnnealedBayesianGaussianMixture(
-            n_components="auto", annealing="stochastic", random_state=seed
-        ).fit(X)
+    for seed in range(2):
+        X = rng.normal(size=(30, 4))
+        est = automatic(annealing="stochastic", random_state=seed, effort=1).fit(X)
         tried, ctx = est.component_results_, context_of(est)
         left_out = ctx.model.left_out(units_of(est, X), ctx.q, ctx.summary, ctx.prior)
         evidence = tried["lower_bound"] + tried["log_density_left_out"]
@@ -260,16 +275,16 @@ def test_if_every_number_fails_the_error_says_why(rng, monkeypatch):
         AnnealedBayesianGaussianMixture("auto").fit(groups(rng))
 
 
-def test_results_of_numbers_belong_to_their_fit(rng):
-    X = groups(rng, 60)
-    est = AnnealedBayesianGaussianMixture("auto", random_state=0, effort=0).fit(X)
+def test_results_of_numbers_belong_to_their_fit(found):
+    X, est = deepcopy(found)
+    assert hasattr(est, "component_results_")
     assert not hasattr(est.set_params(n_components=2).fit(X), "component_results_")
 
 
 def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monkeypatch):
     """Without a random state, another search could find another number."""
-    X = rng.normal(size=(60, 4))
-    est = AnnealedBayesianGaussianMixture("auto", annealing="stochastic", effort=0)
+    X = rng.normal(size=(20, 4))
+    est = automatic(annealing=quick("stochastic"), random_state=None)
     np.random.seed(0)  # noqa: NPY002
     first = clone(est).fit(X, checkpoint=tmp_path)
     monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_choose_number", None)
@@ -278,25 +293,23 @@ def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monk
 
 
 def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
-    X = groups(rng, 60)
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=1)
+    X = groups(rng, 20)
+    est = automatic(effort=1)
     plain = clone(est).fit(X)
     kept = clone(est).fit(X, checkpoint=tmp_path)
     again = clone(est).fit(X, checkpoint=tmp_path)
     assert plain.lower_bound_ == kept.lower_bound_ == again.lower_bound_
 
 
-def test_warm_starts_and_streams_go_on_with_the_number_that_was_found(rng):
-    X = groups(rng)
-    est = AnnealedBayesianGaussianMixture("auto", random_state=0, warm_start=True, effort=0)
-    est.fit(X)
+def test_warm_starts_and_streams_go_on_with_the_number_that_was_found(found):
+    X, est = deepcopy(found)
+    est.set_params(warm_start=True)
     assert est.fit(X).n_components_ == 3
     assert est.partial_fit(X).n_components_ == 3
 
 
-def test_the_number_that_was_found_can_be_given_from_then_on(rng):
-    X = groups(rng)
-    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=0).fit(X)
+def test_the_number_that_was_found_can_be_given_from_then_on(found):
+    X, est = deepcopy(found)
     est.set_params(n_components=3).partial_fit(X)
     assert est.set_params(warm_start=True).fit(X).n_components_ == 3
     with pytest.raises(ValueError, match="n_components=3, but n_components=4 now"):
@@ -305,13 +318,14 @@ def test_the_number_that_was_found_can_be_given_from_then_on(rng):
 
 @pytest.mark.parametrize("params", [{"sticky": 10.0}, {"transmat_prior": "auto"}])
 def test_chains_with_priors_of_transitions_find_the_number(params, rng):
-    est = AnnealedHMM("auto", random_state=0, effort=0, **params)
+    how = {"annealing": quick("deterministic"), "effort": 0, "random_state": 0}
+    est = AnnealedHMM("auto", **how, **params)
     assert est.fit(series(rng)).n_components_ == 3
 
 
 def test_verbose_tells_of_every_number(rng, capsys):
-    est = AnnealedBayesianGaussianMixture("auto", random_state=0, verbose=1, effort=0)
-    est.fit(groups(rng, 60))
+    est = automatic(verbose=1)
+    est.fit(groups(rng, 20))
     found = re.findall(r"^n_components=(\d+): lower bound", capsys.readouterr().out, re.MULTILINE)
     assert set(map(int, found)) == set(est.component_results_["n_components"])
 
@@ -320,7 +334,7 @@ def test_verbose_tells_of_every_number(rng, capsys):
 
 
 def test_a_stream_cannot_begin_without_a_number(rng):
-    est = AnnealedBayesianGaussianMixture(n_components="auto")
+    est = automatic()
     with pytest.raises(ValueError, match="needs all data at once"):
         est.partial_fit(groups(rng))
     assert not hasattr(est, "lower_bound_")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import warnings
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from far_backend import FarBackend, RaylikeBackend, far_away
 from harness import make_threads_worthwhile
-from joblib import parallel_config, register_parallel_backend
-from joblib.parallel import BACKENDS, ParallelBackendBase
+from joblib import parallel_config
+from joblib.parallel import BACKENDS
 from sklearn import config_context, get_config
 from sklearn.pipeline import make_pipeline
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -137,13 +136,6 @@ def test_error_of_a_task_that_the_calling_thread_took_comes_in_its_turn():
         assert next(results) == 0
         with pytest.raises(ValueError, match="task 1"):
             next(results)
-
-
-@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
-def test_error_of_a_task_reaches_the_caller(backend):
-    with parallel_config(backend=backend), Workers(2) as workers:
-        with pytest.raises(ValueError, match="the second task"):
-            list(workers.imap(_second, ((i,) for i in range(5))))
 
 
 def test_tasks_are_made_when_they_are_about_to_run():
@@ -330,12 +322,16 @@ def _count(shared, rows):
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
-def test_rows_of_tasks_come_together(backend):
-    """In threads without a copy, from other processes with one."""
+def test_rows_and_errors_of_tasks_reach_the_caller(backend):
+    """Rows come from threads without a copy, and from other processes with one."""
     shared = SharedRows(10, {"a": 3, "b": 1}, np.float32)
     parts = [slice(0, 4), slice(4, 5), slice(5, 10)]
     with parallel_config(backend=backend), Workers(2) as workers:
         found = workers.map(_count, ((shared, rows) for rows in parts))
+        if backend != "threading":
+            _assert_arrays_can_be_written(workers)
+        with pytest.raises(ValueError, match="the second task"):
+            list(workers.imap(_second, ((i,) for i in range(5))))
     array = shared.of(slice(None))["a"].base
     assert all((part["a"].base is array) == (backend == "threading") for part in found)
     whole = shared.joined(*zip(parts, found, strict=True))
@@ -345,6 +341,21 @@ def test_rows_of_tasks_come_together(backend):
         assert whole[key].dtype == np.float32
         expected = np.repeat(np.arange(10.0)[:, None], width, axis=1)
         np.testing.assert_array_equal(whole[key], expected)
+
+
+def _itself(x, out):
+    return {"whole": x, "part": x[1:3], "out": out + 1}, not x.flags.writeable
+
+
+def _assert_arrays_can_be_written(workers):
+    """joblib maps large arrays into the memory of workers read-only, and they may come back."""
+    x = np.arange(300_000.0).reshape(-1, 3)
+    for found, mapped in workers.imap(_itself, [(x, x[:2])] * 3):
+        assert mapped
+        for array in found.values():
+            array += 1
+        np.testing.assert_array_equal(found["whole"], x + 1)
+        np.testing.assert_array_equal(found["part"], x[1:3] + 1)
 
 
 def test_rows_of_indices_are_copied_to_their_place():
@@ -359,56 +370,11 @@ def test_rows_of_indices_are_copied_to_their_place():
 # Backends of joblib
 
 
-class FarBackend(ParallelBackendBase):
-    """Another machine, as far as can be seen: what goes there and comes back is pickled.
-
-    It has no generators and no shared memory, and arrays arrive read-only on both ways.
-    """
-
-    supports_sharedmem = False
-    uses_threads = False
-    default_n_jobs = -1
-    calls: list[int] = []
-
-    def effective_n_jobs(self, n_jobs):
-        return 3
-
-    def submit(self, func, callback=None):
-        sent, arrays = _sent(func)
-        self.calls.append(len(sent))
-        back, arrays = _sent(pickle.loads(sent, buffers=arrays)())
-        future = Future()
-        future.get = future.result
-        future.set_result(pickle.loads(back, buffers=arrays))
-        if callback is not None:
-            callback(future)
-        return future
-
-    apply_async = submit  # before joblib 1.5
-
-
-def _sent(thing):
-    buffers = []
-    head = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
-    return head, [bytes(buffer.raw()) for buffer in buffers]
-
-
-class RaylikeBackend(FarBackend, type(BACKENDS["multiprocessing"]())):
-    """A remote backend whose class derives from one for local processes, as Ray's does."""
-
-    supports_retrieve_callback = False
-    configure = ParallelBackendBase.configure
-    terminate = ParallelBackendBase.terminate
-    abort_everything = ParallelBackendBase.abort_everything
-
-
 @pytest.fixture(params=[FarBackend, RaylikeBackend])
 def far(request):
     """A remote backend, registered under the name "far"."""
-    register_parallel_backend("far", request.param)
-    FarBackend.calls.clear()
-    yield FarBackend
-    del BACKENDS["far"]
+    with far_away(request.param) as backend:
+        yield backend
 
 
 @pytest.fixture
@@ -482,8 +448,12 @@ def test_the_warning_of_chunks_points_at_the_user_from_within_pipelines(far, wor
 
 
 @pytest.mark.parametrize("backend", ["far", "loky", "multiprocessing"])
-def test_verbose_keeps_restarts_here_and_says_so(backend, far, worth, X, capsys):
-    with parallel_config(backend), pytest.warns(UserWarning, match="messages of verbose") as caught:
+def test_verbose_keeps_restarts_here_and_says_so(backend, worth, X, capsys):
+    with (
+        far_away() as far,
+        parallel_config(backend),
+        pytest.warns(UserWarning, match="messages of verbose") as caught,
+    ):
         mixture = make_mixture(n_init=2, n_jobs=2, verbose=1, verbose_interval=1).fit(X)
     assert len(caught) == 1
     assert not far.calls
@@ -492,8 +462,12 @@ def test_verbose_keeps_restarts_here_and_says_so(backend, far, worth, X, capsys)
 
 
 @pytest.mark.parametrize("backend", ["far", "loky", "multiprocessing"])
-def test_small_work_stays_here_and_says_so(backend, far, X):
-    with parallel_config(backend), pytest.warns(UserWarning, match="too small") as caught:
+def test_small_work_stays_here_and_says_so(backend, X):
+    with (
+        far_away() as far,
+        parallel_config(backend),
+        pytest.warns(UserWarning, match="too small") as caught,
+    ):
         make_mixture(n_init=2, n_jobs=2).fit(X)
     assert len(caught) == 1
     assert not far.calls
@@ -548,28 +522,10 @@ def test_results_of_remote_workers_are_in_order(n_tasks, far):
     assert found == [2**i for i in range(n_tasks)]
 
 
-def _itself(x, out):
-    return {"whole": x, "part": x[1:3], "out": out + 1}, not x.flags.writeable
-
-
-@pytest.mark.parametrize("backend", ["loky", "multiprocessing"])
-def test_arrays_that_come_back_from_processes_can_be_written(backend):
-    """joblib maps large arrays into the memory of workers read-only, and they may come back."""
-    x = np.arange(300_000.0).reshape(-1, 3)
-    with parallel_config(backend), Workers(2) as workers:
-        for found, mapped in workers.imap(_itself, [(x, x[:2])] * 3):
-            assert mapped
-            for array in found.values():
-                array += 1
-            np.testing.assert_array_equal(found["whole"], x + 1)
-            np.testing.assert_array_equal(found["part"], x[1:3] + 1)
-
-
-@pytest.mark.parametrize("n_init", [1, 3])
-def test_fits_in_processes_without_generators(n_init, worth, X, no_warnings):
+def test_fits_in_processes_without_generators(worth, X, no_warnings):
     with parallel_config("multiprocessing"):
-        mixture = make_mixture(n_init=n_init, n_jobs=2).fit(X)
-    assert_same(mixture, make_mixture(n_init=n_init, n_jobs=1).fit(X))
+        mixture = make_mixture(n_init=2, n_jobs=2).fit(X)
+    assert_same(mixture, make_mixture(n_init=2, n_jobs=1).fit(X))
 
 
 def test_tasks_are_made_in_groups_where_there_are_no_generators():
@@ -590,49 +546,35 @@ def test_tasks_are_made_in_groups_where_there_are_no_generators():
 # Dask
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Two processes, of two threads each."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        client.wait_for_workers(2)
-        yield client
-
-
-def test_dask_gets_restarts_with_what_is_common_once_per_process(cluster, tmp_path):
-    path = str(tmp_path / "log")
-    with parallel_config("dask"), Workers(None, restarts=True) as workers:
-        assert workers.n_workers == 4
-        found = workers.map(_read, ((path, i) for i in range(10)), common=(Tracked(path),))
-    assert found == [(True, i) for i in range(10)]
-    log = open(path).read().split()
-    assert 1 <= log.count("arrived") <= 2
-    # Once by this process; the other times are between workers, or to tell the size.
-    assert log.count("sent") <= 4
-
-
-def test_fits_under_dask(cluster, X, worth):
-    with parallel_config("dask"):
-        mixture = make_mixture(n_init=4).fit(X)
-        with pytest.warns(UserWarning, match="stay on this machine"):
-            alone = make_mixture(n_jobs=2).fit(X)
-    assert_same(mixture, make_mixture(n_init=4, n_jobs=1).fit(X))
-    assert_same(alone, make_mixture(n_jobs=1).fit(X))
-
-
 def _workers_of_a_task(n_jobs):
     with warnings.catch_warnings(), parallel_config("dask", n_jobs=-1):
         warnings.simplefilter("error")
         return [Workers(n_jobs, restarts=restarts).n_workers for restarts in (True, False)]
 
 
-def test_tasks_of_dask_send_nothing_back_to_it(cluster):
-    """As those of a search, whose estimators ask for no number of jobs."""
-    assert cluster.submit(_workers_of_a_task, None).result(60) == [1, 1]
-    with parallel_config("dask"):
-        assert Workers(None, restarts=True).n_workers == 4
+def test_dask(tmp_path, X, worth):
+    """One cluster of one process with two threads, because processes take long to begin."""
+    distributed = pytest.importorskip("distributed")
+    how = {"n_workers": 1, "threads_per_worker": 2, "processes": True, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**how) as cluster, distributed.Client(cluster) as client:
+        client.wait_for_workers(1)
+        _assert_what_is_common_goes_to_a_process_once(str(tmp_path / "log"))
+        with parallel_config("dask"):
+            mixture = make_mixture(n_init=4).fit(X)
+            with pytest.warns(UserWarning, match="stay on this machine"):
+                alone = make_mixture(n_jobs=2).fit(X)
+        # The tasks of a search, whose estimators ask for no number of jobs, send nothing back.
+        assert client.submit(_workers_of_a_task, None).result(60) == [1, 1]
+    assert_same(mixture, make_mixture(n_init=4, n_jobs=1).fit(X))
+    assert_same(alone, make_mixture(n_jobs=1).fit(X))
+
+
+def _assert_what_is_common_goes_to_a_process_once(path):
+    with parallel_config("dask"), Workers(None, restarts=True) as workers:
+        assert workers.n_workers == 2
+        found = workers.map(_read, ((path, i) for i in range(10)), common=(Tracked(path),))
+    assert found == [(True, i) for i in range(10)]
+    log = open(path).read().split()
+    assert log.count("arrived") == 1
+    # Once by this process; the other times are to tell the size.
+    assert log.count("sent") <= 3

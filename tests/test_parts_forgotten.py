@@ -54,7 +54,7 @@ class Forgetful(Here):
 
 def counts(rng):
     topics = rng.dirichlet(np.full(30, 0.1), size=4)
-    return rng.poisson(50 * rng.dirichlet(np.full(4, 0.3), size=80) @ topics)
+    return rng.poisson(50 * rng.dirichlet(np.full(4, 0.3), size=40) @ topics)
 
 
 MODELS = [
@@ -72,8 +72,8 @@ def test_forgotten_local_variables_are_made_anew(cls, params, form, copies, monk
     every = BETWEEN_COPIES if copies else 10**6
     monkeypatch.setattr(parted_units, "_VISITS_BETWEEN_COPIES", every)
     X = form(counts(rng))
-    parts = [X[:20], X[20:30], X[30:70], X[70:]]
-    params = {"n_components": 4, "max_iter": 40, "tol": 0.0, "random_state": 0, **params}
+    parts = [X[:10], X[10:15], X[15:35], X[35:]]
+    params = {"n_components": 4, "max_iter": 28, "tol": 0.0, "random_state": 0, **params}
     params |= {"annealing": "none"}
     expected = cls(**params).fit(Shards(parts))
     replayed = []
@@ -83,7 +83,7 @@ def test_forgotten_local_variables_are_made_anew(cls, params, form, copies, monk
         lambda self, get=part_visits.Aside.get: replayed.append(1) or get(self),
     )
     # Two visits are made for the two blocks of a factorisation of counts.
-    late = 76 if cls is AnnealedGammaProcessNMF else 38
+    late = 52 if cls is AnnealedGammaProcessNMF else 26
     for at, lost in ((late, [2]), (late + 1, [0, 1, 2, 3])):
         place = Forgetful(4, at, lost)
         monkeypatch.setattr(_part_fits, "place_of", lambda *_, place=place: place)
@@ -94,6 +94,6 @@ def test_forgotten_local_variables_are_made_anew(cls, params, form, copies, monk
         # Only the group of a part that forgets is visited again, once.
         assert place.n_again == (1 if lost == [2] else 3)
         visited_again = 2 if lost == [2] else 4
-        most = BETWEEN_COPIES if copies else 40
+        most = BETWEEN_COPIES if copies else 28
         assert len(replayed) <= visited_again * most
         assert copies or len(replayed) > visited_again * BETWEEN_COPIES

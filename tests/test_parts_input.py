@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from cases_parts import Counted, cut, folders
 from harness import alternating
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_matrix
-from sklearn.base import clone
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -260,29 +260,41 @@ class Cursor:
         return self.X if self.n_readings >= 0 else self.X[: self.left]
 
 
+def shrinking(X, n_readings, left):
+    """Two parts, of which the second shrinks, and what is said of it."""
+    sort = "12 sequences with" if isinstance(X, list) else "12 rows when"
+    text = f"Part 1: it had {sort}.* but has {left} (rows|sequences).* the same rows each time"
+    return Shards([X[:18], Cursor(X[18:], n_readings, left)]), text
+
+
 @pytest.mark.parametrize(
-    ("entry", "n_readings", "left"),
-    alternating(
-        [
-            pytest.param(entry, n_readings, id=f"{entry.name}-{n_readings}")
-            for entry in IN_PARTS
-            for n_readings in (1, 2, 3)
-        ],
-        (0, 7),
-    ),
+    ("entry", "n_readings", "left", "rows_for_starts"),
+    [
+        pytest.param(
+            *case,
+            marks=() if i % 4 == i // 4 % 12 % 4 else pytest.mark.exhaustive,
+            id="-".join([case[0].name, *map(str, case[1:])]),
+        )
+        for i, case in enumerate(product(IN_PARTS, (1, 2, 3), (0, 7), ("all rows", "few rows")))
+    ],
+    indirect=["rows_for_starts"],
 )
 def test_parts_that_shrink_between_two_readings(entry, n_readings, left, rng):
     """A fit to all rows in the first pass and to others later would be a fit to nothing real."""
     X = entry.data(rng, 30)
-    whole = entry.make(**{**entry.first, "max_iter": 4, "tol": 0.0}).fit(X)
-    sort = "12 sequences with" if isinstance(X, list) else "12 rows when"
-    text = f"Part 1: it had {sort}.* but has {left} (rows|sequences).* the same rows each time"
+    est = entry.make(**{**entry.first, "max_iter": 4, "tol": 0.0})
+    refused(est, *shrinking(X, n_readings, left))
 
-    def shards(n):
-        return Shards([X[:18], Cursor(X[18:], n, left)])
 
-    refused(clone(whole), shards(n_readings), text)
-    data = shards(1)
+@pytest.mark.parametrize("rows_for_starts", ["all rows"], indirect=True)
+@pytest.mark.parametrize(
+    ("entry", "left"),
+    alternating([pytest.param(entry, id=entry.name) for entry in IN_PARTS], (0, 7)),
+)
+def test_predictions_of_parts_that_shrink_between_two_readings(entry, left, rng):
+    X = entry.data(rng, 30)
+    whole = entry.make(**{**entry.first, "max_iter": 1}).fit(X)
+    data, text = shrinking(X, 1, left)
     found = whole.transform(data)
     assert len(list(found)) == 2
     for again in (lambda: found.read(1), lambda: whole.transform(data).read(1)):
@@ -290,7 +302,7 @@ def test_parts_that_shrink_between_two_readings(entry, n_readings, left, rng):
             again()
     with pytest.raises(ValueError, match=text):
         whole.score(data)
-    data = shards(1)
+    data, _ = shrinking(X, 1, left)
     whole.score(data)
     with pytest.raises(ValueError, match=text):
         whole.transform(data).compute()

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from designs import in_turn
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import issparse
 
@@ -97,14 +98,13 @@ def test_fits_of_any_scale_are_finite_or_refused(entry, params, rng):
                     assert found is None or np.isfinite(numbers(found)).all(), (scale, name)
 
 
-@pytest.mark.parametrize("scale", [1e-155, 1e160])
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@in_turn(scale=[1e-155, 1e160], n_jobs=[1, 2])
 def test_threads_of_a_fit_do_not_warn(scale, n_jobs, rng):
     """Numpy's settings belong to a thread, so that each of them needs those of the fit."""
     X = scale * rng.normal(size=(60, 3))
     for make in (
-        lambda: AnnealedHMM(2, n_init=3, n_jobs=n_jobs, random_state=0),
-        lambda: AnnealedFactorialMixture(2, n_init=3, n_jobs=n_jobs, random_state=0),
+        lambda: AnnealedHMM(2, n_init=3, max_iter=5, n_jobs=n_jobs, random_state=0),
+        lambda: AnnealedFactorialMixture(2, n_init=3, max_iter=5, n_jobs=n_jobs, random_state=0),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
@@ -113,7 +113,7 @@ def test_threads_of_a_fit_do_not_warn(scale, n_jobs, rng):
 
 def test_settings_of_numpy_are_restored(rng):
     before = np.geterr()
-    AnnealedHMM(2, random_state=0).fit(rng.normal(size=(30, 2)))
+    AnnealedHMM(2, max_iter=2, effort=1, random_state=0).fit(rng.normal(size=(30, 2)))
     assert np.geterr() == before
 
 
@@ -168,6 +168,6 @@ def test_a_move_whose_bound_is_not_finite_is_thrown_away(final, rng, monkeypatch
         original(self, move, stop, n_observations)
 
     monkeypatch.setattr(Found, "judge", judge)
-    fit = AnnealedHMM(2, random_state=0, annealing="reheating", effort=1)
-    fit.fit(rng.normal(size=(60, 2)))
+    fit = AnnealedHMM(2, random_state=0, annealing="reheating", effort=1, max_iter=9)
+    fit.fit(rng.normal(size=(30, 2)))
     assert np.isfinite(fit.lower_bound_)

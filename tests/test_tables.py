@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from designs import in_turn
 from numpy.testing import assert_array_equal
 
 from sklearn_anneal import (
@@ -21,7 +22,7 @@ from sklearn_anneal import (
 )
 
 pd = pytest.importorskip("pandas")
-FAST = {"n_components": 2, "max_iter": 2, "random_state": 0}
+FAST = {"n_components": 2, "max_iter": 2, "effort": 0, "random_state": 0}
 ESTIMATORS = {
     "gaussian mixture": partial(AnnealedBayesianGaussianMixture, **FAST),
     "mixture of counts": partial(AnnealedBayesianMixture, emission="poisson", **FAST),
@@ -122,8 +123,7 @@ def test_text_in_any_dtype_of_pandas_is_named(name, dtype):
         ESTIMATORS[name]().fit(frame)
 
 
-@all_estimators
-@pytest.mark.parametrize("dtype", ["f2", ">f4", ">f8", ">i2", ">i4"])
+@in_turn(name=ESTIMATORS, dtype=("f2", ">f4", ">f8", ">i2", ">i4"))
 def test_half_precision_and_foreign_bytes_are_read(name, dtype):
     X = binary()
     X[0, 0] = X[1, 0] = 1

@@ -57,8 +57,8 @@ class ComponentsDisplay:
     >>> from sklearn_anneal.inspection import ComponentsDisplay
     >>> X, _ = make_blobs(150, centers=3, random_state=1)
     >>> mixture = AnnealedBayesianGaussianMixture(random_state=0)
-    >>> folds = KFold(5, shuffle=True, random_state=0)
-    >>> display = ComponentsDisplay.from_estimator(mixture, X, n_components=range(1, 6), cv=folds)
+    >>> folds = KFold(3, shuffle=True, random_state=0)
+    >>> display = ComponentsDisplay.from_estimator(mixture, X, n_components=range(2, 5), cv=folds)
     >>> plt.show()
     >>> int(display.n_components[display.lower_bounds.argmax()])
     3

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.inference.visits import Visited
 
 
@@ -152,3 +153,11 @@ class Entry:
 def has_auto(params: dict[str, Any]) -> bool:
     """Whether a parameter asks for a prior that the fit learns; a function for ``Entry.learns``."""
     return any(isinstance(value, str) and value == "auto" for value in params.values())
+
+
+def annealing_of(estimator: Any) -> str:
+    """The name of an estimator's method; a function for ``ExpectedFailure.concerns``."""
+    method = estimator.annealing
+    if isinstance(method, str):
+        return method
+    return next(name for name, cls in ANNEALING.items() if type(method) is cls)

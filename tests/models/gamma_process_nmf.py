@@ -10,7 +10,7 @@ from enumeration import gamma_process_log_evidence
 from scipy.sparse import csr_matrix
 from scipy.stats import gamma
 
-from models._entry import Entry, ExpectedFailure, has_auto
+from models._entry import Entry, ExpectedFailure, annealing_of, has_auto
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.inference.visits import Visited
 
@@ -98,8 +98,8 @@ ENTRIES = [
                 "minibatches, of weights per row, or of noise per row.",
                 lambda est: (
                     est.batch_size is not None
-                    or est.annealing in ("stochastic", "svi_plus")
-                    or (est.annealing == "reheating" and est.effort != 0)
+                    or annealing_of(est) in ("stochastic", "svi_plus")
+                    or (annealing_of(est) == "reheating" and est.effort != 0)
                 ),
             ),
         ),

@@ -11,7 +11,7 @@ from enumeration import gaussian_mixture_log_evidence
 from peer_priors import MIXTURE_PRIORS, PEER_OF_MIXTURES
 from quadrature import integral_of_density
 
-from models._entry import Entry, ExpectedFailure, has_auto
+from models._entry import Entry, ExpectedFailure, annealing_of, has_auto
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 ONE_FULL_COMPONENT = {"n_components": 1, "covariance_type": "full"}
@@ -51,7 +51,7 @@ def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
 def _is_drawn(est: Any) -> bool:
     """Whether minibatches or weights are drawn, or the first optimum depends on the start."""
     return bool(
-        est.batch_size or est.annealing == "structured" or est.factorization == "independent"
+        est.batch_size or annealing_of(est) == "structured" or est.factorization == "independent"
     )
 
 
@@ -93,7 +93,7 @@ ENTRIES = [
                 "A weight of 2 is a second row to every update, but not to the random draws of a "
                 "start, of minibatches, or of weights per row: KMeans itself fails this check.",
                 lambda est: (
-                    est.annealing != "stochastic"
+                    annealing_of(est) != "stochastic"
                     and est.covariance_type != "tied"
                     and est.n_components > (1 if _is_drawn(est) else 2)
                 ),

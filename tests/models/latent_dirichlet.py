@@ -10,7 +10,7 @@ from enumeration import latent_dirichlet_log_evidence
 from scipy.sparse import csr_matrix
 from scipy.stats import dirichlet
 
-from models._entry import Entry, ExpectedFailure, has_auto
+from models._entry import Entry, ExpectedFailure, annealing_of, has_auto
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.inference.visits import Visited
 
@@ -136,9 +136,9 @@ ENTRIES = [
                 "of the topics of tokens.",
                 lambda est: (
                     est.init_params == "documents"
-                    or est.annealing in ("stochastic", "svi_plus")
+                    or annealing_of(est) in ("stochastic", "svi_plus")
                     or est.local_step == "gibbs"
-                    or (est.annealing == "structured" and est.local_step == "auto")
+                    or (annealing_of(est) == "structured" and est.local_step == "auto")
                     or est.learning_method == "online"
                 ),
             ),

@@ -9,7 +9,7 @@ import numpy as np
 from peer_priors import PEER_OF_RATINGS
 from plain_matrix_factorization import matrix_factorization_log_evidence
 
-from models._entry import Entry, ExpectedFailure, has_auto
+from models._entry import Entry, ExpectedFailure, annealing_of, has_auto
 from sklearn_anneal import AnnealedPMF
 
 
@@ -91,7 +91,7 @@ ENTRIES = [
                 "minibatches, of weights per rating, or of starts and noise per user.",
                 lambda est: (
                     est.batch_size is not None
-                    or est.annealing in ("stochastic", "svi_plus", "proximity")
+                    or annealing_of(est) in ("stochastic", "svi_plus", "proximity")
                 ),
             ),
         ),
