@@ -205,14 +205,7 @@ def class_covariates(
     Z = check_array(covariates, dtype=np.float64, input_name="covariates")
     check_consistent_length(assigned.shares, Z)
     n_classes = assigned.shares.shape[1]
-    if reference is not None and not (
-        isinstance(reference, Integral)
-        and not isinstance(reference, bool)
-        and 0 <= int(reference) < n_classes
-    ):
-        raise ValueError(
-            f"reference is a class from 0 to {n_classes - 1}, or None; got {reference!r}."
-        )
+    base = _class_number(reference, n_classes)
     center = np.average(Z, axis=0, weights=assigned.weights)
     spread = np.sqrt(np.average((Z - center) ** 2, axis=0, weights=assigned.weights))
     if not (spread > 1e-10 * np.abs(center)).all():
@@ -222,9 +215,9 @@ def class_covariates(
     back = np.diag(np.append(1.0, 1.0 / spread))
     back[0, 1:] = -center / spread
     change = np.eye(n_classes) - 1.0 / n_classes
-    if reference is not None:
+    if base is not None:
         change = np.eye(n_classes)
-        change[:, int(reference)] -= 1.0
+        change[:, base] -= 1.0
     # The last class is 0 in ``values``, whose shape is (n_classes − 1, 1 + n_covariates).
     change = change[:, :-1]
     values = change @ values @ back.T
@@ -276,6 +269,18 @@ def _assigned(
             "errors has no inverse. Fit fewer classes."
         )
     return _Assigned(shares, errors, weights)
+
+
+def _class_number(reference: Any, n_classes: int) -> int | None:
+    """Return the number of the class of reference, after a check; None if there is none."""
+    if reference is None:
+        return None
+    whole = isinstance(reference, Integral) and not isinstance(reference, bool)
+    if not (whole and 0 <= int(reference) < n_classes):
+        raise ValueError(
+            f"reference is a class from 0 to {n_classes - 1}, or None; got {reference!r}."
+        )
+    return int(reference)
 
 
 def _outcome(outcome: Any, assigned: _Assigned) -> np.ndarray:
