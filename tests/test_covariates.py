@@ -8,7 +8,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from harness import assert_identical, context_of, finish_run, make_threads_worthwhile, open_run
+from harness import (
+    assert_identical,
+    context_of,
+    finish_run,
+    make_threads_worthwhile,
+    open_run,
+    quick,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 from peer_priors import PEER_OF_COLUMNS, PEER_OF_MIXTURES
 from scipy.special import betaln, log_softmax, logsumexp, softmax
@@ -119,9 +126,9 @@ def log_evidence(X, Z, scale):
 
 
 def test_bound_is_below_the_log_evidence(rng):
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
-        X, Z = rng.integers(0, 2, size=(5, 1)).astype(float), rng.normal(3.0, 2.0, size=(5, 1))
+        X, Z = rng.integers(0, 2, size=(4, 1)).astype(float), rng.normal(3.0, 2.0, size=(4, 1))
         est = make(n_components=2, max_iter=200, tol=1e-8, coefficients_prior=1.5)
         found = est.fit(X, covariates=Z).lower_bound_
         exact = log_evidence(X, Z, 1.5)
@@ -227,11 +234,11 @@ def test_deviations_are_the_changes_by_tilted_priors(rng):
 
 
 def test_intervals_cover_the_coefficients():
-    # Of 24 intervals of 90 %, 18 or more cover, but in 1 of 36 such tests. Those of q alone, which
+    # Of 16 intervals of 90 %, 12 or more cover, but in 1 of 60 such tests. Those of q alone, which
     # are too narrow, cover fewer.
     rng, covered, narrow = np.random.default_rng(3), 0, 0
     ones = np.where([[1] * 6, [1, 0] * 3, [0] * 6], 0.8, 0.2)
-    for _ in range(12):
+    for _ in range(8):
         X, Z, _ = drawn(rng, 250, separation=0.8)
         est = make(max_iter=400, emission_init={"emissionprob": ones}).fit(X, covariates=Z[:, :1])
         found = est.coefficient_intervals(0.9, reference=1)
@@ -240,8 +247,8 @@ def test_intervals_cover_the_coefficients():
         standard = est._context().model.weights._standard(est._context().q)["covariance"][1, 1]
         own = 1.645 * np.sqrt(2.0 * standard) / 2.0
         narrow += (np.abs(found.estimate[[0, 2], 1] - [0.5, -0.5]) < own).sum()
-    assert covered >= 18
-    assert narrow < covered - 3
+    assert covered >= 12
+    assert narrow < covered - 1
 
 
 def test_units_of_covariates_do_not_matter(rng):
@@ -273,7 +280,7 @@ def test_a_constant_column_leaves_ordinary_weights(rng):
 
 def test_a_learned_scale_shrinks_coefficients_of_noise(rng):
     X, _, _ = drawn(rng)
-    noise = rng.normal(size=(len(X), 3))
+    noise = rng.normal(size=(len(X), 2))
     wide, learned = (
         make(max_iter=300, coefficients_prior=scale).fit(X, covariates=noise)
         for scale in (2.5, "auto")
@@ -346,7 +353,8 @@ def test_another_order_of_components_is_the_same_mixture(form, rng):
 
 
 def test_a_search_leaves_a_poor_optimum(rng):
-    X, Z, _ = drawn(rng, 500, slopes=(1.5, 0.0, -1.5))
+    X, Z, _ = drawn(rng, 300, slopes=(1.5, 0.0, -1.5))
+    Z = Z[:, :1]
     poor = {"emission_init": {"emissionprob": np.array([[0.9] * 6, [0.88] * 6, [0.3] * 6])}}
     stuck = make(max_iter=200, **poor).fit(X, covariates=Z)
     found = make(max_iter=200, annealing="reheating", **poor).fit(X, covariates=Z)
@@ -385,12 +393,13 @@ def test_weight_is_a_number_of_copies(rng):
     assert_allclose(one.coefficients_std_, other.coefficients_std_, rtol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["blocks", "full"])
-def test_result_does_not_depend_on_workers(form, rng, monkeypatch):
+def test_result_does_not_depend_on_workers(rng, monkeypatch, form="blocks"):
     make_threads_worthwhile(monkeypatch)
-    X, Z, _ = rows_of(form, rng, 1500)
+    X, Z, _ = rows_of(form, rng, 1200)
+    Z = Z[:, :1]
     one, other = (
-        make(form, max_iter=2, n_jobs=n, annealing="svi_plus").fit(X, covariates=Z) for n in (1, 2)
+        make(form, max_iter=2, n_jobs=n, annealing=quick("svi_plus", 2)).fit(X, covariates=Z)
+        for n in (1, 2)
     )
     assert_identical(one, other)
 
@@ -431,7 +440,7 @@ def test_missing_cells_and_imputation(rng):
 
 
 def test_pickles_checkpoints_and_warm_starts(rng, tmp_path):
-    X, Z, _ = drawn(rng, 200)
+    X, Z, _ = drawn(rng, 100)
     est = make(max_iter=6).fit(X, covariates=Z)
     assert_identical(est, pickle.loads(pickle.dumps(est)))
     again = make(max_iter=6).fit(X, covariates=Z, checkpoint=tmp_path)
