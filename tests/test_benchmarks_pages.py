@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
         "missing_cells",
         "known_classes",
         "over_dispersed_counts",
+        "covariates",
         "numbers",
         "package.simd",
         "gamma_process_nmf.clicks",
@@ -85,6 +86,33 @@ def test_a_share_of_labels_stays_and_one_of_each_class(rng):
         assert kept.sum() == n
         np.testing.assert_array_equal(found[kept], y[kept])
         assert set(found[kept]) == {0, 1, 2}
+
+
+# Covariates
+
+
+def test_a_quick_run_on_covariates_writes_every_section(tmp_path):
+    from benchmarks import covariates
+
+    page = tmp_path / "page.md"
+    covariates.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("coefficients −1 and 1", "means −1, 1 and 0", "What bounds lose", "A quick run"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_drawn_classes_depend_on_the_covariate(rng):
+    from benchmarks import covariates
+
+    X, z, other, y = covariates.drawn(rng, 0.999, 3000)
+    for table in (X, other):
+        order = covariates.order_of(np.unique(table, axis=0)[[0, 4, 7]], 0.999)
+        assert sorted(order) == [0, 1, 2]
+    # A class with all items has the mean −1 of the outcome; that without any is common at z = 5.
+    assert y[other.sum(axis=1) == 6].mean() == pytest.approx(-1.0, abs=0.15)
+    none = X.sum(axis=1) == 0
+    assert none[z[:, 0] == 5].mean() > 0.5 > 0.1 > none[z[:, 0] == 1].mean()
 
 
 # Multiple imputation

@@ -40,6 +40,7 @@ PUBLIC_MODULES = (
     "sklearn_anneal.datasets",
     "sklearn_anneal.inspection",
     "sklearn_anneal.metrics",
+    "sklearn_anneal.three_step",
 )
 
 

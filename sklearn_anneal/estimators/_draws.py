@@ -119,6 +119,11 @@ def drawn_tables(
     """
     ctx = estimator._context()
     model: Mixture = ctx.model
+    if n_rounds > 0 and model.weights.differ:
+        raise ValueError(
+            "n_rounds draws all parameters from their posterior given complete rows, which the "
+            "coefficients of covariates do not have in closed form. Give n_rounds=0."
+        )
     check_rounds(float(model.expected_counts(ctx.q, ctx.prior).sum()), rows.n_units, n_rounds)
     nameless = without_names(estimator)
 

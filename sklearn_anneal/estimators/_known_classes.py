@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -13,9 +13,8 @@ from sklearn.utils._param_validation import Interval
 
 from .._compat import with_callbacks
 from ..data.units import Rows, Units
-from ..models.mixture import Mixture
 from ._attributes import Attributes
-from ._base import BaseAnnealed
+from ._covariates import COVARIATE_CONSTRAINTS, GivenCovariates, LabelledTable
 from ._interface import D
 from ._part_fits import stream
 from ._part_predictions import NothingToScore
@@ -33,6 +32,9 @@ CLASS_CONSTRAINTS: dict = {
     "n_unlabelled_components": [Interval(Integral, 0, None, closed="left")],
 }
 """The constraints of the parameters with which a mixture is a classifier."""
+
+CONSTRAINTS_OF_ROWS = {**CLASS_CONSTRAINTS, **COVARIATE_CONSTRAINTS}
+"""The constraints of the parameters that suit what is known of rows besides X."""
 
 
 class Labels(NamedTuple):
@@ -64,35 +66,6 @@ class Labels(NamedTuple):
         ]
         numbers = np.array(found, dtype=np.intp)
         return numbers if (numbers >= 0).any() else None
-
-
-@dataclass(frozen=True)
-class LabelledTable:
-    """A table, and the number of the class of each row.
-
-    Attributes
-    ----------
-    X : array-like of shape (n_rows, n_columns)
-    classes : ndarray of intp, shape (n_rows,) or None
-        −1 where the class is unknown; None if it is unknown for all rows.
-    n_labels : int or None
-        The number of entries of y; None if there is no y.
-    """
-
-    X: Any
-    classes: np.ndarray | None
-    n_labels: int | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the table."""
-        found: tuple[int, ...] = self.X.shape
-        return found
-
-    def take(self, chosen: np.ndarray) -> LabelledTable:
-        """Return the rows that a mask chooses; the table must be an array."""
-        classes = None if self.classes is None else self.classes[chosen]
-        return LabelledTable(self.X[chosen], classes, None)
 
 
 def read_labels(y: Any) -> Labels:
@@ -184,7 +157,7 @@ def layout_of(classes: np.ndarray, per_class: Any, n_unlabelled: int) -> np.ndar
     return np.append(named, np.full(n_unlabelled, -1)).astype(np.intp)
 
 
-class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
+class KnownClasses(GivenCovariates[D]):
     """Mixin of mixtures that are classifiers if ``n_components_per_class`` is given."""
 
     n_components_per_class: Any
@@ -193,7 +166,7 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
     _class_labels: np.ndarray
     _class_layout: np.ndarray
 
-    _class_parameters: ClassVar[tuple[str, ...]] = tuple(CLASS_CONSTRAINTS)
+    _class_parameters: ClassVar[tuple[str, ...]] = tuple(CONSTRAINTS_OF_ROWS)
 
     @property
     def _classifies(self) -> bool:
@@ -214,7 +187,13 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
         """X as an array that the model can read."""
         raise NotImplementedError
 
-    def _rows(self, X: Any, weights: np.ndarray | None, classes: np.ndarray | None) -> Rows:
+    def _rows(
+        self,
+        X: Any,
+        weights: np.ndarray | None,
+        classes: np.ndarray | None,
+        covariates: np.ndarray | None,
+    ) -> Rows:
         """The rows of X, which has been validated."""
         raise NotImplementedError
 
@@ -227,12 +206,17 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
                 "Found input variables with inconsistent numbers of samples: y has "
                 f"{X.n_labels} entries, but X has {table.shape[0]} rows."
             )
+        if X.covariates is not None and len(X.covariates) != table.shape[0]:
+            raise ValueError(
+                "Found input variables with inconsistent numbers of samples: covariates has "
+                f"{len(X.covariates)} rows, but X has {table.shape[0]}."
+            )
         return replace(X, X=table)
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
         if isinstance(X, LabelledTable):
-            return self._rows(X.X, sample_weight, X.classes)
-        return self._rows(X, sample_weight, None)
+            return self._rows(X.X, sample_weight, X.classes, X.covariates)
+        return self._rows(X, sample_weight, None, None)
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
@@ -250,7 +234,7 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
+    def fit(self, X, y=None, sample_weight=None, *, covariates=None, checkpoint=None):
         """Fit the model: anneal, then plain variational inference to convergence.
 
         If the fit is refused or interrupted, the estimator remains as it was before.
@@ -266,6 +250,10 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows. A row with a weight of 2 counts twice, and one with a weight of 0
             is left out. With data in parts, one array for each part.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Columns on which the weights of the components depend in each row, by a multinomial
+            logit (:ref:`covariates`). They are numbers without missing values. Predictions then
+            need the covariates of their rows. None: all rows have the same weights.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -286,10 +274,11 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
             goes_on = self.warm_start and hasattr(self, "_inference")
             if self._labelled(X):
                 X = self._with_classes(X, y, sample_weight, None, goes_on)
+            X = self._with_covariates(X, covariates, goes_on)
             return self._fit(X, y, sample_weight, checkpoint)
 
     @checks_parameters
-    def partial_fit(self, X, y=None, sample_weight=None, *, classes=None):
+    def partial_fit(self, X, y=None, sample_weight=None, *, classes=None, covariates=None):
         """Update the model with one batch of a stream.
 
         The first batch fixes the priors that depend on data. The annealing schedule runs within the
@@ -314,6 +303,8 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
         classes : array-like of shape (n_classes,), default=None
             The classes of all labels of the stream. The first call needs it if
             ``n_components_per_class`` is given, unless it follows a fit.
+        covariates : None
+            Covariates are refused: their scale is that of all rows. Call :meth:`fit` with them.
 
         Returns
         -------
@@ -327,6 +318,7 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
             estimator remains as it was before the call.
         """
         with self._all_or_nothing():
+            self._refuse_stream(covariates)
             if self._labelled(X):
                 first = not hasattr(self, "_inference")
                 if first and classes is None:
@@ -451,10 +443,16 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
         return shares @ np.equal.outer(of, every).astype(shares.dtype)
 
     def _scored(
-        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        covariates: ArrayLike | None = None,
     ) -> tuple[float, float]:
         if not self._classifies:
-            return super()._scored(X, y, sample_weight)
+            if covariates is None:
+                return super()._scored(X, y, sample_weight)
+            return self._mean_score(X, sample_weight, covariates)
         self._context()
         if y is None:
             raise ValueError(
@@ -463,7 +461,7 @@ class KnownClasses(BaseAnnealed[D, Rows, Mixture]):
             )
         labels = read_labels(y)
         weights = self._check_weights(sample_weight, X, allow_nothing=True)
-        right = self.predict(X) == labels.values
+        right = self.predict(X, covariates=covariates) == labels.values
         weights = labels.known.astype(float) if weights is None else weights * labels.known
         if not weights.any():
             raise NothingToScore(

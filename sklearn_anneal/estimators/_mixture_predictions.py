@@ -14,7 +14,7 @@ from ..data.units import Rows
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import D, has_unit_temperatures
 from ._known_classes import KnownClasses
-from ._part_predictions import by_parts
+from ._part_predictions import by_parts, refuse_beside_parts
 from ._validation import explains, finite
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ class MixturePredictions(
         return tags
 
     @abstractmethod
-    def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
+    def _again(self, X: ArrayLike, covariates: ArrayLike | None = None) -> tuple[Rows, DTypeLike]:
         """Rows to predict for, as the model reads them, and the dtype of their responsibilities."""
 
     @abstractmethod
     @by_parts
-    def score_samples(self, X):
+    def score_samples(self, X, *, covariates=None):
         """Log of the posterior predictive density of each row."""
 
-    def fit_predict(self, X, y=None, sample_weight=None):
+    def fit_predict(self, X, y=None, sample_weight=None, *, covariates=None):
         """Fit the model and return the result of :meth:`predict` for the training data.
 
         Parameters
@@ -65,16 +65,41 @@ class MixturePredictions(
             Ignored unless ``n_components_per_class`` is given; :meth:`fit` explains it.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Columns on which the weights of the components depend; :meth:`fit` explains them.
 
         Returns
         -------
         labels : ndarray of shape (n_samples,)
             Component labels, or classes.
         """
-        return self.fit(X, y, sample_weight=sample_weight).predict(X)
+        how = {} if covariates is None else {"covariates": covariates}
+        return self.fit(X, y, sample_weight=sample_weight, **how).predict(X, **how)
+
+    def fit_transform(self, X, y=None, sample_weight=None, *, covariates=None):
+        """Fit the model and return the result of :meth:`transform` for the training data.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training data.
+        y : array-like of shape (n_samples,), default=None
+            Ignored unless ``n_components_per_class`` is given; :meth:`fit` explains it.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Columns on which the weights of the components depend; :meth:`fit` explains them.
+
+        Returns
+        -------
+        responsibilities : ndarray of shape (n_samples, n_components)
+            One column per component.
+        """
+        how = {} if covariates is None else {"covariates": covariates}
+        return self.fit(X, y, sample_weight=sample_weight, **how).transform(X, **how)
 
     @by_parts
-    def predict(self, X):
+    def predict(self, X, *, covariates=None):
         """Most probable component of each row, by the variational responsibilities at T = 1.
 
         With ``n_components_per_class`` it is the most probable class, by the sums of the
@@ -84,20 +109,22 @@ class MixturePredictions(
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then.
 
         Returns
         -------
         labels : ndarray of shape (n_samples,)
             Component labels, or elements of ``classes_``.
         """
-        rows, _ = self._again(X)
+        rows, _ = self._again(X, covariates)
         if self._classifies:
             of_classes = self._sums_of_classes(self._responsibilities(rows))
             return self.classes_[of_classes.argmax(axis=1)]
         return self._log_joint(rows).argmax(axis=1)
 
     @by_parts
-    def predict_proba(self, X):
+    def predict_proba(self, X, *, covariates=None):
         """Variational responsibilities of the components for each row, at T = 1.
 
         With ``n_components_per_class`` they are summed over the components of each class.
@@ -106,6 +133,8 @@ class MixturePredictions(
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then.
 
         Returns
         -------
@@ -113,30 +142,32 @@ class MixturePredictions(
             They sum to 1 over the components. They are float32 if X is, else float64. With
             ``n_components_per_class`` there is one column for each of ``classes_``.
         """
-        rows, dtype = self._again(X)
+        rows, dtype = self._again(X, covariates)
         shares = self._responsibilities(rows)
         if self._classifies:
             shares = self._sums_of_classes(shares)
         return shares.astype(dtype, copy=False)
 
     @by_parts
-    def transform(self, X):
+    def transform(self, X, *, covariates=None):
         """Responsibilities of the components for each row, at T = 1.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then.
 
         Returns
         -------
         responsibilities : ndarray of shape (n_samples, n_components)
             One column per component; ``component_classes_`` has their classes, if there are any.
         """
-        rows, dtype = self._again(X)
+        rows, dtype = self._again(X, covariates)
         return self._responsibilities(rows).astype(dtype, copy=False)
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(self, X, y=None, sample_weight=None, *, covariates=None):
         """Mean log predictive density per row, or the accuracy of a classifier.
 
         With ``n_components_per_class`` it is the share of the rows with a label whose class
@@ -151,15 +182,20 @@ class MixturePredictions(
             rows whose class is unknown (−1, None or NaN) do not count.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights with which the rows enter the mean. With data in parts, one array for each part.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then.
 
         Returns
         -------
         score : float
             The mean in nats per row, or the accuracy; higher is better.
         """
-        return self._score(X, y, sample_weight)
+        if covariates is None:
+            return self._score(X, y, sample_weight)
+        refuse_beside_parts(X)
+        return self._scored(X, y, sample_weight, covariates=covariates)[0]
 
-    def aic(self, X, sample_weight=None):
+    def aic(self, X, sample_weight=None, *, covariates=None):
         """Akaike's information criterion at the posterior means.
 
         It counts the parameters as if each were one number that was fitted freely. ``lower_bound_``
@@ -172,6 +208,8 @@ class MixturePredictions(
             Rows. A sparse matrix is for estimators that are fitted to one.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then.
 
         Returns
         -------
@@ -179,10 +217,10 @@ class MixturePredictions(
             2 p − 2 log L, where L is the likelihood and p the number of free parameters; the lower
             the better.
         """
-        log_likelihood, _ = self._log_likelihood(X, sample_weight)
+        log_likelihood, _ = self._log_likelihood(X, sample_weight, covariates)
         return akaike_criterion(log_likelihood, self._context().model.n_parameters)
 
-    def bic(self, X, sample_weight=None):
+    def bic(self, X, sample_weight=None, *, covariates=None):
         """Bayesian information criterion at the posterior means.
 
         It approximates −2 times the log evidence as if each parameter were one number that all
@@ -195,6 +233,8 @@ class MixturePredictions(
             Rows. A sparse matrix is for estimators that are fitted to one.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then.
 
         Returns
         -------
@@ -202,7 +242,7 @@ class MixturePredictions(
             p log N − 2 log L, where L is the likelihood, p the number of free parameters and N the
             number of rows, or the sum of their weights; the lower the better.
         """
-        log_likelihood, n_rows = self._log_likelihood(X, sample_weight)
+        log_likelihood, n_rows = self._log_likelihood(X, sample_weight, covariates)
         return bayesian_criterion(log_likelihood, self._context().model.n_parameters, n_rows)
 
     @available_if(has_unit_temperatures)
@@ -247,11 +287,13 @@ class MixturePredictions(
         return joint
 
     @explains("Prediction")
-    def _log_likelihood(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float]:
+    def _log_likelihood(
+        self, X: ArrayLike, sample_weight: ArrayLike | None, covariates: ArrayLike | None
+    ) -> tuple[float, float]:
         """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
         ctx = self._context()
-        X, weights = self._counted(X, sample_weight)
-        rows, _ = self._again(X)
+        X, weights, covariates = self._counted_beside(X, sample_weight, covariates)
+        rows, _ = self._again(X, covariates)
         each = finite(ctx.model.log_likelihood(rows, ctx.q), OVERFLOW)
         if weights is None:
             return float(each.sum()), float(len(each))

@@ -166,12 +166,23 @@ class _Score(Request):
         return np.array([mean * weight, weight])
 
 
+def refuse_beside_parts(X: Any) -> None:
+    """Refuse data in parts, beside which there are covariates."""
+    if in_parts(X):
+        raise ValueError(
+            "With covariates, X cannot be data in parts: covariates are one array beside X. "
+            "Predict for one part after another."
+        )
+
+
 def by_parts(method: Callable) -> Callable:
     """Decorate a prediction so that it also takes data in parts, and is then lazy."""
 
     @wraps(method)
     def call(self: Any, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         if in_parts(X):
+            if kwargs.get("covariates") is not None:
+                refuse_beside_parts(X)
             if args:
                 raise TypeError(f"With data in parts, {method.__name__} takes keywords after X.")
             self._context()

@@ -28,6 +28,7 @@ _CLASSES = {
     "annealing._base": ("Annealing", "Context"),
     "estimators._state": ("Inference",),
     "inference.gradient": ("Adam", "RMSProp", "SGD"),
+    "models._covariates": ("LogitWeights", "Moments"),
     "models._rating_summary": ("Summary",),
     "models._tempered_chains": ("Gaps",),
     "models._weights": ("DirichletWeights", "StickBreakingWeights"),

@@ -19,9 +19,10 @@ from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._conditionals import conditional_sample
+from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._given_starts import given_array, given_precisions, given_probabilities
-from ._known_classes import CLASS_CONSTRAINTS, KnownClasses
+from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
@@ -197,6 +198,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         Number of further components, which belong to classes that no label names. Rows of known
         class keep away from them. ``predict`` returns −1 for rows of these components, and −1 is
         the first of ``classes_``. It needs ``n_components_per_class``.
+    coefficients_prior : float or "auto", default=2.5
+        Prior standard deviation of the coefficients of covariates, in units of the inverse
+        standard deviation of each; it is read only if :meth:`fit` has ``covariates``. The
+        coefficients of each component have it, and the intercepts 5. ``"auto"``: learned, one
+        for all covariates, which shrinks coefficients that the data do not need.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
         that many rows per update. The starts and the automatic temperatures are then determined
@@ -308,6 +314,19 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     component_classes_ : ndarray of shape (n_components,)
         Only with ``n_components_per_class``: the class of each component, an element of
         ``classes_``.
+    intercepts_, coefficients_ : ndarray
+        Only with covariates: the posterior means of the coefficients, of shape (n_components,) and
+        (n_components, n_covariates), in the units of the covariates. The logarithm of the weight of
+        a component in a row is, up to a number that all components share, its intercept plus the
+        product of coefficients and covariates. They sum to zero over the components.
+    intercepts_std_, coefficients_std_ : ndarray
+        Only with covariates: their standard deviations, in the same shapes, by linear response
+        (:ref:`covariates`); infinite for a covariate that is constant.
+        ``coefficients_covariance_`` has the covariances, of shape (n_components, 1 + n_covariates,
+        n_components, 1 + n_covariates), with the intercepts first, and
+        :meth:`coefficient_intervals` has intervals.
+    coefficients_prior_ : float
+        Only with covariates: the prior standard deviation that was used, or that was learned.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -382,7 +401,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         "degrees_of_freedom_prior": _POSITIVE,
         "covariance_prior": [*_POSITIVE, "array-like"],
         "factorization": [StrOptions({"joint", "independent"})],
-        **CLASS_CONSTRAINTS,
+        **CONSTRAINTS_OF_ROWS,
     }
 
     def __init__(
@@ -410,6 +429,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         factorization="joint",
         n_components_per_class=None,
         n_unlabelled_components=0,
+        coefficients_prior=2.5,
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
@@ -442,6 +462,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         self.factorization = factorization
         self.n_components_per_class = n_components_per_class
         self.n_unlabelled_components = n_unlabelled_components
+        self.coefficients_prior = coefficients_prior
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay
@@ -500,8 +521,15 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             ensure_min_samples=ensure_min_samples,
         )
 
-    def _rows(self, X: np.ndarray, weights: np.ndarray | None, classes: np.ndarray | None) -> Rows:
-        return Rows(X, weights, patterns=cell_patterns(X), classes=classes)
+    def _rows(
+        self,
+        X: np.ndarray,
+        weights: np.ndarray | None,
+        classes: np.ndarray | None,
+        covariates: np.ndarray | None,
+    ) -> Rows:
+        patterns = cell_patterns(X)
+        return Rows(X, weights, patterns=patterns, classes=classes, covariates=covariates)
 
     def _check_training(self, units: Rows) -> None:
         refuse_unobserved_columns(units)
@@ -549,6 +577,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             self.init_params,
             self.weight_concentration_prior,
             self._component_classes,
+            self._own_weights(),
         )
 
     def _given_start(self, model: Mixture) -> Given:
@@ -577,13 +606,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         else:
             precisions_cholesky = 1.0 / np.sqrt(covariances)
             precisions = precisions_cholesky**2
-        if self.weight_concentration_prior_type == "dirichlet_process":
-            concentration: np.ndarray | tuple[np.ndarray, ...] = (q["stick_a"], q["stick_b"])
-        else:
-            concentration = q["weight_concentration"]
         return {
-            "weight_concentration_": concentration,
-            "weights_": model.weights.mean(q),
+            **self._attributes_of_weights(ctx),
             "mean_precision_": standard["mean_precision"],
             "means_": standard["mean"] + ctx.summary.center,
             "degrees_of_freedom_": dof if dof.ndim else float(dof),
@@ -592,7 +616,6 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             "precisions_": precisions,
             "n_components_": model.n_components,
             "n_effective_components_": int((model.weights.expected_counts(q, ctx.prior) > 1).sum()),
-            "weight_concentration_prior_": model.weights.concentration,
             "mean_precision_prior_": components.mean_precision_prior,
             "mean_prior_": components.mean_prior,
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,
@@ -612,7 +635,16 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     @in_frames
     @by_parts
     @explains("Prediction")
-    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
+    def impute(
+        self,
+        X,
+        return_std=False,
+        *,
+        n_draws=None,
+        n_rounds=0,
+        random_state=None,
+        covariates=None,
+    ):
         """Replace missing cells by their posterior means, given the observed cells of their rows.
 
         With ``n_draws`` they are replaced by draws instead, in several tables: statistics of each,
@@ -638,6 +670,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             been seen; five rounds widened it enough on drawn tables. 0 is for other rows.
         random_state : int, RandomState instance or None, default=None
             Determines the draws. None: the ``random_state`` of the estimator.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then. ``n_rounds`` is 0
+            with them.
 
         Returns
         -------
@@ -661,7 +696,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             Gaussian. Only returned if ``return_std`` is True.
         """
         draws = wants_draws(n_draws, n_rounds, return_std)
-        rows, dtype = self._again(X)
+        rows, dtype = self._again(X, covariates)
         if draws:
             observed = np.array(rows.X, dtype=dtype)
             return drawn_tables(
@@ -679,7 +714,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
 
     @by_parts
     @explains("Prediction")
-    def score_samples(self, X):
+    def score_samples(self, X, *, covariates=None):
         """Log of the posterior predictive density of each row.
 
         The density is a mixture of Student-t densities, with the expected weights; it integrates
@@ -690,13 +725,16 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then. The weights of a row
+            are those of the posterior means of the coefficients.
 
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        ctx, (rows, _) = self._context(), self._again(X)
+        ctx, (rows, _) = self._context(), self._again(X, covariates)
         return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     @explains("Sampling")
@@ -724,6 +762,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         """
         ctx = self._context()
         check_n_samples(n_samples)
+        self._refuse_covariates(NO_SAMPLES)
         if given is not None and predictive:
             raise ValueError(
                 "predictive=True is for rows of which nothing is given. Draws from the posterior "
@@ -759,8 +798,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             parts.append(part)
         return np.vstack(parts), labels
 
-    def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
+    def _again(self, X: ArrayLike, covariates: ArrayLike | None = None) -> tuple[Rows, DTypeLike]:
         ctx = self._context()
         table = self._validate_data(X, reset=False, ensure_min_samples=1)
         rows = self._make_units(table, None).centered(ctx.summary)
-        return self._plain_if_few(rows), table.dtype
+        return self._plain_if_few(self._accompanied(rows, covariates)), table.dtype

@@ -22,10 +22,11 @@ from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, as_numbers, cells_of
 from ._conditionals import conditional_sample
+from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
-from ._known_classes import CLASS_CONSTRAINTS, KnownClasses
+from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
@@ -207,6 +208,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         Number of further components, which belong to classes that no label names. Rows of known
         class keep away from them. ``predict`` returns −1 for rows of these components, and −1 is
         the first of ``classes_``. It needs ``n_components_per_class``.
+    coefficients_prior : float or "auto", default=2.5
+        Prior standard deviation of the coefficients of covariates, in units of the inverse
+        standard deviation of each; it is read only if :meth:`fit` has ``covariates``. The
+        coefficients of each component have it, and the intercepts 5. ``"auto"``: learned, one
+        for all covariates, which shrinks coefficients that the data do not need.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
         that many rows per update. The starts and the automatic temperatures are then determined
@@ -326,6 +332,19 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     component_classes_ : ndarray of shape (n_components,)
         Only with ``n_components_per_class``: the class of each component, an element of
         ``classes_``.
+    intercepts_, coefficients_ : ndarray
+        Only with covariates: the posterior means of the coefficients, of shape (n_components,) and
+        (n_components, n_covariates), in the units of the covariates. The logarithm of the weight of
+        a component in a row is, up to a number that all components share, its intercept plus the
+        product of coefficients and covariates. They sum to zero over the components.
+    intercepts_std_, coefficients_std_ : ndarray
+        Only with covariates: their standard deviations, in the same shapes, by linear response
+        (:ref:`covariates`); infinite for a covariate that is constant.
+        ``coefficients_covariance_`` has the covariances, of shape (n_components, 1 + n_covariates,
+        n_components, 1 + n_covariates), with the intercepts first, and
+        :meth:`coefficient_intervals` has intervals.
+    coefficients_prior_ : float
+        Only with covariates: the prior standard deviation that was used, or that was learned.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -396,7 +415,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         "scale_prior": _PRIOR,
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "n_categories": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
-        **CLASS_CONSTRAINTS,
+        **CONSTRAINTS_OF_ROWS,
     }
 
     def __init__(
@@ -427,6 +446,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         n_categories=None,
         n_components_per_class=None,
         n_unlabelled_components=0,
+        coefficients_prior=2.5,
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
@@ -462,6 +482,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         self.n_categories = n_categories
         self.n_components_per_class = n_components_per_class
         self.n_unlabelled_components = n_unlabelled_components
+        self.coefficients_prior = coefficients_prior
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay
@@ -553,15 +574,22 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """A table in the form that the model reads, with declared numbers of categories."""
         return cells_of(X, self.emission, self._blocks, self._number, declared, "n_categories")
 
-    def _rows(self, X: Any, weights: np.ndarray | None, classes: np.ndarray | None) -> Rows:
+    def _rows(
+        self,
+        X: Any,
+        weights: np.ndarray | None,
+        classes: np.ndarray | None,
+        covariates: np.ndarray | None,
+    ) -> Rows:
         X = self._encoded(X, self._known)
         method = ANNEALING[self.annealing] if isinstance(self.annealing, str) else self.annealing
         minibatches = self.batch_size is not None and self.batch_size < X.shape[0]
-        if classes is None and not (minibatches or method.draws_weights):
+        alone = classes is None and covariates is None
+        if alone and not (minibatches or method.draws_weights):
             merged = merged_rows(X, weights)
             if merged is not None:
                 return Rows(*merged, n_merged=X.shape[0])
-        return _rows_of(X, weights, classes)
+        return _rows_of(X, weights, classes, covariates)
 
     def _check_training(self, units: Rows) -> None:
         # A row with a weight of 2 counts twice. Rows that were merged count as they were given.
@@ -594,6 +622,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             self.init_params,
             self.weight_concentration_prior,
             self._component_classes,
+            self._own_weights(),
         )
 
     def _given_start(self, model: Mixture) -> Given:
@@ -607,16 +636,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, q, prior = ctx.model, ctx.q, ctx.prior
-        if self.weight_concentration_prior_type == "dirichlet_process":
-            concentration: np.ndarray | tuple[np.ndarray, ...] = (q["stick_a"], q["stick_b"])
-        else:
-            concentration = q["weight_concentration"]
-        attributes = {
-            "weight_concentration_": concentration,
-            "weights_": model.weights.mean(q),
+        attributes = self._attributes_of_weights(ctx) | {
             "n_components_": model.n_components,
             "n_effective_components_": int((model.weights.expected_counts(q, prior) > 1).sum()),
-            "weight_concentration_prior_": model.weights.concentration,
         }
         own = ctx.summary.components
         attributes |= self._attributes_of_classes(ctx)
@@ -635,7 +657,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     @by_parts
     @explains("Prediction")
-    def score_samples(self, X):
+    def score_samples(self, X, *, covariates=None):
         """Log of the posterior predictive density (or probability) of each row.
 
         The parameters of the components are integrated out, so that the values of binary columns
@@ -646,17 +668,20 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
             Rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then. The weights of a row
+            are those of the posterior means of the coefficients.
 
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        rows, _ = self._again(X)
+        rows, _ = self._again(X, covariates)
         ctx = self._context()
         return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
-    def relative_entropy(self, X, sample_weight=None):
+    def relative_entropy(self, X, sample_weight=None, *, covariates=None):
         """How certain the assignment of rows to components is (entropy R²).
 
         Parameters
@@ -665,6 +690,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             Rows.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then.
 
         Returns
         -------
@@ -672,8 +699,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             1 − Σ_n H[q(z_n)] / (N log K), from 0 (the components of rows are unknown) to 1; 1 for a
             single component.
         """
-        X, weights = self._counted(X, sample_weight)
-        shares = self.transform(X)
+        X, weights, covariates = self._counted_beside(X, sample_weight, covariates)
+        shares = self._responsibilities(self._again(X, covariates)[0])
         if shares.shape[1] == 1:
             return 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -709,7 +736,16 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     @in_frames
     @by_parts
-    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
+    def impute(
+        self,
+        X,
+        return_std=False,
+        *,
+        n_draws=None,
+        n_rounds=0,
+        random_state=None,
+        covariates=None,
+    ):
         """Fill missing cells with their posterior means, or their most probable categories.
 
         With ``n_draws`` they are filled with draws instead, in several tables: statistics of each,
@@ -731,6 +767,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             been seen; five rounds widened it enough on drawn tables. 0 is for other rows.
         random_state : int, RandomState instance or None, default=None
             Determines the draws. None: the ``random_state`` of the estimator.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then. ``n_rounds`` is 0
+            with them.
 
         Returns
         -------
@@ -754,7 +793,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             Gaussian.
         """
         draws = wants_draws(n_draws, n_rounds, return_std)
-        rows, _ = self._again(X)
+        rows, _ = self._again(X, covariates)
         if issparse(rows.X):
             raise ValueError("impute returns a dense array. Give dense rows, a few at a time.")
         ctx = self._context()
@@ -801,6 +840,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """
         ctx = self._context()
         check_n_samples(n_samples)
+        self._refuse_covariates(NO_SAMPLES)
         if given is not None:
             X, labels = conditional_sample(self, n_samples, given, self._order())
             # Counts and categories are integers, as they are where nothing is given.
@@ -813,18 +853,23 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     # Parts of the public methods
 
-    def _again(self, X: ArrayLike) -> tuple[Rows, DTypeLike]:
+    def _again(self, X: ArrayLike, covariates: ArrayLike | None = None) -> tuple[Rows, DTypeLike]:
         ctx = self._context()
         table = self._table(X, False, 1)
         encoded = self._encoded(table, self._known_levels(ctx.model.components))
         dtype = np.float32 if table.dtype == np.float32 else np.float64
         rows = _rows_of(encoded, None).centered(ctx.summary)
-        return self._plain_if_few(rows), dtype
+        return self._plain_if_few(self._accompanied(rows, covariates)), dtype
 
 
-def _rows_of(X: Any, weights: np.ndarray | None, classes: np.ndarray | None = None) -> Rows:
+def _rows_of(
+    X: Any,
+    weights: np.ndarray | None,
+    classes: np.ndarray | None = None,
+    covariates: np.ndarray | None = None,
+) -> Rows:
     patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
-    return Rows(X, weights, patterns=patterns, classes=classes)
+    return Rows(X, weights, patterns=patterns, classes=classes, covariates=covariates)
 
 
 def _refuse_infinite(values: np.ndarray) -> None:

@@ -30,7 +30,7 @@ def rows_at_a_time(n_features: int, n_components: int) -> int:
     return max(_ENTRIES // max(n_features, n_components, 64), 1)
 
 
-def values_at(values: Any, index: np.ndarray) -> Any:
+def values_at(values: Any, index: np.ndarray | slice) -> Any:
     """Return the values of some rows, or the value itself if it is one for all rows, or None."""
     return values if values is None or np.size(values) == 1 else values[index]
 

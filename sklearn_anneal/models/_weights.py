@@ -1,14 +1,18 @@
-"""The weights of mixtures: Dirichlet, or stick-breaking for the truncated Dirichlet process."""
+"""The weights of mixtures: Dirichlet, or stick-breaking for the truncated Dirichlet process.
+
+Weights that depend on covariates of the rows are in ``_covariates.py``.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from ..data.units import Rows
 from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
 from ..families._empirical_bayes import damped, dirichlet_concentration, stick_concentration
 
@@ -19,49 +23,32 @@ _NOTHING = 1e-6
 class Weights(ABC):
     """The distribution of the weights of K components; it holds hyperparameters only.
 
-    Parameters
+    Attributes
     ----------
     n_components : int
         K.
-    concentration : float, "auto" or None
-        Concentration of the prior. None stands for 1 / ``n_components``. With ``"auto"`` it is
-        learned, beginning at that value; it keeps it if there is only one component, whose weight
-        is 1 whatever the concentration.
+    learns : bool
+        Whether :meth:`learned` changes the prior.
     """
 
     factor: Factor
-
-    def __init__(self, n_components: int, concentration: float | str | None):
-        self.n_components = int(n_components)
-        self.auto = isinstance(concentration, str)
-        self.learns = self.auto and n_components > 1
-        # The value is kept as it is given, an integer for example, because it is shown to users.
-        self.concentration: Any = 1.0 / n_components
-        if not (self.auto or concentration is None):
-            self.concentration = concentration
+    n_components: int
+    learns: bool
 
     @abstractmethod
     def prior(self) -> Natural:
         """Return λ₀, the natural parameters of the prior."""
 
+    @abstractmethod
     def learned(
         self, q: Natural, prior: Natural, rho: float, late: bool
     ) -> tuple[Weights, Natural]:
         """Return the weights and their λ₀ after a step of empirical Bayes.
 
-        A concentration that is learned moves by the share ρ, on the scale of its logarithm,
-        towards the value that maximises the bound given q. It stays until the fit has settled,
-        because a small one would empty components that have not found their rows yet.
+        A hyperparameter that is learned moves by the share ρ, on the scale of its logarithm,
+        towards the value that maximises the bound given q. It stays until the fit has settled
+        (``late``).
         """
-        if not (self.learns and late):
-            return self, {name: prior[name] for name in self.factor.names.values()}
-        weights = copy(self)
-        weights.concentration = damped(self.concentration, self._best_concentration(q), rho)
-        return weights, weights.prior()
-
-    @abstractmethod
-    def _best_concentration(self, q: Natural) -> float:
-        """Return the concentration that maximises the bound given q."""
 
     def best_order(self, counts: np.ndarray) -> np.ndarray:
         """Return the order of the components at which the bound is highest, as their numbers.
@@ -81,16 +68,26 @@ class Weights(ABC):
         ``counts`` has shape (n_components,).
         """
 
-    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Return E log π, or with ``rng`` log π of one draw, of shape (n_components,)."""
-        natural = self.factor.pick(q)
-        if rng is None:
-            return self._expected_log_weights(self.factor.family.expectations(natural))
-        return self.drawn_log_weights(self.factor.family.sample(natural, rng))
+    def statistics_of_step(self, counts: np.ndarray, raw: Any) -> Natural:
+        """Return the same, given also what the local step has found for them (:meth:`gate`)."""
+        return self.statistics(counts)
+
+    def statistics_of_rows(
+        self, counts: np.ndarray, rows: Rows, shares: np.ndarray, scale: float
+    ) -> Natural:
+        """Return the same, given also the rows, with their shares (n_rows, n_components).
+
+        ``scale`` is the number of rows that each of them represents.
+        """
+        return self.statistics(counts)
+
+    def chosen(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
+        """Return what q adds to the prior for some components, whose numbers are ``chosen``."""
+        return self.statistics(self.expected_counts(q, prior)[chosen])
 
     @abstractmethod
-    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
-        """Return E log π, given the expectations under the factor."""
+    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Return E log π, or with ``rng`` log π of one draw, of shape (n_components,)."""
 
     @abstractmethod
     def drawn_log_weights(self, draw: dict[str, np.ndarray]) -> np.ndarray:
@@ -107,8 +104,87 @@ class Weights(ABC):
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return N_k, the expected number of rows of each component."""
 
+    # Weights that differ between rows
 
-class DirichletWeights(Weights):
+    @property
+    def differ(self) -> bool:
+        """Whether rows have weights of their own, which :meth:`gate` computes."""
+        return False
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters, for information criteria."""
+        return self.n_components - 1
+
+    def summary(self, rows: Rows) -> Any:
+        """Return the moments of what the weights depend on; None if they depend on nothing."""
+        return None
+
+    def resolved(self, summary: Any) -> Self:
+        """Return weights whose hyperparameters that depend on data have their values."""
+        return self
+
+    def gate(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
+        """Return what adds E log π_n of single rows to :meth:`log_weights`; None for nothing."""
+        return None
+
+    def log_weights_of(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return E log π of rows, (n_rows, n_components), or (n_components,) if all are alike."""
+        return self.log_weights(q)
+
+    def log_means_of(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the logarithms of the mean weights of rows, in the shapes of the former."""
+        return np.log(self.mean(q))
+
+
+class WeightsOfAll(Weights):
+    """Weights that all rows share, with a prior concentration.
+
+    Parameters
+    ----------
+    n_components : int
+        K.
+    concentration : float, "auto" or None
+        Concentration of the prior. None stands for 1 / ``n_components``. With ``"auto"`` it is
+        learned, beginning at that value; it keeps it if there is only one component, whose weight
+        is 1 whatever the concentration.
+    """
+
+    def __init__(self, n_components: int, concentration: float | str | None):
+        self.n_components = int(n_components)
+        self.auto = isinstance(concentration, str)
+        self.learns = self.auto and n_components > 1
+        # The value is kept as it is given, an integer for example, because it is shown to users.
+        self.concentration: Any = 1.0 / n_components
+        if not (self.auto or concentration is None):
+            self.concentration = concentration
+
+    def learned(
+        self, q: Natural, prior: Natural, rho: float, late: bool
+    ) -> tuple[Weights, Natural]:
+        # A small concentration would empty components that have not found their rows yet.
+        if not (self.learns and late):
+            return self, {name: prior[name] for name in self.factor.names.values()}
+        weights = copy(self)
+        weights.concentration = damped(self.concentration, self._best_concentration(q), rho)
+        return weights, weights.prior()
+
+    @abstractmethod
+    def _best_concentration(self, q: Natural) -> float:
+        """Return the concentration that maximises the bound given q."""
+
+    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        natural = self.factor.pick(q)
+        if rng is None:
+            return self._expected_log_weights(self.factor.family.expectations(natural))
+        return self.drawn_log_weights(self.factor.family.sample(natural, rng))
+
+    @abstractmethod
+    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
+        """Return E log π, given the expectations under the factor."""
+
+
+class DirichletWeights(WeightsOfAll):
     """π ~ Dir(α, …, α), with the natural parameters ``weight_concentration`` (K,)."""
 
     factor = Factor(Dirichlet(), {"concentration": "weight_concentration"})
@@ -135,7 +211,7 @@ class DirichletWeights(Weights):
         return q["weight_concentration"] - prior["weight_concentration"]
 
 
-class StickBreakingWeights(Weights):
+class StickBreakingWeights(WeightsOfAll):
     """π_k = v_k Π_{j<k} (1 − v_j) with v_k ~ Beta(1, α): ``stick_a`` and ``stick_b`` (K,).
 
     With a given α, π belongs to a process without end, of which the K first components are there:
@@ -201,7 +277,7 @@ class StickBreakingWeights(Weights):
         return q["stick_a"] - prior["stick_a"]
 
 
-WEIGHTS: dict[str, type[Weights]] = {
+WEIGHTS: dict[str, type[WeightsOfAll]] = {
     "dirichlet_process": StickBreakingWeights,
     "dirichlet_distribution": DirichletWeights,
 }

@@ -32,12 +32,17 @@ from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
 from ._summary import DataSummary, merged, whole
-from ._weights import WEIGHTS
+from ._weights import WEIGHTS, Weights
 from .components._base import ROWS_FOR_KMEANS, Components, Joint, clusterings
 from .components._linear import scaled
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
+_NO_VOLUME = (
+    "the weights of rows depend on covariates, so that every row has a log c(T) of its own, which "
+    "sums over all rows that it could have been"
+)
+_NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose bound is quadratic"
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
@@ -56,12 +61,15 @@ class Summary(DataSummary):
         The weight of the missing cells of each column.
     components : object
         The summary of the components.
+    covariates : object
+        The moments of what the weights depend on; None if they depend on nothing.
     """
 
     weight: float
     seen: float
     missing: np.ndarray
     components: Any
+    covariates: Any = None
 
     @property
     def center(self) -> Any:
@@ -128,6 +136,28 @@ class MixtureVisit(Visit[Rows]):
             given = (factor.pick(arrays) for arrays in (q, prior, stats))
             result |= factor.rename(family.exact_gradient_statistics(draw, *given))
         return result
+
+
+class GatedVisit(MixtureVisit):
+    """A visit to rows whose weights depend on covariates, or some of whose classes are known too.
+
+    A limited number of rows is in memory at a time, and their steps read the log joint densities
+    of all components as an array.
+    """
+
+    def step(self, units: Rows, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+        size = rows_at_a_time(units.X.shape[1], self.model.n_components)
+        separate, total = self.separate_noise and noise is not None, None
+        for start in range(0, units.n_units, size):
+            part = slice(start, start + size)
+            t = self.t._replace(
+                local=values_at(self.t.local, part), statistics=values_at(self.t.statistics, part)
+            )
+            own = units.take(part), self.expected, t, values_at(noise, part), separate
+            step = Components.local_step(self.model, *own)
+            total = step if total is None else total + step
+        assert total is not None
+        return total
 
 
 class LocallyTemperedVisit(MixtureVisit):
@@ -205,6 +235,9 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     component_classes : ndarray of intp, shape (n_components,) or None, default=None
         The number of the class of each component, and −1 for classes that no label names. Rows
         whose class is known belong to components of this class. None if there are no classes.
+    weights : Weights or None, default=None
+        Weights of another kind, such as those that depend on covariates. The two parameters of
+        weights are not read then.
 
     References
     ----------
@@ -222,11 +255,14 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         init_params: str = "random_from_data",
         weight_concentration_prior: float | str | None = None,
         component_classes: np.ndarray | None = None,
+        weights: Weights | None = None,
     ):
         self.component_classes = component_classes
         self.components = components
         self.n_components = components.n_components
-        self.weights = WEIGHTS[weight_prior](self.n_components, weight_concentration_prior)
+        self.weights: Weights = weights or WEIGHTS[weight_prior](
+            self.n_components, weight_concentration_prior
+        )
         self.init_params = init_params
 
     @property
@@ -237,8 +273,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments", "assignment_entropy"))
         volume = ("log_partition", "unit_log_partition", "locally_tempered_step")
-        can |= dict.fromkeys(volume, self.components.why_no_log_volume)
-        return can | {"exact_gradient_statistics": self.components.why_no_exact_gradient}
+        reason = _NO_VOLUME if self.weights.differ else self.components.why_no_log_volume
+        can |= dict.fromkeys(volume, reason)
+        return can | {"exact_gradient_statistics": self._why_no_exact_gradient}
+
+    @property
+    def _why_no_exact_gradient(self) -> str | None:
+        return _NO_GRADIENT if self.weights.differ else self.components.why_no_exact_gradient
 
     def operations(self, units: Rows) -> float:
         return float(self.components.operations(units))
@@ -253,11 +294,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             if mask is not None:
                 missing += mask.sum(axis=0) if chunk.weights is None else chunk.weights @ mask
         total = units.total_weight
-        return Summary(total, total, missing, self.components.summary(units))
+        own, beside = self.components.summary(units), self.weights.summary(units)
+        return Summary(total, total, missing, own, beside)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.components = self.components.resolved(summary.components)
+        model.weights = self.weights.resolved(summary.covariates)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -274,7 +317,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         """Return E log p(x, z = k) = E log π_k + E log p(x | β_k), or that of one draw."""
         log_weights = self.weights.log_weights(q, rng)
         joint = self.components.joint_expectations(q, log_weights, rng, known)
-        return joint._replace(classes=self.component_classes)
+        gate = self.weights.gate(q, rng)
+        return joint._replace(classes=self.component_classes, gate=gate)
 
     def log_joint(self, units: Rows, expected: Joint) -> np.ndarray:
         """Return E log p(x_n, z_n = k) of the observed cells in nats, (n_rows, n_components)."""
@@ -293,7 +337,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     ) -> MixtureVisit:
         components, known = self.components, None
         draws: Sequence[tuple[Factor, dict[str, np.ndarray]]] = ()
-        if rng is None or components.why_no_exact_gradient is not None:
+        if rng is None or self._why_no_exact_gradient is not None:
             if rng is None:
                 known = components.known(q, how.get("known"))
             expected = self.expectations(q, rng, known)
@@ -310,6 +354,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
         if example.classes is not None:
             kind = LabelledVisit
+        if expected.gate is not None:
+            kind = GatedVisit
         return kind(
             *(components, expected._replace(own=own), t, unit_temperatures, separate_noise),
             draws=draws,
@@ -329,7 +375,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         own = raw["components"]
         stats: Natural = self.components.statistics(own, block.keys, q)
         if block.refresh:
-            stats = stats | self.weights.statistics(raw["rows"] + self.components.counted(own))
+            counts = raw["rows"] + self.components.counted(own)
+            stats = stats | self.weights.statistics_of_step(counts, raw.get("gate"))
         return stats
 
     def kl(
@@ -484,6 +531,9 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         c = self.components
         expected = c.for_rows(c.expectations_of_start(rows, prior, summary.components), rows)
         raw, number = c.zeros(expected), np.zeros(self.n_components)
+        # Responsibilities that are random, or those of single rows, say nothing about covariates.
+        gated = self.weights.differ and (not starts or self.init_params == "kmeans")
+        gathered = []
         for start in range(0, rows.n_units, _CHUNK):
             chunk = rows.take(slice(start, start + _CHUNK))
             share = shares(slice(start, start + chunk.n_units))
@@ -492,9 +542,16 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             others = c.uncounted(chunk)
             number += (share if others is None else share[others]).sum(axis=0)
             c.add(chunk, np.ascontiguousarray(share, dtype=np.float64), raw, expected)
+            if gated:
+                gathered.append(share)
         scale = summary.weight / rows.total_weight
         raw = scale * raw
-        of_weights = self.weights.statistics(scale * number + c.counted(raw))
+        counts = scale * number + c.counted(raw)
+        if gated:
+            every = np.concatenate(gathered)
+            of_weights = self.weights.statistics_of_rows(counts, rows, every, scale)
+        else:
+            of_weights = self.weights.statistics(counts)
         q = {key: prior[key] + value for key, value in of_weights.items()}
         if starts and self.init_params in ("k-means++", "random_from_data"):
             own = c.posterior_of_single_rows(raw, prior, summary.components, summary.weight)
@@ -570,16 +627,16 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         return self.weights.gain_of_order(q, reordered)
 
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
-        counts = self.weights.expected_counts(q, prior)
         added = {key: q[key] - prior[key] for key in self.components.keys}
-        return self.weights.statistics(counts[chosen]) | self.components.reordered(added, chosen)
+        return self.weights.chosen(q, prior, chosen) | self.components.reordered(added, chosen)
 
     def assigned(self, units: Rows, q: Natural) -> Assigned:
         density = self.log_densities(units, q)
         if units.classes is not None and self.component_classes is not None:
             exclude_others(density, units.classes, self.component_classes)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
-        return Assigned(softmax(density + self.weights.log_weights(q), axis=1), density, weights)
+        log_weights = self.weights.log_weights_of(units, q)
+        return Assigned(softmax(density + log_weights, axis=1), density, weights)
 
     def log_densities(self, units: Rows, q: Natural) -> np.ndarray:
         expected = self.components.for_rows(self.components.expectations(q), units.example)
@@ -629,7 +686,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
-        log_weights = np.log(self.weights.mean(q))
+        log_weights = self.weights.log_means_of(units, q)
         return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
 
     def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
@@ -639,7 +696,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     def log_joint_at_means(self, units: Rows, q: Natural) -> np.ndarray:
         """Return log p(x_n, z_n = k) at the posterior means in nats, (n_rows, n_components)."""
         plug_in = self.components.for_rows(self.components.plug_in(q), units)
-        return self.components.log_density(units, plug_in) + np.log(self.weights.mean(q))
+        return self.components.log_density(units, plug_in) + self.weights.log_means_of(units, q)
 
     def posterior_given_components(
         self,
@@ -653,8 +710,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
         The last two arguments are those of :meth:`Components.posterior_given_labels`.
         """
-        counts = np.bincount(labels, minlength=self.n_components).astype(np.float64)
-        weights = self.weights.statistics(counts)
+        shares = np.equal.outer(labels, np.arange(self.n_components)).astype(np.float64)
+        weights = self.weights.statistics_of_rows(shares.sum(axis=0), rows, shares, 1.0)
         of_weights = {key: prior[key] + value for key, value in weights.items()}
         own = self.components.posterior_given_labels(rows, labels, prior, expected, rng)
         return of_weights | own
@@ -665,7 +722,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     @property
     def n_parameters(self) -> int:
         """The number of free parameters of weights and components."""
-        return self.n_components - 1 + self.components.n_parameters
+        return self.weights.n_parameters + self.components.n_parameters
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of rows of each component."""

@@ -77,6 +77,8 @@ class Rows(Units):
     classes : ndarray of intp, shape (n_samples,) or None, default=None
         The number of the class of each row where it is known, and −1 elsewhere; None if no class is
         known.
+    covariates : ndarray of shape (n_samples, n_covariates) or None, default=None
+        Columns on which the weights of a mixture depend, and not its components.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Rows(Units):
         n_merged: int = 0,
         plain: bool = False,
         classes: np.ndarray | None = None,
+        covariates: np.ndarray | None = None,
     ):
         self.n_merged = n_merged
         self.plain = plain
@@ -95,6 +98,7 @@ class Rows(Units):
         self.weights = weights
         self.patterns = patterns
         self.classes = classes
+        self.covariates = covariates
         self.center = np.zeros(X.shape[1:]) if center is None else center
 
     @property
@@ -110,11 +114,12 @@ class Rows(Units):
         patterns = None if self.patterns is None else self.patterns[index]
         also = None if self.classes is None else self.classes[index]
         own = self.X[index], weights, self.center, patterns
-        return Rows(*own, plain=self.plain, classes=also)
+        beside = None if self.covariates is None else self.covariates[index]
+        return Rows(*own, plain=self.plain, classes=also, covariates=beside)
 
     def centered(self, summary: Centered) -> Rows:
         own = self.X, self.weights, summary.center, self.patterns
-        return Rows(*own, plain=self.plain, classes=self.classes)
+        return Rows(*own, plain=self.plain, classes=self.classes, covariates=self.covariates)
 
     def unlabelled(self, index: np.ndarray) -> Rows:
         """Return the rows of an index without their classes."""

@@ -76,11 +76,14 @@ class Joint(NamedTuple):
         E log π; None if it is a part of ``own``.
     classes : ndarray of intp, shape (n_components,) or None
         The class of each component; None if no class of rows is known.
+    gate : Gate or None
+        What adds E log π of single rows, by their covariates; None if all rows have the same.
     """
 
     own: Expected
     log_weights: np.ndarray | None = None
     classes: np.ndarray | None = None
+    gate: Any = None
 
     def of(self, rows: Rows, log_density: np.ndarray) -> np.ndarray:
         """Make E log p(x | z = k) of rows, (n_rows, K), the joint density, in place.
@@ -89,6 +92,8 @@ class Joint(NamedTuple):
         """
         if self.log_weights is not None:
             log_density += self.log_weights
+        if self.gate is not None:
+            log_density += self.gate.log_weights(rows)
         if rows.classes is not None and self.classes is not None:
             exclude_others(log_density, rows.classes, self.classes)
         return log_density
@@ -633,8 +638,8 @@ class Components(ABC, Generic[P, R]):
         the factors x and c of the tempering ``t``, and the noise ε. The statistics of the step
         have the raw ones of ``components``, and the ``rows`` that these do not count.
         """
-        # No kernel reads the classes of rows.
-        if rows.classes is None:
+        # No kernel reads the classes or the covariates of rows.
+        if rows.classes is None and joint.gate is None:
             fused = self.fused_step(rows, joint, t, noise, separate_noise)
             if fused is not None:
                 return fused
@@ -642,11 +647,12 @@ class Components(ABC, Generic[P, R]):
         found = responsibilities_step(log_joint, t, rows.weights, noise, separate_noise)
         raw = self.zeros(joint.own)
         self.add(rows, found.shares, raw, joint.own)
-        step = LocalStep(self._as_statistics(rows, found.shares, raw), found.energy, found.entropy)
+        statistics = self._as_statistics(rows, found.shares, raw, joint.gate)
+        step = LocalStep(statistics, found.energy, found.entropy)
         if found.noisy is not None:
             raw = self.zeros(joint.own)
             self.add(rows, found.noisy, raw, joint.own)
-            step.deviation = self._as_statistics(rows, found.noisy, raw)
+            step.deviation = self._as_statistics(rows, found.noisy, raw, joint.gate)
         return step
 
     def fused_step(
@@ -680,17 +686,20 @@ class Components(ABC, Generic[P, R]):
         raw = self.zeros(joint.own)
         self.add(rows, found.shares, raw, joint.own)
         return LocalStep(
-            self._as_statistics(rows, found.shares, raw),
+            self._as_statistics(rows, found.shares, raw, joint.gate),
             found.energy,
             found.entropy,
             temperature=found.temperature,
             inverse_temperatures=found.inverse_temperatures,
         )
 
-    def _as_statistics(self, rows: Rows, shares: np.ndarray, raw: R) -> dict[str, Any]:
+    def _as_statistics(
+        self, rows: Rows, shares: np.ndarray, raw: R, gate: Any = None
+    ) -> dict[str, Any]:
         others = self.uncounted(rows)
         number = column_sums(shares) if others is None else shares[others].sum(axis=0)
-        return {"components": raw, "rows": number}
+        found: dict[str, Any] = {"components": raw, "rows": number}
+        return found if gate is None else found | {"gate": gate.sums(rows, shares)}
 
     def uncounted(self, rows: Rows) -> np.ndarray | None:
         """Return the numbers of the rows that :meth:`counted` leaves out; None if it has none."""

@@ -1,0 +1,356 @@
+"""Mixtures whose weights depend on covariates: how these are read, and the coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.utils import Bunch, _safe_indexing, check_array, check_consistent_length
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _get_feature_names
+
+from ..data.units import Rows
+from ..inference.response import response
+from ..models._covariates import LogitWeights
+from ..models._weights import Weights
+from ..models.mixture import Mixture
+from ..parallel.workers import SEQUENTIAL
+from ._attributes import Attributes
+from ._base import BaseAnnealed
+from ._interface import D
+from ._shards import in_parts
+from ._validation import refuse_masked
+
+if TYPE_CHECKING:
+    from ..annealing import Context
+
+COVARIATE_CONSTRAINTS: dict = {
+    "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+}
+"""The constraints of the parameters of weights that depend on covariates."""
+
+USUAL_SCALE = 2.5
+"""The default of ``coefficients_prior`` (Gelman, Jakulin, Pittau and Su, 2008)."""
+
+NO_SAMPLES = (
+    "Rows are drawn given their covariates, which sample does not take: draw components from the "
+    "weights that intercepts_ and coefficients_ give, and rows from the components."
+)
+
+
+@dataclass(frozen=True)
+class LabelledTable:
+    """A table, and what is known of its rows besides.
+
+    Attributes
+    ----------
+    X : array-like of shape (n_rows, n_columns)
+    classes : ndarray of intp, shape (n_rows,) or None
+        −1 where the class is unknown; None if it is unknown for all rows.
+    n_labels : int or None
+        The number of entries of y; None if there is no y.
+    covariates : ndarray of shape (n_rows, n_covariates) or None
+    """
+
+    X: Any
+    classes: np.ndarray | None = None
+    n_labels: int | None = None
+    covariates: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the table."""
+        found: tuple[int, ...] = self.X.shape
+        return found
+
+    def take(self, chosen: np.ndarray) -> LabelledTable:
+        """Return the rows that a mask chooses; the table must be an array."""
+        classes = None if self.classes is None else self.classes[chosen]
+        beside = None if self.covariates is None else self.covariates[chosen]
+        return LabelledTable(self.X[chosen], classes, None, beside)
+
+
+class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
+    """Mixin of mixtures whose ``fit`` takes covariates, on which the weights then depend."""
+
+    coefficients_prior: Any
+    weight_concentration_prior: Any
+    # The number of covariates of the fit, and their names; None without covariates.
+    _n_covariates: int | None = None
+    _covariate_names: tuple[str, ...] = ()
+
+    # Fits
+
+    def _with_covariates(self, X: Any, covariates: Any, goes_on: bool) -> Any:
+        """X together with the covariates of its rows, after a check that they suit the fit."""
+        if covariates is None:
+            if goes_on and self._n_covariates is not None:
+                raise ValueError(
+                    "warm_start=True goes on from a fit with covariates. Give covariates again, or "
+                    "begin anew with warm_start=False."
+                )
+            self._check_no_coefficients()
+            self._n_covariates, self._covariate_names = None, ()
+            return X
+        if goes_on and self._n_covariates is None:
+            raise ValueError(
+                "warm_start=True goes on from a fit without covariates. Leave them out, or begin "
+                "anew with warm_start=False."
+            )
+        self._check_covariates_suit(X)
+        Z, names = _read(covariates)
+        if goes_on:
+            self._check_as_fitted(Z, names)
+        self._n_covariates, self._covariate_names = Z.shape[1], names
+        if isinstance(X, LabelledTable):
+            return LabelledTable(X.X, X.classes, X.n_labels, Z)
+        return LabelledTable(X, covariates=Z)
+
+    def _check_no_coefficients(self) -> None:
+        if self.coefficients_prior != USUAL_SCALE:
+            raise ValueError(
+                f"coefficients_prior={self.coefficients_prior!r} is the prior of the coefficients "
+                f"of covariates. Give fit covariates, or leave it at {USUAL_SCALE}."
+            )
+
+    def _check_covariates_suit(self, X: Any) -> None:
+        """Refuse data and parameters with which weights cannot depend on covariates."""
+        table = X.X if isinstance(X, LabelledTable) else X
+        if in_parts(table):
+            raise ValueError(
+                "With covariates, X cannot be data in parts: covariates are one array beside X. "
+                "Fit a sample of the rows, or all rows in memory."
+            )
+        if self._chooses_number:
+            raise ValueError(
+                "n_components='auto' compares densities of rows given the other rows, which have "
+                "no closed form with covariates. Compare several numbers by lower_bound_."
+            )
+        if self._number == 1:
+            raise ValueError(
+                "covariates change the weights of components, but a single component has the "
+                "weight 1 in every row. Give n_components=2 or more, or leave covariates out."
+            )
+        if self.weight_concentration_prior != "auto":
+            raise ValueError(
+                f"weight_concentration_prior={self.weight_concentration_prior!r} is the prior of "
+                "weights that all rows share. With covariates, the weights have the prior of their "
+                "coefficients: give coefficients_prior, and leave this one at 'auto'."
+            )
+
+    def _own_weights(self) -> Weights | None:
+        """The weights of a new model; None for those that all rows share."""
+        if self._n_covariates is None:
+            return None
+        return LogitWeights(self._number, self._n_covariates, self.coefficients_prior)
+
+    def _refuse_stream(self, covariates: Any) -> None:
+        if covariates is not None or self._n_covariates is not None:
+            raise ValueError(
+                "partial_fit takes no covariates, nor does it go on from a fit with covariates: "
+                "their scale, and the standard deviations of their coefficients, are those of all "
+                "rows. Call fit with all rows."
+            )
+
+    # Predictions
+
+    def _accompanied(self, rows: Rows, covariates: Any) -> Rows:
+        """Rows to predict for with their covariates, which are checked."""
+        if self._n_covariates is None:
+            if covariates is not None:
+                raise ValueError(
+                    f"This {type(self).__name__} was fitted without covariates, so that weights do "
+                    "not depend on them. Leave them out, or fit with covariates."
+                )
+            return rows
+        if covariates is None:
+            raise ValueError(
+                f"This {type(self).__name__} was fitted with covariates, on which the weights of "
+                f"rows depend. Give the {self._n_covariates} covariates of these rows too."
+            )
+        Z, names = _read(covariates)
+        self._check_as_fitted(Z, names)
+        check_consistent_length(rows.X, Z)
+        rows.covariates = Z
+        return rows
+
+    def _counted_beside(self, X: Any, sample_weight: Any, covariates: Any) -> tuple[Any, Any, Any]:
+        """X, its weights and its covariates, as they were given, without rows of weight zero."""
+        found, weights = self._counted(X, sample_weight)
+        if covariates is None or weights is None:
+            return found, weights, covariates
+        check_consistent_length(X, covariates)
+        positive = np.flatnonzero(np.asarray(sample_weight))
+        return found, weights, _safe_indexing(covariates, positive)
+
+    def _mean_score(self, X: Any, sample_weight: Any, covariates: Any) -> tuple[float, float]:
+        """The mean log density of rows with covariates, and their total weight."""
+        X, weights, covariates = self._counted_beside(X, sample_weight, covariates)
+        scores = self.score_samples(X, covariates=covariates)
+        total = len(scores) if weights is None else weights.sum()
+        return float(np.average(scores, weights=weights)), float(total)
+
+    def _check_as_fitted(self, Z: np.ndarray, names: tuple[str, ...]) -> None:
+        if Z.shape[1] != self._n_covariates:
+            raise ValueError(
+                f"covariates has {Z.shape[1]} columns, but {type(self).__name__} was fitted with "
+                f"{self._n_covariates}."
+            )
+        if names and self._covariate_names and names != self._covariate_names:
+            raise ValueError(
+                f"covariates has the columns {list(names)}, but {type(self).__name__} was fitted "
+                f"with {list(self._covariate_names)}, in this order."
+            )
+
+    def _refuse_covariates(self, what: str) -> None:
+        """Refuse what a mixture whose weights depend on covariates cannot do."""
+        if self._n_covariates is not None:
+            raise ValueError(f"This mixture was fitted with covariates. {what}")
+
+    # Results
+
+    def _attributes_of_weights(self, ctx: Context) -> Attributes:
+        """The fitted attributes of the weights."""
+        weights, q = ctx.model.weights, ctx.q
+        found = {"weights_": weights.mean(q)}
+        own = ("intercepts_", "coefficients_", "coefficients_prior_")
+        shared = ("weight_concentration_", "weight_concentration_prior_")
+        deviations = ("intercepts_std_", "coefficients_std_", "coefficients_covariance_")
+        for name in shared if weights.differ else own + deviations:
+            self.__dict__.pop(name, None)
+        if weights.differ:
+            values = weights.coefficients(q)
+            scale = float(weights.coefficients_scale)
+            return found | {
+                "intercepts_": values[:, 0],
+                "coefficients_": values[:, 1:],
+                "coefficients_prior_": scale,
+            }
+        concentration = tuple(q[name] for name in weights.factor.names.values())
+        return found | {
+            "weight_concentration_": concentration if len(concentration) > 1 else concentration[0],
+            "weight_concentration_prior_": weights.concentration,
+        }
+
+    def _complete_fit(self, ctx: Context, units: Any, given: Any) -> None:
+        super()._complete_fit(ctx, units, given)
+        weights = ctx.model.weights
+        if not weights.differ:
+            return
+        key = "gate_mean"
+        derivatives = response(ctx, key, units.centered(ctx.summary), SEQUENTIAL)
+        n_values, k = ctx.q[key].shape
+        # dΓ = P⁻¹ dH: the precision P depends on no responsibility.
+        change = np.linalg.solve(ctx.q["gate_precision"], derivatives).reshape(n_values, k, -1, k)
+        found = weights.covariance(0.5 * (change + change.transpose(2, 3, 0, 1)))
+        self._describe_deviations(found)
+
+    def _describe_deviations(self, covariance: np.ndarray) -> None:
+        """Set the attributes that follow from the covariance (K, P, K, P) of the coefficients."""
+        std: Any = np.sqrt(np.maximum(np.einsum("kpkp->kp", covariance), 0.0))
+        std[:, 1:][:, ~np.isfinite(self._inference.ctx.model.weights.scale)] = np.inf
+        self._describe(
+            {
+                "coefficients_covariance_": covariance,
+                "intercepts_std_": std[:, 0],
+                "coefficients_std_": std[:, 1:],
+            }
+        )
+
+    def _complete_reorder(self, order: np.ndarray) -> None:
+        super()._complete_reorder(order)
+        if self._n_covariates is not None:
+            self._describe_deviations(self.coefficients_covariance_[order][:, :, order])
+
+    def coefficient_intervals(self, level=0.95, *, reference=None):
+        """Intervals of the coefficients of covariates.
+
+        The method needs a fit with covariates. The intervals are those of a Gaussian with the
+        covariances of ``coefficients_covariance_``.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            The probability that an interval has.
+        reference : int or None, default=None
+            None: coefficients as they are in the attributes, which sum to zero over the components.
+            An integer: differences from those of this component, whose exponentials are odds
+            ratios.
+
+        Returns
+        -------
+        intervals : :class:`~sklearn.utils.Bunch`
+            The arrays ``estimate``, ``std``, ``lower`` and ``upper``, of shape (n_components, 1 +
+            n_covariates), with the intercepts in the first column, and the ``names`` of the
+            columns. All are 0 for the ``reference``.
+
+        Raises
+        ------
+        ValueError
+            If the fit had no covariates, or if ``level`` or ``reference`` is out of range.
+        """
+        weights = self._context().model.weights
+        if not weights.differ:
+            raise ValueError(
+                "There are no coefficients: this mixture was fitted without covariates. Give fit "
+                "the covariates of the rows."
+            )
+        if isinstance(level, bool) or not isinstance(level, float) or not 0.0 < level < 1.0:
+            raise ValueError(f"level is a probability between 0 and 1, but got {level!r}.")
+        estimate = np.column_stack([self.intercepts_, self.coefficients_])
+        k = len(estimate)
+        change = np.eye(k)
+        if reference is not None:
+            if isinstance(reference, bool) or not isinstance(reference, Integral):
+                raise ValueError(f"reference is the number of a component, but got {reference!r}.")
+            if not 0 <= int(reference) < k:
+                raise ValueError(f"reference={reference}, but components are 0 to {k - 1}.")
+            change[:, int(reference)] -= 1.0
+        covariance = self.coefficients_covariance_
+        variance: Any = np.einsum("ki,ipjp,kj->kp", change, covariance, change)
+        std: Any = np.sqrt(np.maximum(variance, 0.0))
+        unknown = np.isinf(self.coefficients_std_[0])
+        std[np.ix_(change.any(axis=1), np.append(False, unknown))] = np.inf
+        estimate = change @ estimate
+        width = float(norm.ppf(0.5 + 0.5 * level)) * std
+        names = self._covariate_names or [f"z{i}" for i in range(estimate.shape[1] - 1)]
+        return Bunch(
+            names=["intercept", *names],
+            estimate=estimate,
+            std=std,
+            lower=estimate - width,
+            upper=estimate + width,
+        )
+
+
+def _read(covariates: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return covariates as an array of numbers, and the names of its columns, if there are any."""
+    if in_parts(covariates):
+        raise ValueError("covariates cannot be data in parts: they are one array beside X.")
+    refuse_masked(covariates, "covariates", nan_is_missing=True)
+    names = _get_feature_names(covariates)
+    try:
+        Z = check_array(
+            covariates,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            input_name="covariates",
+        )
+    except ValueError as error:
+        if "could not convert" in str(error):
+            raise ValueError(
+                f"covariates are numbers, but {error}. sklearn.preprocessing.OneHotEncoder("
+                "drop='first') makes columns of 0 and 1 of text and of categories."
+            ) from None
+        raise
+    missing = np.isnan(Z).any(axis=1)
+    if missing.any():
+        raise ValueError(
+            f"covariates has missing values, in {missing.sum()} rows: the model has no "
+            "distribution of covariates over which it could integrate, as it does for missing "
+            "cells of X. Leave these rows out, or fill them in with sklearn.impute."
+        )
+    return Z, () if names is None else tuple(map(str, names))
