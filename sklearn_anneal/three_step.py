@@ -198,7 +198,7 @@ def class_covariates(
     >>> sure = np.repeat(np.eye(2), 4, axis=0)
     >>> z = np.array([0, 0, 0, 1, 0, 1, 1, 1])[:, None]
     >>> found = class_covariates(sure, z, reference=0)
-    >>> float(found.coefficients[1, 0].round(2)), round(2 * np.log(3), 2)
+    >>> float(found.coefficients[1, 0].round(2)), round(float(2 * np.log(3)), 2)
     (2.2, 2.2)
     """
     assigned = _assigned(responsibilities, correction, assignment, sample_weight)

@@ -214,7 +214,7 @@ def test_counts_of_states_do_not_vanish_by_displacement(rng):
 
 @pytest.mark.parametrize("annealing", ["tempering", "local_tempering"])
 def test_temperings_end_at_one_with_missing_frames(annealing, rng):
-    sequences = draw("gaussian-full", rng, [30] * 20)
+    sequences = draw("gaussian-full", rng, [30] * 40)
     for frames in sequences:
         frames[rng.random(30) < 0.7] = np.nan
     how = {"annealing": annealing, "effort": 0}

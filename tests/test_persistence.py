@@ -12,7 +12,7 @@ from harness import alternating, assert_identical, combinations, covering, quick
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 
 import sklearn_anneal
-from sklearn_anneal import TRUSTED_TYPES
+from sklearn_anneal import TRUSTED_TYPES, AnnealedBayesianMixture
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, NoAnnealing
 from sklearn_anneal.estimators._persistence import _CLASSES, read, written
 
@@ -172,6 +172,9 @@ def test_every_listed_class_is_needed(rng):
             how = {**params, "max_iter": 1, "annealing": quick(annealing, 1)}
             estimator = entry.make(**how).fit(entry.data(rng, 30))
             found.update(names_in(estimator.__getstate__()["_inference"]))
+    with_covariates = AnnealedBayesianMixture(2, effort=0, max_iter=1)
+    with_covariates.fit(rng.integers(0, 2, (20, 3)), covariates=rng.normal(size=(20, 1)))
+    found.update(names_in(with_covariates.__getstate__()["_inference"]))
     listed = {f"sklearn_anneal.{m}.{name}" for m, names in _CLASSES.items() for name in names}
     assert found - {"numpy.dtype"} == listed
 

@@ -23,8 +23,8 @@ from ..common.data import load, present
 BATCH = 100
 # Values of the learning rate of which the best on a fifth of the rows that are fitted is taken.
 RATES = (0.01, 0.03)
-# With thousands of columns annealed importance sampling misses the normaliser by so much that rows
-# get a probability above 1.
+# Their columns are few: annealed importance sampling of thousands of them misses the normaliser by
+# so much that rows get a probability above 1.
 FILES = {"words of posts": "newsgroups_w100.npz", "mushrooms": "mushroom.npz"}
 _DRAWN = "drawn"
 

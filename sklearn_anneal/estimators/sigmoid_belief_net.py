@@ -90,7 +90,8 @@ class AnnealedSigmoidBeliefNet(
     optimizer : {"adam", "rmsprop", "sgd"}, default="adam"
         How gradients become steps. ``"sgd"`` has a momentum of 0.9.
     learning_rate_init : float, default=0.001
-        Size of the first step. The gradient is that of the bound per row.
+        Size of the first step. The gradient is that of the bound per row. A pass has one step per
+        batch, so that a table of a few rows needs larger steps, smaller batches or more passes.
     learning_rate_decay : float, default=0.0
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
     binarize : float, "sample" or None, default=None
@@ -127,13 +128,12 @@ class AnnealedSigmoidBeliefNet(
         Number of passes in a row, with ``early_stopping``, in which the bound of the rows that are
         kept from training has not risen by more than ``tol``, after which the fit ends.
     tol : float, default=1e-6
-        The fit has converged when the mean of the lower bound in the last twenty passes exceeds
-        that in the twenty before by less than this, in nats per row. With 0 a fit makes all passes.
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        row. The bound of a net is an estimate, so that its mean in the last twenty passes is
+        compared with that in the twenty before. With 0 a fit makes all passes.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule. A pass has one step
-        of the optimizer per batch: a table of a few rows needs more passes, smaller batches or a
-        larger ``learning_rate_init``.
+        at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     batch_size : int or None, default=100
@@ -373,7 +373,7 @@ class AnnealedSigmoidBeliefNet(
             self._refuse(X.data[entry], row, X.indices[entry])
 
     def _may_be(self, entries: np.ndarray) -> np.ndarray:
-        """Which entries are possible."""
+        """Return whether each entry is possible."""
         if self.binarize is None:
             return (entries == 0) | (entries == 1)
         if self.binarize == "sample":

@@ -295,7 +295,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         return drawn
 
     def _ones(self, X: csr_array, keys: np.ndarray) -> np.ndarray:
-        """Which of the entries that a CSR array stores are ones."""
+        """Return whether each entry that a CSR array stores is a one."""
         data = np.ascontiguousarray(X.data, dtype=self.dtype)
         if self.binarize != "sample":
             ones: np.ndarray = data > (self.binarize or 0.0)
