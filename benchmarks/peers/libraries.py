@@ -19,7 +19,6 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 
-from ..suite import predictive
 from ..suite.families import RatingSet, Sequence, Topics, rmse
 from ..suite.libraries import fitted_hmm, fitted_stepmix, smoothed, smoothed_density
 from ..suite.settings import PLAIN
@@ -83,12 +82,6 @@ def hmmlearn_em(family: Sequence, seed: int, n_init: int) -> Score:
     fitted = fitted_hmm(family.train, family.model, seed, n_init)
     test = family.test
     return lambda: fitted.score(test.X, test.lengths) / len(test.X)
-
-
-def hmmlearn_variational(family: Sequence, seed: int, n_init: int) -> Score:
-    logging.getLogger("hmmlearn").setLevel(logging.ERROR)
-    best = family.fit_hmmlearn(seed, n_init)
-    return lambda: predictive.sequence_density(best, family.test, family.model)
 
 
 def dynamax(family: Sequence, seed: int, iterations: int) -> Score:

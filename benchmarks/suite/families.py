@@ -350,7 +350,7 @@ class Sequence(Family):
         found = {"bound": bound, "bound_at_peer": bound, "passes": passes}
         return _MISSING | found | self.predictions(best)
 
-    def fit_hmmlearn(self, seed: int, n_init: int = RESTARTS) -> Any:
+    def fit_hmmlearn(self, seed: int) -> Any:
         """The best start of hmmlearn's variational inference."""
         from hmmlearn import vhmm
 
@@ -363,10 +363,10 @@ class Sequence(Family):
         else:
             settings["n_features"] = self.model["n_symbols"]
         fits = [
-            kind(self.instance.n_components, random_state=n_init * seed + restart, **settings).fit(
-                self.train.X, self.train.lengths
-            )
-            for restart in range(n_init)
+            kind(
+                self.instance.n_components, random_state=RESTARTS * seed + restart, **settings
+            ).fit(self.train.X, self.train.lengths)
+            for restart in range(RESTARTS)
         ]
         # Some of its restarts end with a bound and parameters that are not numbers.
         sound = [fit for fit in fits if np.isfinite(fit.monitor_.history[-1])]

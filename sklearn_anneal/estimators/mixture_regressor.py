@@ -40,7 +40,7 @@ class MixtureRegressor(MultiOutputMixin, RegressorMixin, MetaEstimatorMixin, Bas
         The number of targets.
     n_features_in_ : int
         The number of columns of X.
-    feature_names_in_ : ndarray of str, shape (n_features_in_,)
+    feature_names_in_ : ndarray of str, shape (n_features,)
         Their names, if X had names of columns.
 
     References
