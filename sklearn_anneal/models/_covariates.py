@@ -29,7 +29,7 @@ with the responsibilities r of the row, and Γ of the pass before. The bounds of
 rows of 2, 3, 5 and 10 components, Böhning's bound lost 0.2, 1.3, 7.5 and 36 nats in all, about as
 many as over 50 rows, since the loss of a row shrinks with the variance of the coefficients.
 Bouchard's lost 320 to 471 nats, since it is not exact even for known coefficients, and that of
-Jaakkola and Jordan 0.1, which serves two components alone (``python -m benchmarks.covariates``).
+Jaakkola and Jordan 0.1, which serves two components alone (``doc/results/covariates.md``).
 
 The variance of q is that of coefficients whose classes were known and at the largest curvature, and
 so too small. Standard deviations for users are those of linear response
