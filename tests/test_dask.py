@@ -230,6 +230,16 @@ def test_groups_and_their_order_make_no_difference(client, monkeypatch, rng):
     assert same(mixture(annealing=method).fit(Shards(parts, client=client)), expected)
 
 
+def test_labels_are_read_where_their_parts_are(client, rng):
+    X, parts = clusters(rng), 5
+    y = np.where(rng.random(len(X)) < 0.2, (X[:, 0] > 2).astype(int), -1)
+    given = {"annealing": "none", "max_iter": 3, "n_components": 1, "n_components_per_class": 2}
+    here = mixture(**given).fit(Shards(cut(X, parts)), cut(y, parts))
+    there = mixture(**given).fit(Shards(cut(X, parts), client=client), cut(y, parts))
+    assert same(here, there)
+    assert there.classes_.tolist() == [0, 1]
+
+
 # Failures
 
 

@@ -492,13 +492,80 @@ def test_what_makes_no_sense_is_refused(form, params, y, message, rng):
     assert not hasattr(est, "n_features_in_")
 
 
-def test_parts_and_classes_beside_no_labels_are_refused(rng):
+def in_parts(values):
+    """Three parts, of which the second has no rows, and whose classes differ."""
+    return [values[:20], values[20:20], values[20:]]
+
+
+@forms
+def test_labels_of_parts_are_those_of_the_data(form, rng):
+    X, y = rows_of(form, rng, 60), some_labels(rng, 60)
+    y[y == y[0]] = -1
+    y[:5] = 7
+    weights = rng.integers(0, 3, 60).astype(float)
+    whole = make(form).fit(X, y, sample_weight=weights)
+    one = make(form).fit(Shards([X]), [y], sample_weight=[weights])
+    assert_identical(one, whole)
+    several = make(form).fit(Shards(in_parts(X)), in_parts(y), sample_weight=in_parts(weights))
+    assert several.lower_bound_ == pytest.approx(whole.lower_bound_, rel=1e-9)
+    assert_array_equal(several.classes_, whole.classes_)
+    assert_array_equal(several.predict(X), whole.predict(X))
+
+
+@pytest.mark.parametrize(
+    "read", [list, tuple, lambda y: Shards([lambda part=part: part for part in y])]
+)
+def test_labels_of_parts_come_in_every_form(read, rng):
+    X, truth, y = far_apart(rng, 60)
+    names = np.where(y < 0, None, np.array(["ant", "bee", "cat"], dtype=object)[truth])
+    per_class = {"ant": 1, "bee": 2, "cat": 1}
+    est = make("full", per_class).fit(Shards(in_parts(X)), read(in_parts(names)))
+    assert est.classes_.tolist() == ["ant", "bee", "cat"]
+    assert est.component_classes_.tolist() == ["ant", "bee", "bee", "cat"]
+    assert_identical(
+        est.set_params(warm_start=True, max_iter=0).fit(Shards(in_parts(X)), read(in_parts(names))),
+        est,
+    )
+
+
+def test_a_stream_of_parts_is_one_batch_after_another(rng):
+    X, _, y = far_apart(rng, 60)
+    stream = make("full", 1).partial_fit(X[:20], y[:20], classes=[0, 1, 2])
+    stream.partial_fit(X[20:], y[20:])
+    parts = make("full", 1).partial_fit(Shards(in_parts(X)), in_parts(y), classes=[0, 1, 2])
+    assert_identical(parts, stream)
+
+
+WRONG_PARTS = [
+    (None, "requires y to be passed"),
+    ([-np.ones(20), np.ones(0), -np.ones(40)], "y has no label"),
+    ([np.ones(20), np.ones(0), np.array(["b"] * 40)], "all numbers or all strings"),
+    ([np.ones(20), np.ones(0), np.ones(39)], "Part 2: .*y has 39 entries, but X has 40 rows"),
+    ([np.ones(20), np.ones(40)], "one entry for each of the 3 parts"),
+]
+
+
+@pytest.mark.parametrize(("y", "message"), WRONG_PARTS)
+def test_wrong_labels_of_parts_are_refused(y, message, rng):
+    est = make()
+    with pytest.raises(ValueError, match=message):
+        est.fit(Shards(in_parts(rng.standard_normal((60, 2)))), y)
+    assert not hasattr(est, "n_features_in_") and not hasattr(est, "_class_labels")
+
+
+def test_new_labels_of_parts_are_refused_by_a_fit_that_goes_on(rng):
+    X, _, y = far_apart(rng, 60)
+    est = make(warm_start=True).fit(Shards(in_parts(X)), in_parts(y))
+    y[30] = 9
+    with pytest.raises(ValueError, match="y has the class 9, but the classes are"):
+        est.fit(Shards(in_parts(X)), in_parts(y))
+
+
+def test_classes_beside_no_labels_are_refused(rng):
     X, _, y = far_apart(rng, 40)
-    for method in ("fit", "partial_fit"):
-        with pytest.raises(ValueError, match="one part after another"):
-            getattr(make(), method)(Shards([X[:20], X[20:]]), [y[:20], y[20:]])
-    with pytest.raises(ValueError, match="first call to partial_fit"):
-        make().partial_fit(X, y)
+    for data, labels in ((X, y), (Shards([X[:20], X[20:]]), [y[:20], y[20:]])):
+        with pytest.raises(ValueError, match="first call to partial_fit"):
+            make().partial_fit(data, labels)
     with pytest.raises(ValueError, match="n_components_per_class=None ignores"):
         make(per_class=None).partial_fit(X, y, classes=[0, 1])
 

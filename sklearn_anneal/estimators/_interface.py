@@ -7,7 +7,7 @@ import re
 import warnings
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -243,6 +243,17 @@ class Interface(
     def _reads_targets(self) -> bool:
         """Whether parts have targets; the y of other estimators is ignored."""
         return False
+
+    def _reader(self) -> Self:
+        """An estimator with the same parameters, which validates parts for this one."""
+        return type(self)(**self.get_params(deep=False))
+
+    def _targets_of_part(self, y: ArrayLike | None) -> Any:
+        """What a fit has to know of the targets of each part before it begins."""
+        return None
+
+    def _know_targets(self, of_parts: list[Any]) -> None:
+        """Note what :meth:`_targets_of_part` returned for each part that has rows."""
 
     def _keys_of_part(self, X: ArrayLike) -> np.ndarray | None:
         """Return the keys that no two parts may share, such as ids of users; None without keys."""

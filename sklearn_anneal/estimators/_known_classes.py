@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -246,7 +246,8 @@ class KnownClasses(GivenCovariates[D]):
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
             where it is known, and −1, None or NaN elsewhere. Labels are data:
-            ``lower_bound_`` is then a bound of the log evidence of rows and labels together.
+            ``lower_bound_`` is then a bound of the log evidence of rows and labels together. With
+            data in parts, one array for each part.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows. A row with a weight of 2 counts twice, and one with a weight of 0
             is left out. With data in parts, one array for each part.
@@ -272,7 +273,7 @@ class KnownClasses(GivenCovariates[D]):
         """
         with self._all_or_nothing():
             goes_on = self.warm_start and hasattr(self, "_inference")
-            if self._labelled(X):
+            if self._labelled() and not in_parts(X):
                 X = self._with_classes(X, y, sample_weight, None, goes_on)
             X = self._with_covariates(X, covariates, goes_on)
             return self._fit(X, y, sample_weight, checkpoint)
@@ -296,7 +297,8 @@ class KnownClasses(GivenCovariates[D]):
             :class:`~sklearn_anneal.Shards` or a collection of Dask.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
-            where it is known, and −1, None or NaN elsewhere. None: all are unknown.
+            where it is known, and −1, None or NaN elsewhere. None: all are unknown. With data in
+            parts, one array for each part.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows. A batch of weight zero changes nothing. With data in parts, one
             array for each part.
@@ -319,10 +321,13 @@ class KnownClasses(GivenCovariates[D]):
         """
         with self._all_or_nothing():
             self._refuse_stream(covariates)
-            if self._labelled(X):
+            if self._labelled():
                 first = not hasattr(self, "_inference")
                 if first and classes is None:
                     raise ValueError("classes must be passed on the first call to partial_fit.")
+                if in_parts(X):
+                    stream(self, X, y, sample_weight, classes=classes)
+                    return self
                 X = self._with_classes(X, y, sample_weight, classes, not first)
                 return self._partial_fit(X, sample_weight)
             if classes is not None:
@@ -335,8 +340,8 @@ class KnownClasses(GivenCovariates[D]):
                 return self
             return self._partial_fit(X, sample_weight)
 
-    def _labelled(self, X: Any) -> bool:
-        """Whether a fit reads labels, after a check that parameters and data suit them."""
+    def _labelled(self) -> bool:
+        """Whether a fit reads labels, after a check that parameters suit them."""
         if not self._classifies:
             if self.n_unlabelled_components:
                 raise ValueError(
@@ -344,11 +349,6 @@ class KnownClasses(GivenCovariates[D]):
                     "components of classes: give n_components_per_class too, or n_components alone."
                 )
             return False
-        if in_parts(X):
-            raise ValueError(
-                "With n_components_per_class, X cannot be data in parts, because one part does not "
-                "say which classes others have. Call partial_fit with one part after another."
-            )
         if self._chooses_number:
             raise ValueError(
                 "n_components='auto' finds one number for all rows, and not one for each class. "
@@ -361,14 +361,25 @@ class KnownClasses(GivenCovariates[D]):
         self, X: Any, y: Any, sample_weight: Any, classes: Any, goes_on: bool
     ) -> LabelledTable:
         """X together with the numbers of the classes of its rows."""
-        name = type(self).__name__
-        if y is None and classes is None and not goes_on:
-            raise ValueError(
-                f"This {name} estimator requires y to be passed, but the target y is None: with "
-                "n_components_per_class, y has the classes of rows that are known."
-            )
         labels = None if y is None else read_labels(y)
         known = None if classes is None else read_labels(classes).distinct()
+        found = None
+        if labels is not None:
+            found = labels.distinct(_present(sample_weight, labels.known))
+        self._settle_classes(found, known, goes_on)
+        if labels is None:
+            return LabelledTable(X, None, None)
+        return LabelledTable(X, labels.numbers(self._class_labels), len(labels.values))
+
+    def _settle_classes(
+        self, found: np.ndarray | None, known: np.ndarray | None, goes_on: bool
+    ) -> None:
+        """Give components to the classes, which are those that are ``known``, or ``found`` in y."""
+        if found is None and known is None and not goes_on:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None: with n_components_per_class, y has the classes of rows that are known."
+            )
         if goes_on:
             if known is not None and known.tolist() != self._class_labels.tolist():
                 raise ValueError(
@@ -377,24 +388,51 @@ class KnownClasses(GivenCovariates[D]):
                 )
             known = self._class_labels
         elif known is None:
-            assert labels is not None
-            known = labels.distinct(_present(sample_weight, labels.known))
+            assert found is not None
+            known = found
             if not len(known):
                 raise ValueError(
                     "y has no label: the class of every row is unknown. Give some labels, or "
                     "n_components_per_class=None for a mixture without classes."
                 )
         self._lay_out(known, goes_on)
-        if labels is None:
-            return LabelledTable(X, None, None)
-        found = labels.distinct(_present(sample_weight, labels.known)).tolist()
-        others = [label for label in found if label not in known.tolist()]
+        others = [] if found is None else found.tolist()
+        others = [label for label in others if label not in known.tolist()]
         if others:
             raise ValueError(
                 f"y has the class {others[0]!r}, but the classes are {known.tolist()}, which "
                 "cannot change. Fit anew with all classes."
             )
-        return LabelledTable(X, labels.numbers(known), len(labels.values))
+
+    # Data in parts
+
+    def _reader(self) -> Self:
+        reader = super()._reader()
+        if self._classifies and hasattr(self, "_class_labels"):
+            reader._class_labels, reader._class_layout = self._class_labels, self._class_layout
+        return reader
+
+    def _targets_of_part(self, y: Any) -> np.ndarray | None:
+        return None if y is None or not self._classifies else read_labels(y).distinct()
+
+    def _know_targets(self, of_parts: list[Any]) -> None:
+        if not self._classifies:
+            return
+        given = [labels for labels in of_parts if labels is not None]
+        found = given[0] if given else None
+        # The dtype of a part without labels says nothing.
+        given = [labels for labels in given if len(labels)]
+        if given:
+            texts = {labels.dtype.kind in "USO" for labels in given}
+            kind = given[0].dtype if len(given) == 1 else object if len(texts) > 1 else None
+            found = distinct(np.concatenate(given, dtype=kind))
+        self._settle_classes(found, None, self.warm_start and hasattr(self, "_inference"))
+
+    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Any:
+        if not self._classifies or y is None:
+            return super()._part(X, y, weights)
+        labels = read_labels(y)
+        return LabelledTable(X, labels.numbers(self._class_labels), len(labels.values))
 
     def _lay_out(self, classes: np.ndarray, goes_on: bool) -> None:
         """Give components to classes, unless the fit goes on with those that they have."""

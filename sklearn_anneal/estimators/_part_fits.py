@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -52,24 +52,43 @@ class _Missing(Request[dict[str, np.ndarray]]):
         return {**a, **b, **{name: a[name] | b[name] for name in a.keys() & b.keys()}}
 
 
-@dataclass(frozen=True)
-class _Measure(Request[list[tuple[tuple[int, ...], int, Any]]]):
-    """The size of each part, its number of rows, and its smallest and largest key.
+class _Measured(NamedTuple):
+    """What is known of a part before any validation.
 
-    The size is that before any validation. Rows of weight zero are not counted as rows.
+    Attributes
+    ----------
+    size : tuple of int
+    n_rows : int
+        The number of rows of positive weight.
+    ends : tuple or None
+        The smallest and the largest key.
+    targets : object
+        That which the estimator needs of the targets; None if it needs nothing.
     """
+
+    size: tuple[int, ...]
+    n_rows: int
+    ends: Any
+    targets: Any
+
+
+@dataclass(frozen=True)
+class _Measure(Request[list["_Measured"]]):
+    """The sizes of parts, with their keys and targets. Rows of weight zero are not counted."""
 
     estimator: BaseAnnealed
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[tuple[tuple[int, ...], int, Any]]:
+    def at(self, part: Part, workers: Workers) -> list[_Measured]:
         given = part.load.raw()
         size = size_of(given[0])
         with naming(part.load.name):
-            X, _, _ = present_rows(*given)
+            X, y, _ = present_rows(*given)
             n = _num_samples(X)
             keys = self.estimator._keys_of_part(X) if n else None
-        return [(size, n, None if keys is None else (keys.min(), keys.max()))]
+            targets = self.estimator._targets_of_part(y) if n else None
+        ends = None if keys is None else (keys.min(), keys.max())
+        return [_Measured(size, n, ends, targets)]
 
 
 @dataclass(frozen=True)
@@ -156,7 +175,8 @@ def opened(
     place, sources = placed(estimator, X, y, sample_weight)
     try:
         place.put(list(sources))
-        pieces, all_rows = _gathered(place, sources)
+        pieces, all_rows = _gathered(place, sources, estimator)
+        sources = [replace(source, estimator=estimator._reader()) for source in sources]
         some, targets, own_weights = _together(pieces, sources, as_shards(X).n_features)
         try:
             data, units = validated(estimator, some, targets, own_weights, reset=reset)
@@ -186,7 +206,7 @@ def placed(
     readings.
     """
     shards = as_shards(X)
-    template = type(estimator)(**estimator.get_params(deep=False))
+    template = estimator._reader()
     targets: list = [None] * len(shards)
     if y is not None and estimator._reads_targets:
         targets = _beside(y, shards, "y")
@@ -204,17 +224,20 @@ def placed(
     return place_of(shards, sources), sources
 
 
-def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]], bool]:
+def _gathered(
+    place: Place, sources: list[Source], estimator: Interface[D, U, M]
+) -> tuple[list[tuple[int, Any]], bool]:
     """Return rows from which starts are computed, by part, and whether these are all rows."""
     found = place.sum(_Measure(sources[0].estimator))
-    for source, (size, _, _) in zip(sources, found, strict=True):
-        source.first.size = size  # which another process may have read
-    sizes = np.array([n for _, n, _ in found])
+    for source, of_part in zip(sources, found, strict=True):
+        source.first.size = of_part.size  # which another process may have read
+    sizes = np.array([of_part.n_rows for of_part in found])
     if not sizes.any():
         if any(source.weights is not None for source in sources):
             raise ValueError(WITHOUT_WEIGHT)
         raise ValueError("All parts are empty: there is no row to learn from.")
-    _refuse_keys_of_two_parts(place, sources, [ends for _, _, ends in found])
+    estimator._know_targets([of_part.targets for of_part in found if of_part.n_rows])
+    _refuse_keys_of_two_parts(place, sources, [of_part.ends for of_part in found])
     # Nothing here may be as long as the data.
     n_rows = int(sizes.sum())
     if n_rows > ROWS_FOR_STARTS:
@@ -299,6 +322,7 @@ class _Stream(Request[list]):
     """A call of ``partial_fit`` with a part."""
 
     estimator: BaseAnnealed
+    keywords: dict[str, Any]
     reads = False
 
     def at(self, part: Part, workers: Workers) -> list:
@@ -307,19 +331,23 @@ class _Stream(Request[list]):
             if _num_samples(X) > 0:
                 if weights is not None:
                     weights = self.estimator._weights_of_part(weights, X)
-                self.estimator.partial_fit(X, y, sample_weight=weights)
+                self.estimator.partial_fit(X, y, sample_weight=weights, **self.keywords)
         return [self.estimator]
 
 
 def stream(
-    estimator: BaseAnnealed, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    estimator: BaseAnnealed,
+    X: ArrayLike,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    **keywords: Any,
 ) -> None:
     """Update an estimator with one part after another, each where it is."""
     place, sources = placed(estimator, X, y, sample_weight, streams=True)
     try:
         place.put(list(sources))
         for index in range(len(sources)):
-            updated = place.at(index, _Stream(estimator))
+            updated = place.at(index, _Stream(estimator, keywords))
             if updated is not estimator:
                 vars(estimator).update(vars(updated))
     finally:
