@@ -249,7 +249,7 @@ class Interface(
         return type(self)(**self.get_params(deep=False))
 
     def _targets_of_part(self, y: ArrayLike | None) -> Any:
-        """What a fit has to know of the targets of each part before it begins."""
+        """Return facts on the targets of a part that a fit needs before it begins, or None."""
         return None
 
     def _know_targets(self, of_parts: list[Any]) -> None:

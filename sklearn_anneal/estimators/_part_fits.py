@@ -63,7 +63,7 @@ class _Measured(NamedTuple):
     ends : tuple or None
         The smallest and the largest key.
     targets : object
-        That which the estimator needs of the targets; None if it needs nothing.
+        Facts on the targets (:meth:`Interface._targets_of_part`); None if there are none.
     """
 
     size: tuple[int, ...]
