@@ -53,7 +53,7 @@ class _Missing(Request[dict[str, np.ndarray]]):
 
 
 class _Measured(NamedTuple):
-    """What is known of a part before any validation.
+    """Sizes, keys and targets of a part before any validation.
 
     Attributes
     ----------
