@@ -22,7 +22,7 @@ from sklearn_anneal import (
     AnnealedPMF,
 )
 from sklearn_anneal.annealing import StructuredVI
-from sklearn_anneal.estimators import _mixture_predictions, gamma_process_nmf
+from sklearn_anneal.estimators import _count_predictions, _mixture_predictions
 from sklearn_anneal.kernels.plain import latent_dirichlet
 from sklearn_anneal.kernels.plain.counts import Entries
 from sklearn_anneal.models.topics import predictions as of_topics
@@ -156,7 +156,7 @@ def test_few_rows_are_predicted_as_many(name, monkeypatch):
     est, X = made(name)
     methods = METHODS if issparse(X) else (*METHODS, "impute")
     plain = predictions(est, X, methods)
-    for module in (_mixture_predictions, gamma_process_nmf):
+    for module in (_mixture_predictions, _count_predictions):
         monkeypatch.setattr(module, "_MOST_PLAIN", -1)
     monkeypatch.setattr(of_topics, "_MOST_PRODUCTS", -1)
     for method, compiled in predictions(est, X, methods).items():

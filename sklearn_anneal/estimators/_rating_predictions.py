@@ -24,12 +24,11 @@ from ._ratings import (
     Pairs,
     RatingData,
     halves,
-    read_exclusions,
     read_ids,
     read_pairs,
     some_ratings,
 )
-from ._recommendations import best_items
+from ._recommendations import asked_users, best_items
 from ._tables import in_frames
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
@@ -326,12 +325,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
                [1]])
         """
         self._context()
-        users = read_ids(users, "users", unseen=True)
-        if users.ndim != 1:
-            raise ValueError(f"users must be ids in one dimension, not of shape {users.shape}.")
-        seen = None
-        if exclude is not None:
-            seen = read_exclusions(exclude, len(users), self.n_items_)
+        users, seen = asked_users(users, exclude, self.n_items_)
         means = _rows_or_zeros(self._means_of_users(), users)
         found = self._best_items(means, n, seen)
         return found if return_scores else found[0]

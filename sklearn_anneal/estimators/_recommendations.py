@@ -1,4 +1,4 @@
-"""Recommendations: the best columns of rows, and those of counts."""
+"""Recommendations: the best items of users, by ratings or by counts."""
 
 from __future__ import annotations
 
@@ -7,23 +7,37 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
 
-from ..data.units import DenseCounts, SparseCounts
-from ..models.gamma_process_nmf import GammaProcessNMF
-from ._base import BaseAnnealed
 from ._ratings import LARGEST_ID, read_exclusions, read_ids
-from ._validation import explains, finite
 
 # Items are ranked for so many users at a time that these have no more ratings than this.
 _CELLS = 2**22
 # If there are so many times as many items as are to be recommended, the best are found without
 # sorting the others.
 _TIMES_AS_MANY = 20
-_OVERFLOW = (
-    "Expected counts overflow: X has too large numbers. Divide X by a constant before fitting and "
-    "predicting."
-)
+
+
+def asked_users(
+    users: Any, exclude: Any, n_items: int
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+    """Read ids of users, and the items that are not recommended to them.
+
+    Returns
+    -------
+    users : ndarray of int, shape (n_users,)
+    seen : tuple of two ndarrays or None
+        The items that are left out, as the ``indptr`` and the ``indices`` of a sparse matrix in CSR
+        format.
+
+    Raises
+    ------
+    ValueError
+        If users are no ids in one dimension, or if the items are not those of each user.
+    """
+    users = read_ids(users, "users", unseen=True)
+    if users.ndim != 1:
+        raise ValueError(f"users must be ids in one dimension, not of shape {users.shape}.")
+    return users, None if exclude is None else read_exclusions(exclude, len(users), n_items)
 
 
 def highest(ratings: np.ndarray, n: int) -> np.ndarray:
@@ -95,130 +109,3 @@ def best_items(
         best[block, : order.shape[1]] = np.where(left, order, -1)
         scores[block, : order.shape[1]] = np.where(left, found, np.nan)
     return best, scores
-
-
-class CountRecommendations(
-    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF]
-):
-    """Methods of :class:`AnnealedGammaProcessNMF` that recommend columns to rows."""
-
-    @explains("Prediction")
-    def recommend(self, X, n=10, exclude_seen=True, return_scores=False):
-        """The items that each user of X would choose most often.
-
-        Rows are users, and columns are items that they clicked on, bought or read so many times.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items)
-            Counts of these users, new ones or not. NaN marks missing cells of a dense array.
-        n : int, default=10
-            Number of items for each user.
-        exclude_seen : bool, default=True
-            Whether to leave out the items of which the user has a count above 0. A missing cell is
-            not left out.
-        return_scores : bool, default=False
-            Whether to return the expected counts of these items too.
-
-        Returns
-        -------
-        items : ndarray of int, shape (n_users, n)
-            Columns of X in the order of expected counts, the largest first; among equal ones the
-            lower column comes first. If a user has fewer than n unseen items, the rest is −1.
-        scores : ndarray of shape (n_users, n)
-            Their expected counts, those of ``inverse_transform(transform(X))``, and NaN where
-            ``items`` is −1. Returned only if ``return_scores`` is true.
-
-        See Also
-        --------
-        recommend_for : The same for users of the training data, by their rows.
-        """
-        ctx = self._context()
-        X = self._validate_data(X, reset=False)
-        found = self._best_of(ctx, self._inferred(X), n, _positive(X) if exclude_seen else None)
-        return found if return_scores else found[0]
-
-    @explains("Prediction")
-    def recommend_for(self, users, n=10, exclude=None, return_scores=False):
-        """The items that users of the training data would choose most often.
-
-        Parameters
-        ----------
-        users : array-like of int, shape (n_users,)
-            Rows of the X that ``fit`` was given.
-        n : int, default=10
-            Number of items for each user.
-        exclude : sparse matrix or boolean array of shape (n_users, n_items), or list of \
-                array-like or sets, default=None
-            Items that are not recommended, for example those that a user has seen: the stored (or
-            true) entries of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted
-            estimator does not keep the counts of the training data.
-        return_scores : bool, default=False
-            Whether to return the expected counts of these items too.
-
-        Returns
-        -------
-        items : ndarray of int, shape (n_users, n)
-            Columns of X in the order of expected counts, the largest first; among equal ones the
-            lower column comes first. If fewer than n items are left for a user, the rest is −1.
-        scores : ndarray of shape (n_users, n)
-            Their expected counts, and NaN where ``items`` is −1. Returned only if
-            ``return_scores`` is true.
-
-        Raises
-        ------
-        ValueError
-            If a user was not in the training data, or if the estimator was fitted to data in parts
-            or by ``partial_fit``, after which it has no ``activations_``.
-
-        Examples
-        --------
-        >>> from sklearn_anneal import AnnealedGammaProcessNMF
-        >>> X = [[6, 4, 0, 0], [5, 0, 0, 0], [0, 0, 5, 6], [0, 0, 0, 5]] * 20
-        >>> nmf = AnnealedGammaProcessNMF(2, random_state=0).fit(X)
-        >>> nmf.recommend_for([1, 3], n=1, exclude=[[0], [3]])
-        array([[1],
-               [2]])
-        """
-        ctx = self._context()
-        users = read_ids(users, "users", unseen=True)
-        if users.ndim != 1:
-            raise ValueError(f"users must be ids in one dimension, not of shape {users.shape}.")
-        own = getattr(self, "activations_", None)
-        if own is None:
-            raise ValueError(
-                "The activations of the rows of a stream, or of data in parts, are not kept. Give "
-                "the counts of the users to recommend."
-            )
-        unknown = users[(users < 0) | (users >= len(own))]
-        if unknown.size:
-            raise ValueError(
-                f"users has {unknown[0]}, but users are the rows 0 to {len(own) - 1} that fit was "
-                "given. Give the counts of new users to recommend, which infers their activations; "
-                "a row of zeros is a user of whom nothing is known."
-            )
-        seen = None
-        if exclude is not None:
-            seen = read_exclusions(exclude, len(users), ctx.model.n_columns)
-        found = self._best_of(ctx, own[users], n, seen)
-        return found if return_scores else found[0]
-
-    def _best_of(
-        self, ctx: Any, activations: np.ndarray, n: Any, seen: tuple[np.ndarray, np.ndarray] | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        components = ctx.model.means(ctx.q)
-
-        def expected(block: slice) -> np.ndarray:
-            return finite(activations[block].astype(np.float64) @ components, _OVERFLOW)
-
-        return best_items(expected, (len(activations), ctx.model.n_columns), n, seen)
-
-
-def _positive(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells of counts above 0 as ``indptr`` and ``indices`` of a CSR matrix."""
-    if issparse(X):
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        rows, columns = rows[X.data > 0], X.indices[X.data > 0]
-    else:
-        rows, columns = np.nonzero(X > 0)
-    return np.cumsum([0, *np.bincount(rows, minlength=X.shape[0])]), columns

@@ -7,47 +7,31 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array, csr_matrix, issparse
+from scipy.sparse import csr_matrix, issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative
 
 from ..data.parted_units import PartedUnits
 from ..data.units import DenseCounts, SparseCounts, cell_patterns
-from ..families import deviance, log_poisson
-from ..metrics import LARGEST_COUNT, floors_of_used, split_documents
+from ..metrics import LARGEST_COUNT
 from ..models._componentwise import Given
-from ..models._count_cells import drawn_cells, imputed
-from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
-from ..parallel.thread_limits import one_thread
-from ..parallel.workers import Workers
-from ._attributes import Attributes, read_only
+from ._attributes import Attributes
 from ._base import BaseAnnealed
+from ._count_predictions import CountPredictions
 from ._counts import checked_counts
-from ._draws import check_rounds, stacked, wants_draws
 from ._given_starts import given_in_range
 from ._number import NUMBER_OR_AUTO
-from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
-from ._recommendations import CountRecommendations
-from ._streaming import WORTH_THREADS
-from ._tables import in_frames, validated_table
+from ._tables import validated_table
 from ._validation import (
-    check_activations,
-    check_n_samples,
     check_sparse,
-    explains,
-    finite,
     refuse_masked,
     refuse_unobserved_columns,
 )
-from ._words import listed_words
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ..annealing import Annealing, Context
     from ..inference.progress import Trace
     from ..search.search import Found
@@ -60,29 +44,12 @@ _STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.
 _STRONGEST = 1e8
-# Entries of X that are compared with their expectations at a time.
-_ENTRIES = 1 << 15
-# Counts divided by rates that are at least as large as this do not overflow.
-_SMALLEST_RATE = 1e-280
-# In rows whose expected counts have a larger sum than this, cells of small rates are added up
-# apart from the others.
-_LARGE_TOTAL = 1e5
-_OVERFLOW = (
-    "X has numbers so large that their sums overflow. Check their units, or divide X by a "
-    "constant before fitting and predicting."
-)
-
-
-# Plain kernels predict for rows with at most so many products of a row, a column and a component.
-# Up to here they take hardly longer than compiled ones. A sparse row has as many columns as the
-# longest one, and each of them takes so many times as long.
-_MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 
 
 class AnnealedGammaProcessNMF(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    CountRecommendations,
+    CountPredictions,
 ):
     """Non-negative matrix factorisation of counts with a gamma process over components.
 
@@ -531,364 +498,3 @@ class AnnealedGammaProcessNMF(
                 found = self._activations(ctx, self._make_units(given, None))
             self.activations_ = found.astype(ctx.model.dtype, copy=False)
         self.reconstruction_err_ = np.sqrt(2.0 * total)
-
-    # Public methods
-
-    @property
-    def components_(self) -> np.ndarray:
-        """E θ_k E w_kv, of shape (n_components, n_features)."""
-        ctx = self._context()
-        return read_only(ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False))
-
-    def top_words(self, feature_names=None, n=10):
-        """The columns with the largest expected counts in each component.
-
-        Parameters
-        ----------
-        feature_names : array-like of shape (n_features,) or None, default=None
-            Names of the columns, such as words, genes or pixels. None: ``feature_names_in_`` if X
-            had names of columns, else the indices of the columns.
-        n : int, default=10
-            Largest number of columns per component.
-
-        Returns
-        -------
-        words : list of ndarray of shape (n,) or shorter
-            One array per component, the largest expected count (``components_``) first. The arrays
-            of components that are not in use are empty, and a warning says how many these are. In
-            use is a component with an expected count in the training data above 1, or above a
-            thousandth of the mean where scales are tiny.
-        """
-        ctx = self._context()
-        floors = floors_of_used(ctx.model.expected_counts(ctx.q, ctx.prior), 0.0)
-        means = ctx.model.means(ctx.q)
-        return listed_words(self, means, floors, feature_names, n, "components are not in use")
-
-    @by_parts
-    @explains("Prediction")
-    def transform(self, X):
-        """Expected activations of rows, inferred at the fitted components.
-
-        They are 0 for components that are not in use, so that ``transform(X) @ components_`` has
-        the expected counts of the components in use. The data do not determine the activations of
-        the others, whose posterior mean is therefore that of the prior, 1. A component is in use if
-        its expected count in the training data is above 1, as for ``n_effective_components_``, or
-        if the sum of its row of ``components_`` is at least 5 percent of the mean of all such sums.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Counts. NaN marks missing cells of a dense array.
-
-        Returns
-        -------
-        activations : ndarray of shape (n_samples, n_components)
-            E h, or 0. The dtype is that of the data to which the model was fitted.
-        """
-        return self._inferred(self._validate_data(X, reset=False))
-
-    @in_frames
-    @by_parts
-    @explains("Prediction")
-    def impute(self, X, return_std=False, *, n_draws=None, n_rounds=0, random_state=None):
-        """Fill missing cells with their expected counts, given the observed cells of their rows.
-
-        With ``n_draws`` they are filled with drawn counts instead, in several tables: statistics of
-        each, pooled by Rubin's rules, have standard errors that know what is missing. Cells are
-        taken to be missing at random: whether a cell is missing may depend on the observed cells of
-        its row, but not on its own value.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Counts, in which NaN marks missing cells. A sparse matrix has none.
-        return_std : bool, default=False
-            Whether to return standard deviations too. Only for means.
-        n_draws : int, default=None
-            The number of tables to draw (multiple imputation). None: one table of means.
-        n_rounds : int, default=0
-            Only with ``n_draws``, and for the table of the fit: rounds in which the components and
-            their weights are drawn again from their posterior given the division of the observed
-            counts among components, and then the activations (Gibbs sampling). The priors stay as
-            they are. 0 is for other rows.
-        random_state : int, RandomState instance or None, default=None
-            Determines the draws. None: the ``random_state`` of the estimator.
-
-        Returns
-        -------
-        X_imputed : ndarray or frame of shape (n_samples, n_features)
-            The counts, with the expected count of each missing cell. Observed cells are unchanged.
-            The dtype is that of X if X has floating-point numbers, else float64. After
-            ``set_output(transform="pandas")``, or "polars", it is a frame with the columns, the
-            index and the dtypes of X, where they can hold the means.
-            With ``n_draws``, it is an ndarray of shape (n_draws, n_samples, n_features), or a list
-            of frames. For each table, the components and their weights are drawn from the
-            variational posterior once; given them, the activations of each row are drawn given its
-            observed counts, by twenty Gibbs sweeps from their posterior means, and then Poisson
-            counts.
-        std : ndarray or frame of shape (n_samples, n_features)
-            Standard deviations of the predictive distribution of a count, with activations and
-            components that are independent as in the variational posterior; 0 for observed cells.
-            Only returned if ``return_std`` is True.
-
-        Raises
-        ------
-        ValueError
-            If X is sparse, or if draws are asked for and X has fractions, which no distribution of
-            counts could have given.
-        """
-        draws = wants_draws(n_draws, n_rounds, return_std)
-        ctx, units = self._rows(X)
-        if isinstance(units, SparseCounts):
-            raise ValueError(
-                "impute fills missing cells, but a sparse matrix has none: every cell that it "
-                "leaves out is a count of zero. Give a dense array with NaN in missing cells."
-            )
-        holes = np.isnan(units.X)
-        if draws and (np.floor(units.X[~holes]) != units.X[~holes]).any():
-            raise ValueError(
-                "n_draws is for counts, which are drawn from Poisson distributions, but X has "
-                "fractions. Round them, or give n_draws=None for the means."
-            )
-        # Without rounds, rows that lack nothing have no use for draws.
-        rows = np.arange(len(holes)) if n_rounds > 0 else np.flatnonzero(holes.any(axis=1))
-        some, cells = units.take(rows), np.zeros(holes.shape)
-        activations = self._infer(ctx, some, _are_few(ctx, some)) if len(rows) else cells[rows]
-
-        def filled(found: np.ndarray) -> np.ndarray:
-            cells[rows] = finite(found, _OVERFLOW)
-            return np.where(holes, cells, units.X).astype(units.X.dtype)
-
-        if draws:
-            check_rounds(ctx.summary.weight, len(holes), n_rounds)
-
-            def table(rng: np.random.Generator) -> np.ndarray:
-                own = ctx.model, ctx.q, ctx.prior, some, activations, n_rounds
-                return filled(drawn_cells(*own, rng)) if len(rows) else units.X
-
-            return stacked(self, table, n_draws, random_state)
-        if len(rows) == 0:
-            return (units.X, cells) if return_std else units.X
-        means, std = imputed(ctx.model, ctx.q, some, activations)
-        deviations = np.zeros(holes.shape)
-        deviations[rows] = np.where(holes[rows], std, 0.0)
-        return (filled(means), deviations) if return_std else filled(means)
-
-    def inverse_transform(self, X):
-        """Expected counts of rows whose activations are given.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_components)
-            Activations, as :meth:`transform` returns them.
-
-        Returns
-        -------
-        X_original : ndarray of shape (n_samples, n_features)
-            The product of the activations and ``components_``.
-        """
-        ctx = self._context()
-        X = check_activations(X, ctx.model.n_components)
-        return (X @ self.components_).astype(X.dtype, copy=False)
-
-    @explains("Prediction")
-    def score(self, X, y=None, sample_weight=None):
-        """Log-likelihood of one half of each row of counts given the other, per cell.
-
-        Each row is split in two by a rule that depends only on its own counts, so that the split is
-        the same for all models (:func:`sklearn_anneal.metrics.split_documents`): every unit of a
-        count goes to one half or the other with probability 1/2. The activations are inferred from
-        one half, and the other is predicted by Poisson distributions with the expected rates. In
-        rows with fractional numbers whole cells go to one half or the other, which is no more than
-        a rule by which candidates can be compared.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Counts. NaN marks missing cells of a dense array, which do not count.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. With data in parts, one array for each part.
-
-        Returns
-        -------
-        log_likelihood : float
-            The log-likelihood in nats per cell; higher is better.
-        """
-        return self._score(X, y, sample_weight)
-
-    def _scored(
-        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
-    ) -> tuple[float, float]:
-        ctx = self._context()
-        X = self._validate_data(X, reset=False)
-        X, weights = self._present(X, self._check_weights(sample_weight, X))
-        weights = np.ones(X.shape[0]) if weights is None else weights
-        missing = None if issparse(X) else np.isnan(X)
-        counts = csr_matrix(X if missing is None else np.where(missing, 0, X))
-        observed: Any
-        observed, held_out = split_documents(counts)
-        if missing is not None:
-            observed = observed.toarray()
-            observed[missing] = np.nan
-        units = self._make_units(observed, None)
-        activations = self._infer(ctx, units, _are_few(ctx, units), exposure=0.5)
-        components = 0.5 * ctx.model.means(ctx.q)
-        rates = _rates(held_out, activations, components)
-        terms = log_poisson(held_out.data.astype(np.float64), rates)
-        zeros = _rates_of_zeros(held_out, rates, activations, components, missing)
-        each = _sums_of_rows(held_out, terms) - zeros
-        cells = np.full(X.shape[0], float(X.shape[1]))
-        if missing is not None:
-            cells -= missing.sum(axis=1)
-        total = float(weights @ cells)
-        if total == 0:
-            raise NothingToScore(
-                "X has no observed cell in rows of positive weight to be predicted."
-            )
-        return float(finite(weights @ each, _OVERFLOW)) / total, total
-
-    def sample(self, n_samples=1):
-        """Draw rows and their activations, at the posterior means of the components.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of rows.
-
-        Returns
-        -------
-        X : ndarray of int64, shape (n_samples, n_features)
-            The rows.
-        activations : ndarray of shape (n_samples, n_components)
-            Their activations, drawn from the prior.
-        """
-        self._context()
-        check_n_samples(n_samples)
-        rng = check_random_state(self.random_state)
-        b = self.activation_prior_
-        activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
-        return drawn_counts(rng, activations @ self.components_), activations
-
-    def _rows(self, X: ArrayLike) -> tuple[Context, DenseCounts | SparseCounts]:
-        ctx = self._context()
-        return ctx, self._make_units(self._validate_data(X, reset=False), None)
-
-    def _inferred(self, X: np.ndarray | csr_matrix) -> np.ndarray:
-        """Return E h of validated rows, as :meth:`transform` does, by whichever kernels serve."""
-        ctx, units = self._context(), self._make_units(X, None)
-        found = self._activations(ctx, units, _are_few(ctx, units))
-        return found.astype(ctx.model.dtype, copy=False)
-
-    def _activations(
-        self, ctx: Context, units: DenseCounts | SparseCounts, plain: bool = False
-    ) -> np.ndarray:
-        """E h of rows for the components in use, and 0 for the others."""
-        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units, plain), 0.0)
-
-    def _infer(
-        self,
-        ctx: Context,
-        units: DenseCounts | SparseCounts,
-        plain: bool = False,
-        exposure: float = 1.0,
-    ) -> np.ndarray:
-        """E h of rows, of shape (n_rows, n_components), by plain kernels or compiled ones."""
-        if plain:
-            return finite(ctx.model.means_of_few(units, ctx.q, exposure), _OVERFLOW)
-        self._load_kernels()
-        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
-        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
-            return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], _OVERFLOW)
-
-    def _divergence(
-        self,
-        ctx: Context,
-        units: DenseCounts | SparseCounts,
-        activations: np.ndarray | None = None,
-    ) -> float:
-        """The generalised Kullback-Leibler divergence between rows and their expectations."""
-        if activations is None:
-            activations = self._activations(ctx, units)
-        components = ctx.model.means(ctx.q)
-        total = 0.0
-        for index in units.chunks():
-            chunk: Any = units.take(index)
-            missing = None
-            if isinstance(units, SparseCounts):
-                shape = (chunk.n_units, components.shape[1])
-                counts: Any = csr_array((chunk.counts, chunk.words, chunk.indptr), shape=shape)
-            else:
-                missing = np.isnan(chunk.X)
-                counts = csr_array(np.where(missing, 0, chunk.X))
-            rates = _rates(counts, activations[index], components)
-            each = _sums_of_rows(counts, deviance(rates, counts.data - rates))
-            each += _rates_of_zeros(counts, rates, activations[index], components, missing)
-            total += float(each.sum() if chunk.weights is None else chunk.weights @ each)
-        return max(total, 0.0)
-
-
-def _are_few(ctx: Context, units: DenseCounts | SparseCounts) -> bool:
-    """Whether plain kernels predict for rows, so that none has to be compiled."""
-    if isinstance(units, SparseCounts):
-        n_columns = _COST_OF_SPARSE * int(np.diff(units.indptr).max(initial=0))
-    else:
-        n_columns = ctx.model.n_columns
-    return units.n_units * n_columns * ctx.model.n_components <= _MOST_PLAIN
-
-
-def _sums_of_rows(counts: Any, terms: np.ndarray) -> np.ndarray:
-    """The sum over each row of one term per entry that a CSR matrix stores."""
-    n = counts.shape[0]
-    rows = np.repeat(np.arange(n), np.diff(counts.indptr))
-    # Without any entry, the result would have integers.
-    return np.bincount(rows, terms, n).astype(np.float64, copy=False)
-
-
-def _rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
-    """Σ_k h_nk w_kv of the entries that a CSR matrix stores, a part of them at a time."""
-    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    by_column = np.ascontiguousarray(components.T)
-    result = np.empty(len(rows))
-    for start in range(0, len(rows), _ENTRIES):
-        part = slice(start, start + _ENTRIES)
-        left, right = activations[rows[part]], by_column[counts.indices[part]]
-        result[part] = np.einsum("ik,ik->i", left, right)
-    return np.maximum(result, _SMALLEST_RATE)
-
-
-def _rates_of_zeros(
-    counts: Any,
-    rates: np.ndarray,
-    activations: np.ndarray,
-    components: np.ndarray,
-    missing: np.ndarray | None,
-) -> np.ndarray:
-    """The sum of Σ_k h_nk w_kv over the observed cells of each row that a CSR matrix leaves out.
-
-    ``rates`` are those of the cells that it stores.
-    """
-    total = _total_rates(activations, components, missing)
-    result = np.maximum(total - _sums_of_rows(counts, rates), 0.0)
-    # The difference of two huge sums would lose the rates of the few cells without counts.
-    large = np.flatnonzero(total > _LARGE_TOTAL)
-    size = max(_ENTRIES // components.shape[1], 1)
-    for start in range(0, len(large), size):
-        rows = large[start : start + size]
-        left_out = np.ones((len(rows), components.shape[1]))
-        stored = counts[rows]
-        left_out[np.repeat(np.arange(len(rows)), np.diff(stored.indptr)), stored.indices] = 0.0
-        if missing is not None:
-            left_out[missing[rows]] = 0.0
-        result[rows] = ((activations[rows] @ components) * left_out).sum(axis=1)
-    return result
-
-
-def _total_rates(
-    activations: np.ndarray, components: np.ndarray, missing: np.ndarray | None
-) -> np.ndarray:
-    """Σ_v Σ_k h_nk w_kv over the observed cells of each row."""
-    if missing is None or not missing.any():
-        return activations @ components.sum(axis=1)
-    return (((~missing).astype(np.float64) @ components.T) * activations).sum(axis=1)
