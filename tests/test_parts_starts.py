@@ -20,11 +20,12 @@ def _many_rows():
 
 def test_rows_for_starts_take_no_memory_for_each_row_of_the_data():
     place = Here([False, False])
-    sources = [Source(i, AnnealedBayesianGaussianMixture(), _many_rows) for i in range(2)]
+    estimator = AnnealedBayesianGaussianMixture()
+    sources = [Source(i, estimator, _many_rows) for i in range(2)]
     place.put(list(sources))
     tracemalloc.start()
     try:
-        found, all_rows = _gathered(place, sources)
+        found, all_rows = _gathered(place, sources, estimator)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
