@@ -279,8 +279,7 @@ def prepared_visit(ctx: Context, units: Any, block: Any = None, **how: Any) -> t
 def visit_of(ctx: Context, method: Any, units: Any, **how: Any) -> Visit:
     """A visit as the method prepares it."""
     t, options = method.temper(ctx, units), method.visit_options(ctx)
-    separate = method.separate_noise
-    return ctx.model.visit(ctx.q, units, t, separate_noise=separate, **options, **how)
+    return ctx.model.visit(ctx.q, units, t, **options, **how)
 
 
 def visit(

@@ -25,8 +25,9 @@ def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, 
     weights = method.weights(bare_context(rng), n)
     draws = np.array([all_at_once(weights, n, rng) for _ in range(3_000)], dtype=float)
     # If a method separates the noise, its weights are given as deviations from 1.
-    deviations = draws if method.separate_noise else draws - 1.0
-    assert method.separate_noise == (noise == "gaussian")
+    separate = method.visit_options(bare_context(rng))["separate_noise"]
+    deviations = draws if separate else draws - 1.0
+    assert separate == (noise == "gaussian")
     rounding = 1e-5 if noise == "gaussian" else 1e-12 * n
     np.testing.assert_allclose(deviations.sum(axis=1), 0.0, atol=rounding)
     covariance = definition_one(n, effective)

@@ -482,7 +482,8 @@ class _AboveOne(Deviations):
 class _Multiplied(SVIPlus):
     """Gaussian noise as weights 1 + ε of the statistics, in the place of a deviation."""
 
-    separate_noise = False
+    def visit_options(self, ctx):
+        return {}
 
     def weights(self, ctx, size):
         return _AboveOne(*super().weights(ctx, size))

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural, Tempering, mix
 from ._documentation import LinkedDocumentation
-from .schedules import finished
+from .schedules import END
 
 if TYPE_CHECKING:
     from ..data.units import Units
@@ -88,7 +88,8 @@ class Context:
         Quantities of q that the latest visit computed (:attr:`Visit.known`), kept to save work.
     deviation : dict of ndarray or None
         The difference that random weights make to the current target λ̂, for methods in which
-        it is kept separate from the target (``separate_noise``). Hooks must not change it.
+        it is kept separate from the target (``separate_noise`` of a visit). Hooks must not change
+        it.
     """
 
     model: Any
@@ -144,9 +145,6 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         Names of the model's capabilities without which the method cannot work.
     finish : bool
         Whether plain variational inference at T = 1 follows the schedule.
-    separate_noise : bool
-        Whether random weights are deviations from 1. The difference that they make to the target
-        is then in ``ctx.deviation``, and :meth:`update` has to add ρ times this difference.
     exact_bound : bool
         Whether the local steps yield the lower bound of the current q. If not, an extra pass
         evaluates it every ``evaluate_every`` passes.
@@ -191,21 +189,12 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     moves_absent_alike: Any = False
     draws_weights = False
     follows_gradients = False
-
-    @property
-    def returns_mean(self) -> bool:
-        """Whether a fit returns a mean of the parameters after its first ten passes."""
-        return False
+    returns_mean: Any = False
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the model's capabilities without which the method cannot work."""
         return ()
-
-    @property
-    def separate_noise(self) -> bool:
-        """Whether random weights are deviations from 1, with statistics of their own."""
-        return False
 
     def resolve(self, recommended: Mapping[str, object]) -> Annealing:
         """A new instance with every ``"auto"`` replaced by the model's recommended value.
@@ -255,7 +244,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
 
     def is_annealing(self, state: State) -> bool:
         """Whether the schedule is still running."""
-        return not finished(self.progress(state))
+        return self.progress(state) < END
 
     @property
     def needs_start(self) -> bool:
@@ -275,7 +264,12 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         return Tempering()
 
     def visit_options(self, ctx: Context) -> dict[str, Any]:
-        """Further arguments of the model's ``visit``, by which a visit is prepared otherwise."""
+        """Further arguments of the model's ``visit``, by which a visit is prepared otherwise.
+
+        With ``separate_noise`` random weights are deviations from 1. The difference that they make
+        to the target is then in ``ctx.deviation``, and :meth:`update` has to add ρ times this
+        difference.
+        """
         return {}
 
     def draw(self, ctx: Context, block: Block) -> Any:

@@ -27,6 +27,3 @@ class NoAnnealing(Annealing):
 
     def __init__(self):
         pass
-
-    def schedule_length(self) -> int:
-        return 0

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural, mix, settled
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, State
-from .schedules import finished, geometric, linear
+from .schedules import END, geometric, linear
 
 if TYPE_CHECKING:
     from ..models._base import LocalStep
@@ -158,7 +158,7 @@ class ProximityVI(DampedMixin, Annealing):
     def magnitude(self, ctx: Context) -> float:
         """k of the coming update."""
         start, u = float(self.strength), self.progress(ctx.state)
-        if self.schedule == "linear" or start == 0 or finished(u):
+        if self.schedule == "linear" or start == 0 or u >= END:
             return linear(start, 0.0, u)
         if self.schedule == "exponential":
             return geometric(start, start * _LAST_SHARE, u)

@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural, mix
 from ._base import AUTO, N_PASSES, Annealing, Context
-from .schedules import finished, geometric, linear
+from .schedules import END, geometric, linear
 
 if TYPE_CHECKING:
     from ..models._base import Block
@@ -70,7 +70,7 @@ class StochasticAnnealing(Annealing):
     def noise_share(self, ctx: Context) -> float:
         """r of the coming update."""
         start, progress = float(self.initial_noise), self.progress(ctx.state)
-        if finished(progress):
+        if progress >= END:
             return 0.0
         if self.schedule == "exponential":
             return geometric(start, start / 1000.0, progress)

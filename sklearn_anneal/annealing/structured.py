@@ -118,7 +118,7 @@ class StructuredVI(DampedMixin, Annealing):
         return max(decaying, share * new / (share * new + kept))
 
     @property
-    def returns_mean(self) -> bool:
+    def returns_mean(self) -> bool:  # type: ignore[override]
         return bool(self.average)
 
     @property

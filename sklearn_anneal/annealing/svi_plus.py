@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -98,9 +98,8 @@ class SVIPlus(DampedMixin, Annealing):
         self.learning_rate = learning_rate
         self.margin = margin
 
-    @property
-    def separate_noise(self) -> bool:
-        return self.noise == "gaussian"
+    def visit_options(self, ctx: Context) -> dict[str, Any]:
+        return {"separate_noise": self.noise == "gaussian"}
 
     def effective_size(self, ctx: Context, size: int) -> float:
         """M for a batch of ``size`` weight units."""

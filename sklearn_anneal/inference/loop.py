@@ -40,12 +40,6 @@ class _Run(NamedTuple):
     first_test: int
     minibatches: bool
 
-    def stopped(self, progress: Progress) -> bool:
-        """Report a pass to the monitor, and return whether it asks to stop."""
-        if self.monitor is None:
-            return False
-        return self.monitor(progress.as_returned(), progress.trace)
-
     def history(self, trace: Trace) -> History:
         return History(
             trace.lower_bounds,
@@ -174,11 +168,17 @@ def _batch_pass_without_bound(progress: Progress, run: _Run) -> bool:
 def _record(
     progress: Progress, run: _Run, bound: float, temperature: float, step: LocalStep
 ) -> None:
-    """Note the history of a pass, with the bound of other data, and report it to the monitor."""
+    """Note the history of a pass, with the bound of other data, and report it to the monitor.
+
+    Where the bound is an estimate, its standard error is noted as well.
+    """
     trace, held_out = progress.trace, run.settings.validation
     trace.lower_bounds.append(bound)
     trace.temperatures.append(temperature)
-    _note_error(trace, step, run.units)
+    if step.squares is not None:
+        weight, mean = run.units.total_weight, step.bound / run.units.total_weight
+        variance = max(step.squares / weight - mean * mean, 0.0)
+        trace.standard_errors.append(float(np.sqrt(weight * variance)))
     if held_out is not None:
         returned = progress.as_returned()
         seen = visits.visit(*(returned, PLAIN, held_out, run.workers), keep=False, evaluation=True)
@@ -186,7 +186,8 @@ def _record(
         after = trace.validation[run.n_annealed :]
         if after and after[-1] == max(after):
             progress.best = returned.q
-    trace.stopped = run.stopped(progress)
+    if run.monitor is not None:
+        trace.stopped = run.monitor(progress.as_returned(), trace)
 
 
 def _minibatch_pass(progress: Progress, run: _Run) -> bool:
@@ -216,9 +217,16 @@ def _minibatch_pass(progress: Progress, run: _Run) -> bool:
 
 
 def _end(progress: Progress, run: _Run) -> None:
-    """Set the parameters that the fit returns, and release what only passes need."""
+    """Say why the fit ends, set the parameters that it returns, and release what passes need."""
     trace = progress.trace
-    trace.reason = _reason(progress, run)
+    if trace.stopped:
+        trace.reason = "a callback asked to stop"
+    elif trace.converged:
+        trace.reason = run.settings.stop.reason(run.history(trace))
+    elif not progress.strategy.finish:
+        trace.reason = "its passes are over"
+    else:
+        trace.reason = f"max_iter={run.settings.max_iter} passes at T = 1 are over"
     progress.ctx.q = progress.as_returned().q
     if progress.best is not None:
         progress.ctx.q, trace.evaluated = progress.best, True
@@ -226,25 +234,6 @@ def _end(progress: Progress, run: _Run) -> None:
         trace.converged = not trace.stopped
     progress.local = progress.known = progress.best = None
     progress.mean = progress.prior_of_mean = None
-
-
-def _reason(progress: Progress, run: _Run) -> str:
-    trace = progress.trace
-    if trace.stopped:
-        return "a callback asked to stop"
-    if trace.converged:
-        return run.settings.stop.reason(run.history(trace))
-    if not progress.strategy.finish:
-        return "its passes are over"
-    return f"max_iter={run.settings.max_iter} passes at T = 1 are over"
-
-
-def _note_error(trace: Trace, step: LocalStep, units: Units) -> None:
-    """Record the standard error of the bound, if it is an estimate."""
-    if step.squares is not None:
-        weight, mean = units.total_weight, step.bound / units.total_weight
-        variance = max(step.squares / weight - mean * mean, 0.0)
-        trace.standard_errors.append(float(np.sqrt(weight * variance)))
 
 
 def _bound(

@@ -125,7 +125,6 @@ def visit(
     found = ctx.model.visit(
         *(ctx.q, units, t),
         block=block,
-        separate_noise=method.separate_noise,
         evaluation=evaluation,
         known=known,
         workers=workers,
