@@ -18,7 +18,7 @@ from sklearn_anneal.kernels import _compile, lazy_columns, ragged
 from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import digamma_and_log_gamma, exp
 from sklearn_anneal.models._weights import StickBreakingWeights
-from sklearn_anneal.models.components._features import feature_kind
+from sklearn_anneal.models.components._features import FEATURE_KINDS
 from sklearn_anneal.models.components.fused_gaussian import RowPartition
 
 (MIXTURE,) = gaussian_mixture.ENTRIES
@@ -251,7 +251,7 @@ def test_statistics_of_given_responsibilities(covariance_type, rng):
     model = ctx.model
     r = rng.dirichlet(np.ones(3), size=len(x))
     out = model.components.empty_statistics(covariance_type)
-    kind = feature_kind(covariance_type)
+    kind = FEATURE_KINDS[covariance_type]
     kernels.statistics_of(units.X, units.center, kind, r, 256, out.own, out.shared)
     assert_statistics(model, {"components": out}, weighted_moments(r, x, covariance_type))
 

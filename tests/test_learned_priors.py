@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.families import Factors
-from sklearn_anneal.models.components._sizes import Sizes
+from sklearn_anneal.models.components._learned_gaussians import Sizes
 
 GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
 PRIORS = ("weight_concentration_prior", *GAUSSIAN)

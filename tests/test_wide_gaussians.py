@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
 from sklearn_anneal.models.components import _wide_gaussians
+from sklearn_anneal.models.components.gaussian import GaussianComponents
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -32,7 +33,7 @@ def both(monkeypatch, make):
     """What the kernels and the products of matrices lead to."""
     found = []
     for square in (np.inf, 0):
-        monkeypatch.setattr(_wide_gaussians, "_SQUARE_PER_MATRIX", square)
+        monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", square)
         found.append(make())
     return found
 
@@ -84,6 +85,8 @@ def test_states_have_the_same_steps(rng, monkeypatch):
 
 def test_many_columns_and_few_components_are_products_of_matrices():
     """The choice depends on the model alone, and so not on how rows are divided."""
-    assert _wide_gaussians.pays(100, 10) and _wide_gaussians.pays(29, 1)
-    assert not _wide_gaussians.pays(100, 40) and not _wide_gaussians.pays(20, 1)
+    assert all(GaussianComponents(k, d).is_wide("full") for k, d in ((10, 100), (1, 29)))
+    assert not any(GaussianComponents(k, d).is_wide("full") for k, d in ((40, 100), (1, 20)))
+    assert GaussianComponents(40, 100).is_wide("tied")
+    assert not GaussianComponents(1, 100).is_wide("diag")
     assert [b.stop - b.start for b in _wide_gaussians._blocks(101)] == [50, 51]

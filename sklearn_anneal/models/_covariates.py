@@ -301,15 +301,17 @@ class LogitWeights(Weights):
         values[0] = np.log(np.maximum(shares, 1e-300)) @ contrasts(k)
         return values
 
-    def statistics(self, counts: np.ndarray) -> Natural:
-        """Return statistics of rows whose components do not depend on covariates."""
-        precision = 0.5 * counts.sum() * self.moment
-        return self._of_values(counts, precision, self._values_of(counts))
+    def statistics(self, counts: np.ndarray, gated: GateSums | None = None) -> Natural:
+        """Return the statistics of a local step.
 
-    def statistics_of_step(self, counts: np.ndarray, raw: GateSums) -> Natural:
+        Without one, they are those of rows whose components do not depend on covariates.
+        """
+        if gated is None:
+            precision = 0.5 * counts.sum() * self.moment
+            return self._of_values(counts, precision, self._values_of(counts))
         return {
-            "gate_precision": raw.precision,
-            "gate_mean": raw.natural_mean,
+            "gate_precision": gated.precision,
+            "gate_mean": gated.natural_mean,
             "gate_counts": counts,
         }
 

@@ -62,15 +62,12 @@ class Weights(ABC):
         return 0.0
 
     @abstractmethod
-    def statistics(self, counts: np.ndarray) -> Natural:
+    def statistics(self, counts: np.ndarray, gated: Any = None) -> Natural:
         """Return the sufficient statistics, given the number of rows of each component.
 
-        ``counts`` has shape (n_components,).
+        ``counts`` has shape (n_components,). ``gated`` is what the local step has found for weights
+        that differ between rows (:meth:`gate`); None if there has been no step.
         """
-
-    def statistics_of_step(self, counts: np.ndarray, raw: Any) -> Natural:
-        """Return the same, given also what the local step has found for them (:meth:`gate`)."""
-        return self.statistics(counts)
 
     def statistics_of_rows(
         self, counts: np.ndarray, rows: Rows, shares: np.ndarray, scale: float
@@ -195,7 +192,7 @@ class DirichletWeights(WeightsOfAll):
     def _best_concentration(self, q: Natural) -> float:
         return dirichlet_concentration(self.log_weights(q)[None], self.concentration)
 
-    def statistics(self, counts: np.ndarray) -> Natural:
+    def statistics(self, counts: np.ndarray, gated: Any = None) -> Natural:
         return {"weight_concentration": counts}
 
     def _expected_log_weights(self, expected: Natural) -> np.ndarray:
@@ -256,7 +253,7 @@ class StickBreakingWeights(WeightsOfAll):
         new, old = (normalizer(self.factor.pick(each)) for each in (reordered, q))
         return float(new.sum() - old.sum())
 
-    def statistics(self, counts: np.ndarray) -> Natural:
+    def statistics(self, counts: np.ndarray, gated: Any = None) -> Natural:
         beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
         return {"stick_a": counts, "stick_b": beyond}
 

@@ -376,7 +376,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         stats: Natural = self.components.statistics(own, block.keys, q)
         if block.refresh:
             counts = raw["rows"] + self.components.counted(own)
-            stats = stats | self.weights.statistics_of_step(counts, raw.get("gate"))
+            stats = stats | self.weights.statistics(counts, raw.get("gate"))
         return stats
 
     def kl(
@@ -384,7 +384,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     ) -> float:
         own = None if known is None else self.components.kl_given(q, prior, known)
         if own is None:
-            return super().kl(q, prior, known, workers) + self.components.hyperparameter_kl()
+            return self.factors().kl(q, prior) + self.components.hyperparameter_kl()
         weights = self.weights.factor
         of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
         return of_weights + own + self.components.hyperparameter_kl()
@@ -414,9 +414,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             return self, prior, q
         model = copy(self)
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
-        of_components = {key: prior[key] for key in self.components.keys}
-        if self.components.learns_from(float(self.expected_counts(q, prior).sum())):
+        if self.components.learns_from(float(self.weights.expected_counts(q, prior).sum())):
             model.components, of_components = self.components.learned(q, prior, rho, late)
+        else:
+            of_components = {key: prior[key] for key in self.components.keys}
         new = of_weights | of_components
         fixed = self.components.fixed_while_learning
         moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}

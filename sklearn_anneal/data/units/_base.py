@@ -13,11 +13,6 @@ from sklearn.utils.random import sample_without_replacement
 
 from ...parallel.workers import Workers
 
-# Data points are divided into at most this many chunks. They have at least the given size, and
-# consist of whole blocks of the kernels.
-MOST_CHUNKS = 16
-_SMALLEST_CHUNK = 1024
-_BLOCK = 256
 # Smallest number of consecutive data points that are shuffled together for random batches.
 _SHUFFLE_BLOCK = 65_536
 # From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
@@ -51,11 +46,6 @@ class Units(ABC):
     @abstractmethod
     def n_units(self) -> int:
         """Number of data points."""
-
-    @property
-    def _most_chunks(self) -> int:
-        """Largest number of chunks."""
-        return MOST_CHUNKS
 
     @property
     def n_weight_units(self) -> int:
@@ -105,15 +95,12 @@ class Units(ABC):
         return self if isinstance(index, slice) else self.take(index)
 
     def chunks(self) -> list[slice]:
-        """Return contiguous parts for parallel work.
+        """Return contiguous parts for parallel work; by default one has all data points.
 
         They depend only on the number of units, and not on the number of workers, so that results
         do not depend on it either.
         """
-        n = self.n_units
-        # Chunks consist of whole blocks of the kernels; only the last one may end with a part.
-        size = max(_SMALLEST_CHUNK, -(-n // (self._most_chunks * _BLOCK)) * _BLOCK)
-        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+        return [slice(0, self.n_units)] if self.n_units else []
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[np.ndarray | slice]:
         """Yield indices of random batches, in which all data points occur once.

@@ -9,8 +9,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ._base import MOST_CHUNKS, Centered, Units
+from ._base import Centered, Units
 
+# Rows are divided into at most this many chunks. They have at least the given size, and consist of
+# whole blocks of the kernels.
+_MOST_CHUNKS = 16
+_SMALLEST_CHUNK = 1024
+_BLOCK = 256
 # Number of entries of an array that are read at a time.
 CELLS_AT_A_TIME = 1 << 20
 # A random subset has at least so many rows of each known class, if there are so many.
@@ -105,9 +110,11 @@ class Rows(Units):
     def n_units(self) -> int:
         return self.X.shape[0]
 
-    @property
-    def _most_chunks(self) -> int:
-        return getattr(self.X, "most_chunks", MOST_CHUNKS)
+    def chunks(self) -> list[slice]:
+        n, most = self.n_units, getattr(self.X, "most_chunks", _MOST_CHUNKS)
+        # Chunks consist of whole blocks of the kernels; only the last one may end with a part.
+        size = max(_SMALLEST_CHUNK, -(-n // (most * _BLOCK)) * _BLOCK)
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def take(self, index: np.ndarray | slice) -> Rows:
         weights = None if self.weights is None else self.weights[index]
@@ -183,7 +190,3 @@ class Rows(Units):
         observed = np.maximum(weights @ ~missing, np.finfo(np.float64).tiny)
         means = weights @ X / observed
         return np.where(missing, means.astype(X.dtype), X)
-
-    def contiguous(self) -> np.ndarray:
-        """Return the rows as a C-contiguous array for kernels; they are copied if necessary."""
-        return np.ascontiguousarray(self.X)

@@ -54,7 +54,8 @@ class FeatureSums(RawStatistics):
     ----------
     layout : {"full", "tied", "diag", "spherical"}
     own : ndarray of shape (n_components, n_own)
-        The sums of the features whose coefficients each component has for itself.
+        The sums of the features whose coefficients each component has for itself. The last
+        feature is 1, and its sums are Σ R.
     shared : ndarray of shape (1, n_shared)
         The sums over all components of the features whose coefficients they share.
     """
@@ -69,15 +70,8 @@ class FeatureSums(RawStatistics):
     def __rmul__(self, factor: float) -> FeatureSums:
         return FeatureSums(self.layout, factor * self.own, factor * self.shared)
 
-    @property
-    def count(self) -> np.ndarray:
-        """Σ R, of which the feature is 1, (n_components,)."""
-        return self.own[:, -1]
-
 
 kernels = partial(compiled, "gaussian_mixture")
 
-
-def feature_kind(layout: str) -> int:
-    """Return the number by which kernels know the quadratic features of a layout."""
-    return {"diag": DIAGONAL, "spherical": SPHERICAL}.get(layout, FULL)
+FEATURE_KINDS = {"full": FULL, "tied": FULL, "diag": DIAGONAL, "spherical": SPHERICAL}
+"""The numbers by which kernels know the quadratic features, by the layout."""

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import gammaln, psi, zeta
 
 from ...families import Factors, Natural
-from ...families._empirical_bayes import damped, scale_root, wishart_dof
+from ...families._empirical_bayes import damped, maximizer, scale_root, wishart_dof
 from ...families._structure import inverse_of_lower
-from ._sizes import Sizes
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -31,6 +32,13 @@ _SMALLEST_STRENGTH = 1e-8
 # The inverse scale of every component stays above this multiple of the covariance of the data.
 # Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
 _SMALLEST_SCALE = 1e-6
+# Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
+# largest one, sizes are 1 up to a hundredth, as if there were none.
+_STRENGTHS = (0.5, 1e4)
+# a is searched near the best of these values, up to this relative precision.
+_GRID_OF_STRENGTHS = np.geomspace(*_STRENGTHS, 21)
+_OWN_OF_STRENGTHS = _GRID_OF_STRENGTHS * np.log(_GRID_OF_STRENGTHS) - gammaln(_GRID_OF_STRENGTHS)
+_PRECISION_OF_STRENGTH = 1e-7
 
 
 def learnable(covariance_type: str) -> tuple[str, ...]:
@@ -52,7 +60,6 @@ def learned_gaussians(
     a linear one. The priors stay if q would leave its domain with the new ones, which only random
     numbers in q can cause.
     """
-    old = {key: prior[key] for key in components.keys}
     new, step = copy(components), _Step(components, q, prior)
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])
@@ -66,9 +73,11 @@ def learned_gaussians(
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
     fixed = components.fixed_while_learning
-    factors = Factors(f for f in components.factors if not set(f.names.values()) & set(fixed))
-    moved = {key: q[key] + (natural[key] - prior[key]) for key in factors.keys}
-    return (new, natural) if factors.valid(moved) else (components, old)
+    moved = {key: q[key] + (natural[key] - prior[key]) for key in natural if key not in fixed}
+    factors = Factors(f for f in components.factors if moved.keys() >= set(f.names.values()))
+    if factors.valid(moved):
+        return new, natural
+    return components, {key: prior[key] for key in components.keys}
 
 
 class _Step:
@@ -97,7 +106,9 @@ class _Step:
             # Components that would be too tight have the smallest size that is permitted.
             least = min(_SMALLEST_SCALE / _smallest(self, self.scale), float(sizes.mean.min()))
             learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho, least)
-        sizes, mean = learned.normalised()
+        # The bound is highest if V has the mean of the sizes, because the prior expects sizes of 1.
+        mean = float(np.mean(learned.mean))
+        sizes = replace(learned, rate=learned.rate * mean)
         self.scale = mean * self.scale
         self.sizes, self.smallest = sizes, float(sizes.mean.min())
         self.log_det += d * float(np.mean(sizes.mean_log))
@@ -261,3 +272,132 @@ def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
         return best if after >= _SMALLEST_SCALE else old
     share = (before - _SMALLEST_SCALE) / (before - after)
     return old + min(max(share, 0.0), 1.0) * (best - old)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The distributions of the sizes of all components, and their prior.
+
+    The prior of the precision of component k is a Wishart distribution with the inverse scale
+    s_k V. All components share V, and their sizes s_k ~ Gamma(a, a), whose mean is 1, are inferred
+    with q(s_k) = Gamma(A_k, B_k). Where all components have the same scale, the learned a is large,
+    and V alone is their prior. Where scales differ by orders of magnitude, components still share
+    the shape of V, which a single scale could not express.
+
+    Attributes
+    ----------
+    strength : float
+        a.
+    shape, rate : ndarray of shape (n_components,)
+        A_k and B_k.
+    """
+
+    strength: float
+    shape: np.ndarray
+    rate: np.ndarray
+
+    @classmethod
+    def equal(cls, n_components: int) -> Sizes:
+        """Return sizes of 1, with which learning begins."""
+        most = np.full(n_components, _STRENGTHS[1])
+        return cls(_STRENGTHS[1], most, most)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """E s_k, of shape (n_components,)."""
+        return self.shape / self.rate
+
+    @property
+    def described(self) -> dict[str, np.ndarray]:
+        """The means and parameters of the distributions, and a, by their names."""
+        strength = np.array(self.strength)
+        own = {"shape": self.shape.copy(), "rate": self.rate.copy(), "strength": strength}
+        return {"mean": self.mean, **own}
+
+    @property
+    def mean_log(self) -> np.ndarray:
+        """E log s_k, of shape (n_components,)."""
+        return psi(self.shape) - np.log(self.rate)
+
+    def kl(self, dof: np.ndarray | float, n_features: int) -> float:
+        """Return the term that the bound lacks with the prior of the precisions at E s_k, in nats.
+
+        These are the divergences of the sizes from their prior, and ν D / 2 times the difference of
+        log E s_k and E log s_k, because log p(Λ_k | s_k) has the term ν D log(s_k) / 2.
+        """
+        gap = np.log(self.shape) - psi(self.shape)
+        return float(np.sum(self._divergences() + 0.5 * n_features * dof * gap))
+
+    def _divergences(self) -> np.ndarray:
+        """Return KL(q(s_k) ‖ p(s_k)) of all components in nats, of shape (n_components,)."""
+        a, shape, rate = self.strength, self.shape, self.rate
+        return (
+            (shape - a) * psi(shape)
+            - gammaln(shape)
+            + gammaln(a)
+            + a * (np.log(rate) - np.log(a))
+            + shape * (a - rate) / rate
+        )
+
+    def reordered(self, order: np.ndarray) -> Sizes:
+        """Return the sizes of the components in another order, given their numbers."""
+        return replace(self, shape=self.shape[order], rate=self.rate[order])
+
+    def learned(
+        self,
+        traces: np.ndarray,
+        dof: np.ndarray | float,
+        n_features: int,
+        rho: float,
+        least: float = 0.0,
+    ) -> Sizes:
+        """Return the sizes and their strength that maximise the bound together, after a step ρ.
+
+        ``traces`` has tr(V E Λ_k) of the components. No expected size is below ``least``, which
+        those of this object are not.
+        """
+        counts, traces = 0.5 * n_features * np.broadcast_to(dof, traces.shape), 0.5 * traces
+        best = self._best_given(_best_strength(counts, traces), counts, traces, least)
+        if (best.rate < best.strength + traces).any():
+            # The strength that is the best without limits may not be the best with them.
+
+            def gain(sizes: Sizes) -> float:
+                terms = counts * sizes.mean_log - traces * sizes.mean
+                return float(np.sum(terms - sizes._divergences()))
+
+            given = self._best_given(self.strength, counts, traces, least)
+            best = max((best, given, self), key=gain)
+        return Sizes(
+            damped(self.strength, best.strength, rho),
+            (1.0 - rho) * self.shape + rho * best.shape,
+            (1.0 - rho) * self.rate + rho * best.rate,
+        )
+
+    @staticmethod
+    def _best_given(strength: float, counts: np.ndarray, traces: np.ndarray, least: float) -> Sizes:
+        shape, rate = strength + counts, strength + traces
+        return Sizes(strength, shape, np.minimum(rate, shape / max(least, 1e-300)))
+
+
+def _best_strength(counts: np.ndarray, traces: np.ndarray) -> float:
+    """Return the a that maximises the mean of log ∫ Gamma(s | a, a) s^n exp(−s t) ds.
+
+    ``counts`` and ``traces`` have n and t of the components. Alternating steps over a and the sizes
+    would take hundreds of passes where sizes are equal.
+    """
+    total = np.add.outer(_GRID_OF_STRENGTHS, counts)
+    own = gammaln(total) - total * np.log(np.add.outer(_GRID_OF_STRENGTHS, traces))
+    best = int(np.argmax(_OWN_OF_STRENGTHS + own.mean(axis=-1)))
+    ends = (
+        float(_GRID_OF_STRENGTHS[max(best - 1, 0)]),
+        float(_GRID_OF_STRENGTHS[min(best + 1, len(_GRID_OF_STRENGTHS) - 1)]),
+    )
+
+    def slope(a: float) -> tuple[float, float]:
+        total, rates = a + counts, a + traces
+        share = total / rates
+        first = np.log(a) + 1.0 - psi(a) + np.mean(psi(total) - np.log(rates) - share)
+        second = 1.0 / a - zeta(2.0, a) + np.mean(zeta(2.0, total) + (share - 2.0) / rates)
+        return float(first), float(second)
+
+    return maximizer(slope, *ends, float(_GRID_OF_STRENGTHS[best]), _PRECISION_OF_STRENGTH)

@@ -99,7 +99,7 @@ def marginals(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> tuple[np.n
         kernel_shape = len(others), len(mean)
         some = (np.empty(kernel_shape), np.empty(kernel_shape)) if groups else (distances, log_dets)
         kernels(rows.plain).marginals(
-            rows.contiguous(),
+            np.ascontiguousarray(rows.X),
             rows.center,
             np.ascontiguousarray(order[others], dtype=np.int64),
             gaussians.stacked,
@@ -156,7 +156,7 @@ def completed_moments(
     groups, others = _grouped(rows, order, k)
     second = np.zeros((k * d, d))
     kernels().add_moments(
-        rows.contiguous(),
+        np.ascontiguousarray(rows.X),
         rows.center,
         np.ascontiguousarray(order[others], dtype=np.int64),
         gaussians.stacked,
@@ -236,7 +236,7 @@ def imputed(
         # The second round measures deviations from the means that the first one has found.
         means, variances = np.zeros((n, d)), np.zeros((n, d))
         kernels(rows.plain).impute(
-            rows.contiguous(),
+            np.ascontiguousarray(rows.X),
             rows.center,
             np.ascontiguousarray(order, dtype=np.int64),
             gaussians.stacked,

@@ -24,12 +24,7 @@ _COLUMNS = 96
 _ENTRIES = 1 << 19
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices Q: with 10 components from 90 columns on, and with 40 from 180.
-_SQUARE_PER_MATRIX = 800
-
-
-def pays(n_features: int, n_matrices: int) -> bool:
-    """Return whether this is faster than the kernels; it does not depend on the rows."""
-    return n_features**2 >= _SQUARE_PER_MATRIX * n_matrices
+SQUARE_PER_MATRIX = 800
 
 
 def parts(rows: Rows) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from ...families import Natural, Tempering, UnitTemperatures
 from .._base import Known, LocalStep, Recommended
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at, vector
 from ._base import Joint
-from ._features import ROWS_PER_BLOCK, Features, FeatureSums, feature_kind, kernels
+from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, kernels
 from ._missing_cells import RowVolume, tempered_volume
 from ._moments import Summary
 from .gaussian import GaussianComponents
@@ -147,7 +147,8 @@ class FusedGaussian(GaussianComponents):
         return {**(before or {}), "moments": self.moments(q)}
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
-        family, q, prior = self._normal_wishart, self._pick(q, 0), self._pick(prior, 0)
+        family, pick = self._normal_wishart, self.factors[0].pick
+        q, prior = pick(q), pick(prior)
         same = known.get("prior") is not None
         if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):
             known["prior"], known["log_normalizer"] = prior, family.log_normalizer(prior)
@@ -163,7 +164,7 @@ class FusedGaussian(GaussianComponents):
         return rows.by_completeness[2]
 
     def counted(self, raw: FeatureSums) -> np.ndarray:
-        return raw.count
+        return raw.own[:, -1]
 
     def local_step(
         self,
@@ -187,9 +188,9 @@ class FusedGaussian(GaussianComponents):
         noiseless = self.empty_statistics(expected.layout) if separate_noise else None
         sums = np.zeros(2)
         kernels().local_step(
-            rows.contiguous(),
+            np.ascontiguousarray(rows.X),
             rows.center,
-            feature_kind(expected.layout),
+            FEATURE_KINDS[expected.layout],
             expected.own,
             expected.shared,
             vector(t.local),
@@ -232,9 +233,9 @@ class FusedGaussian(GaussianComponents):
         found = np.empty(rows.n_units)
         sums = np.zeros(3)
         kernels().locally_tempered_step(
-            rows.contiguous(),
+            np.ascontiguousarray(rows.X),
             rows.center,
-            feature_kind(expected.layout),
+            FEATURE_KINDS[expected.layout],
             expected.own,
             expected.shared,
             partition[0],

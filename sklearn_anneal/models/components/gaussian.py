@@ -27,12 +27,11 @@ from . import _wide_gaussians as wide
 from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
-from ._features import ROWS_PER_BLOCK, Features, FeatureSums, Terms, feature_kind, kernels
-from ._learned_gaussians import learnable, learned_gaussians
+from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
+from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import LOG_2PI, Moments
 from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
 from ._predictive_moments import CellMoments
-from ._sizes import Sizes
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -79,6 +78,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         Names of the priors that are learned: those that are ``"auto"``, except that a single
         component does not show what components have in common, and components that share one
         precision matrix do not show how precision matrices differ.
+    joint : bool
+        Whether mean and precision of a component share a factor.
     reference : ndarray or None
         The covariance prior that None stands for, if the covariance prior is learned.
     sizes : Sizes or None
@@ -116,6 +117,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.n_features = n_features
         self.covariance_type = covariance_type
         self.factorization = factorization
+        self.joint = factorization == "joint"
         self.reg_covar = reg_covar
         self.mean_precision_prior = mean_precision_prior
         self.mean_prior = mean_prior
@@ -147,11 +149,6 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def _gaussian(self) -> Gaussian:
         return Gaussian("full" if self.structure.event_ndim == 2 else self.covariance_type)
 
-    @property
-    def joint(self) -> bool:
-        """Whether mean and precision of a component share a factor."""
-        return self.factorization == "joint"
-
     @cached_property
     def factors(self) -> tuple[Factor, ...]:
         """q(μ, Λ), or q(μ) and q(Λ)."""
@@ -174,9 +171,6 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         if self.structure.shared:
             return tied_merge_gains(self, q, prior, i, j)
         return super().merge_gains(q, prior, i, j)
-
-    def _pick(self, q: Natural, factor: int) -> Natural:
-        return self.factors[factor].pick(q)
 
     def summary(self, rows: Rows) -> Summary:
         """Return the moments of the rows, from one pass over them."""
@@ -295,7 +289,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Return λ₀ of all components; :meth:`resolved` must have set the priors."""
         prior = self.natural_prior(self.mean_prior - summary.center)
         if self.joint:
-            self._check_scatter(self._pick(prior, 0))
+            self._check_scatter(self.factors[0].pick(prior))
         return prior
 
     def natural_prior(self, mean: np.ndarray) -> Natural:
@@ -432,7 +426,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             elif self.covariance_type == "spherical":
                 second = np.trace(second, axis1=-2, axis2=-1) / d
             second = self.structure.pool(second)
-        return Moments(raw.count, own[:, -d - 1 : -1], second)
+        return Moments(own[:, -1], own[:, -d - 1 : -1], second)
 
     @cached_property
     def _triangle(self) -> tuple[np.ndarray, np.ndarray]:
@@ -458,9 +452,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
                 wide.add(wide.centered(rows, part), shares[part], raw, self._triangle)
             return
         kernels().statistics_of(
-            rows.contiguous(),
+            np.ascontiguousarray(rows.X),
             rows.center,
-            feature_kind(raw.layout),
+            FEATURE_KINDS[raw.layout],
             shares,
             ROWS_PER_BLOCK,
             raw.own,
@@ -478,14 +472,14 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
 
     def _mean_statistics(self, s: Moments, q: Natural) -> Natural:
-        precision = self._wishart.expected_precision(self._pick(q, 1))
+        precision = self._wishart.expected_precision(self.factors[1].pick(q))
         return {
             "mean_precision": self.per_row(s.counts) * precision,
             "mean_natural": self.structure.multiply(precision, s.first),
         }
 
     def _precision_statistics(self, s: Moments, q: Natural) -> Natural:
-        standard = self._gaussian.to_standard(self._pick(q, 0))
+        standard = self._gaussian.to_standard(self.factors[0].pick(q))
         spread = self.structure.outer(standard["mean"]) + standard["covariance"]
         around = self.per_row(s.counts) * spread
         around = around - self.structure.cross(s.first, standard["mean"])
@@ -589,10 +583,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         for the covariance of μ, because it is Λ⁻¹ / β given Λ.
         """
         if self.joint:
-            precision, log_det = self._normal_wishart.moments(self._pick(q, 0))
+            precision, log_det = self._normal_wishart.moments(self.factors[0].pick(q))
             return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
-        precision, log_det = self._wishart.moments(self._pick(q, 1))
-        standard = self._gaussian.to_standard(self._pick(q, 0))
+        precision, log_det = self._wishart.moments(self.factors[1].pick(q))
+        standard = self._gaussian.to_standard(self.factors[0].pick(q))
         return standard["mean"], standard["covariance"], precision, log_det
 
     def prior_means(self, prior: Natural) -> np.ndarray:
@@ -620,10 +614,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator
     ) -> Features:
         if self.joint:
-            draw = self._normal_wishart.sample(self._pick(q, 0), rng)
+            draw = self._normal_wishart.sample(self.factors[0].pick(q), rng)
         else:
-            draw = self._wishart.sample(self._pick(q, 1), rng)
-            draw["mean"] = self._gaussian.sample(self._pick(q, 0), rng)["value"]
+            draw = self._wishart.sample(self.factors[1].pick(q), rng)
+            draw["mean"] = self._gaussian.sample(self.factors[0].pick(q), rng)["value"]
         constant = log_weights + 0.5 * draw["log_det_precision"]
         # The covariance type restricts the scale of the Wishart distribution, but a draw from it
         # is a full precision matrix.
@@ -666,9 +660,12 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
     def is_wide(self, layout: str) -> bool:
-        """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``)."""
+        """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``).
+
+        It does not depend on the rows.
+        """
         n_matrices = {"full": self.n_components, "tied": 1}.get(layout)
-        return n_matrices is not None and wide.pays(self.n_features, n_matrices)
+        return n_matrices is not None and self.n_features**2 >= wide.SQUARE_PER_MATRIX * n_matrices
 
     def n_terms(self, rows: Rows) -> float:
         # The products of columns take most of the time, whatever the number of components is.
@@ -700,9 +697,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         for start in range(0, n, step):
             chunk = rows.take(slice(start, start + step))
             kernels(rows.plain).log_joint(
-                chunk.contiguous(),
+                np.ascontiguousarray(chunk.X),
                 chunk.center,
-                feature_kind(expected.layout),
+                FEATURE_KINDS[expected.layout],
                 expected.own,
                 expected.shared,
                 ROWS_PER_BLOCK,
@@ -748,7 +745,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         else:
             raw.own[:, : second.shape[1]] += second
         raw.own[:, -self.n_features - 1 : -1] += found.first
-        raw.count[:] += found.counts
+        raw.own[:, -1] += found.counts
 
     def row_volume(self, summary: Summary) -> missing_cells.RowVolume:
         """Return log ∫ N(y | μ, Λ⁻¹)^x dy of rows with missing cells, at the data's covariance."""
@@ -805,7 +802,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         noise = rng.standard_normal((self.n_components, self.n_features))
         deviation = size * self._prior_deviation(prior) * noise
         if self.joint:
-            standard = self._normal_wishart.to_standard(self._pick(q, 0))
+            standard = self._normal_wishart.to_standard(self.factors[0].pick(q))
             standard["mean"] = standard["mean"] + deviation
             return q | self.factors[0].rename(self._normal_wishart.from_standard(**standard))
         moved = self.structure.multiply(q["mean_precision"], deviation)
@@ -821,11 +818,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         The shape is (n_components, n_features), or broadcasts to it.
         """
         if self.joint:
-            standard = self._normal_wishart.to_standard(self._pick(prior, 0))
+            standard = self._normal_wishart.to_standard(self.factors[0].pick(prior))
             scale, strength = standard["inverse_scale"], standard["mean_precision"]
             variance = self.covariances(scale, prior["dof"]) / self.per_row(strength)
         else:
-            variance = self._gaussian.to_standard(self._pick(prior, 0))["covariance"]
+            variance = self._gaussian.to_standard(self.factors[0].pick(prior))["covariance"]
         if self.structure.event_ndim == 2:
             variance = np.diagonal(variance, axis1=-2, axis2=-1)
         return np.sqrt(variance.reshape(self.n_components, -1))
@@ -848,7 +845,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         if self.joint:
             beta = standard["mean_precision"]
             return dof, standard["mean"], scale * ((beta + 1) / beta)[:, None, None]
-        covariance = self._gaussian.to_standard(self._pick(q, 0))["covariance"]
+        covariance = self._gaussian.to_standard(self.factors[0].pick(q))["covariance"]
         return dof, standard["mean"], scale + self.structure.to_full(covariance, d)
 
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
@@ -881,9 +878,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def standard(self, q: Natural) -> dict[str, np.ndarray]:
         """Return means (relative to the center), inverse scales and degrees of freedom."""
         if self.joint:
-            return self._normal_wishart.to_standard(self._pick(q, 0))
-        mean = self._gaussian.to_standard(self._pick(q, 0))["mean"]
-        precisions = self._wishart.to_standard(self._pick(q, 1))
+            return self._normal_wishart.to_standard(self.factors[0].pick(q))
+        mean = self._gaussian.to_standard(self.factors[0].pick(q))["mean"]
+        precisions = self._wishart.to_standard(self.factors[1].pick(q))
         return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
 
     def coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
