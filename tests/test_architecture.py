@@ -272,3 +272,29 @@ def test_from_the_loop_to_a_kernel_are_eight_calls(name, monkeypatch):
             assert "cannot be combined" in str(refused)
     assert ways
     assert not [" > ".join(way) for way in sorted(ways) if len(way) > 8]
+
+
+def test_plain_passes_of_a_gaussian_mixture_go_through_few_files_and_functions():
+    """What a reader has to open, from the loop to the formulas; comprehensions do not count."""
+    root, found, inside = str(ROOT), set(), []
+
+    def noted(frame, event, _):
+        code = frame.f_code
+        if code is loop.fit.__code__:
+            inside[:] = [True] if event == "call" else []
+        elif inside and code.co_filename.startswith(root) and code.co_name[0] != "<":
+            found.add((code.co_filename, code.co_qualname))
+
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    mixture = AnnealedBayesianGaussianMixture(
+        2, annealing="none", effort=0, max_iter=20, tol=0.0, random_state=0
+    )
+    before = sys.getprofile()
+    sys.setprofile(noted)
+    try:
+        mixture.fit(X)
+    finally:
+        sys.setprofile(before)
+    files = {file for file, _ in found}
+    assert len(files) <= 25, sorted(files)
+    assert 100 < len(found) <= 180, sorted(found)

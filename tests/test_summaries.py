@@ -11,7 +11,7 @@ from cases_parts import WHOLE_ROWS, cut, together, unobserved
 from harness import model_and_units, variants
 from models import TRAINED_BY_GRADIENTS
 
-from sklearn_anneal.models._summary import merged
+from sklearn_anneal.models._base import merged
 
 ENDS = [7, 13, 16, 25]
 EVERY_FORM = [

@@ -16,8 +16,7 @@ from sklearn_anneal.data.units import Rows
 from sklearn_anneal.estimators._base import BaseAnnealed
 from sklearn_anneal.estimators._validation import refuse_masked
 from sklearn_anneal.families import Beta, Dirichlet, Factor, Factors
-from sklearn_anneal.models._base import ConjugateModel, LocalStep, coinciding
-from sklearn_anneal.models._summary import DataSummary
+from sklearn_anneal.models._base import ConjugateModel, DataSummary, LocalStep, coinciding
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ A model takes part if it is a :class:`~sklearn_anneal.models._base.GradientModel
   points of a chunk, with the keys and shapes of ``q``, where Σ w ℓ(x_n) is the bound of the step
   (:attr:`LocalStep.bound`). Random weights and temperatures act there as in conjugate models. If
   the visit was prepared with ``constraint="entropy"`` or another name, the step also has a
-  :class:`~sklearn_anneal.models._visit.Constraint`;
+  :class:`~sklearn_anneal.models._base.Constraint`;
 - ``kl(q, prior)`` and ``kl_gradient(q, prior)`` of parameters that have a distribution; both are 0
   for parameters that are only points.
 

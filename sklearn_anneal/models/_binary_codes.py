@@ -12,8 +12,7 @@ from scipy.special import softmax
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, Expected, Known, LocalStep, Visit
-from ._summary import S
+from ._base import Block, ConjugateModel, Expected, Known, LocalStep, S, Visit
 
 # Largest number of rows whose projections are in memory at a time, and the number that the kernels
 # process at a time.

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from ..families import Natural
-from ._summary import S
+from ._base import S
 
 if TYPE_CHECKING:
     from ._exchangeable import Exchangeable

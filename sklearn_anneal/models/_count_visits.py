@@ -12,9 +12,8 @@ from scipy.special import gammaln, psi
 from ..data.units import DenseCounts, SparseCounts
 from ..families import Natural
 from ..kernels.plain.counts import Entries
-from ._base import compiled
+from ._base import LocalStep, Visit, compiled
 from ._count_bounds import exact_bound, has_large_rows
-from ._visit import LocalStep, Visit
 
 # Keys of the raw statistics, all multiplied by the factor of the statistics.
 COUNTS = "counts"  # (n_columns, width): the counts of each component in each column

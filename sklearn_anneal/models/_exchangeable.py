@@ -22,9 +22,9 @@ from scipy.special import expit, softmax
 
 from ..data.units import U
 from ..families import Natural
+from ._base import S
 from ._merges import disjoint_pairs, merge_gains, shared_rows
 from ._searchable import Rearranged, Searchable
-from ._summary import S
 from .components._base import Components
 
 # Rows from which a swap is computed; those of larger data are a sample.

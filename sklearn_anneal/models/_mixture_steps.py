@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..families import Tempering, UnitTemperatures
-from ._base import compiled
+from ._base import compiled, vector
 
 kernels = partial(compiled, "mixture_steps")
 
-_NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _EVERY_ROW_ALIKE = np.empty(0, dtype=np.int64)
 
@@ -60,13 +59,6 @@ class Assigned(NamedTuple):
     entropy: float
     inverse_temperatures: np.ndarray | None = None
     temperature: float | None = None
-
-
-def vector(values: np.ndarray | float | None) -> np.ndarray:
-    """Return an array for kernels, which take an empty one as ones."""
-    if values is None:
-        return _NOTHING
-    return np.ascontiguousarray(np.atleast_1d(values), dtype=np.float64)
 
 
 def responsibilities_step(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ._summary import DataSummary
+from ._base import DataSummary
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from scipy.special import softmax
 
 from ..data.units import Ratings
 from ..families import Natural
+from ._base import LocalStep, Visit
 from ._unit_block import RowsOfSteps
-from ._visit import LocalStep, Visit
 
 # Key of the statistics from which empirical Bayes computes the variances of the model.
 EVIDENCE = "evidence"

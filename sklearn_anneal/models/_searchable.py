@@ -9,8 +9,8 @@ import numpy as np
 
 from ..data.units import U
 from ..families import Natural
+from ._base import S
 from ._left_out import LeftOut
-from ._summary import S
 
 # A model, its prior and q after a change of components.
 Rearranged = tuple[Any, Natural, Natural]

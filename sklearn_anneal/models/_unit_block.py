@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data.shared_rows import SharedRows
 from ..families import Factor, Family, Natural, Tempering, posterior
-from ._visit import LocalStep
+from ._base import LocalStep
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -23,7 +23,7 @@ from ..families import (
 )
 from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding
+from ._base import Block, ConjugateModel, DataSummary, Known, LocalStep, Recommended, coinciding
 from ._componentwise import Componentwise, Given
 from ._count_allocations import allocated
 from ._count_moves import (
@@ -53,7 +53,6 @@ from ._count_visits import (
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._light_counts import are_fractions, why_fractions
 from ._searchable import Rearranged, Searchable
-from ._summary import DataSummary
 from ._unit_block import UnitBlock
 
 if TYPE_CHECKING:

@@ -23,13 +23,24 @@ from ..families import (
 )
 from ..families._empirical_bayes import LARGEST, maximizer
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, Visit, coinciding, compiled
+from ._base import (
+    Block,
+    ConjugateModel,
+    DataSummary,
+    Known,
+    LocalStep,
+    Recommended,
+    Visit,
+    coinciding,
+    compiled,
+    merged,
+    whole,
+)
 from ._chain_moves import ExchangeableStates
 from ._componentwise import Given, aligned
 from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
 from ._known_states import add_known_moves, start_with_known_states
-from ._summary import DataSummary, merged, whole
 from ._tempered_chains import (
     Gaps,
     LocallyTemperedVisit,

@@ -19,19 +19,21 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     Block,
     ConjugateModel,
+    DataSummary,
     Expected,
     Known,
     LocalStep,
     Recommended,
     Visit,
     coinciding,
+    merged,
+    whole,
 )
 from ._componentwise import Componentwise, Given, aligned
 from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
-from ._summary import DataSummary, merged, whole
 from ._weights import WEIGHTS, Weights
 from .components._base import ROWS_FOR_KMEANS, Components, Joint, clusterings
 from .components._linear import scaled

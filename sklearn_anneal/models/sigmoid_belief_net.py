@@ -25,10 +25,19 @@ from scipy.special import expit
 
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, Constraint, GradientModel, Known, LocalStep, Optimizer, Visit, compiled
+from ._base import (
+    Block,
+    Constraint,
+    DataSummary,
+    GradientModel,
+    Known,
+    LocalStep,
+    Optimizer,
+    Visit,
+    compiled,
+)
 from ._binary_rows import BinaryRows, SparseBits
 from ._componentwise import Componentwise, Given
-from ._summary import DataSummary
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

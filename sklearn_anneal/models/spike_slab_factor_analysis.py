@@ -13,7 +13,7 @@ from scipy.special import logit
 
 from ..data.units import Rows
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
-from ._base import Block, LocalStep, Recommended, coinciding, compiled
+from ._base import Block, DataSummary, LocalStep, Recommended, coinciding, compiled
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -35,7 +35,6 @@ from ._factor_moves import (
     sought,
 )
 from ._searchable import Rearranged, Searchable
-from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Learned probabilities of activations stay this far from 0 and 1.

@@ -13,9 +13,8 @@ from scipy.sparse import csr_array, issparse
 from ...data.tables import Coded, Packing
 from ...data.units import Rows, cell_patterns
 from ...families import Natural, Tempering
-from .._base import Expected, LocalStep, compiled
+from .._base import Expected, LocalStep, compiled, vector
 from .._draws import holes_of
-from .._mixture_steps import vector
 from ._base import Components, Joint, P, R, RawStatistics, column_sums
 from ._predictive_moments import deviations
 

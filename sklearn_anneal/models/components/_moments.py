@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...data.units import Rows
-from .._summary import DataSummary, first_center, with_center
+from .._base import DataSummary, first_center, with_center
 
 # Number of rows that Python code converts or copies at a time.
 CHUNK = 8192

@@ -11,8 +11,7 @@ import numpy as np
 
 from ...data.units import Rows, cell_patterns
 from ...families import Factor, Natural
-from .._base import Expected
-from .._summary import DataSummary, merged, whole
+from .._base import DataSummary, Expected, merged, whole
 from ._base import Components, Draws, Profile, RawStatistics
 from ._linear import scaled
 

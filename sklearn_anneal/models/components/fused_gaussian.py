@@ -18,8 +18,8 @@ import numpy as np
 
 from ...data.units import Rows
 from ...families import Natural, Tempering, UnitTemperatures
-from .._base import Known, LocalStep, Recommended
-from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at, vector
+from .._base import Known, LocalStep, Recommended, vector
+from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
 from ._base import Joint
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, kernels
 from ._missing_cells import RowVolume, tempered_volume

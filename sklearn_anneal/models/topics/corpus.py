@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...data.units import Documents
-from .._base import compiled
+from .._base import DataSummary, compiled
 from .._light_counts import are_fractions, are_light, why_fractions, why_light, why_short
-from .._summary import DataSummary
 from .absent import AbsentWords
 
 # The share of a topic's first tokens that one document gives; the others are those of the corpus.
