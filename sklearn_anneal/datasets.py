@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from .estimators._columns import Block, blocks_of
 from .estimators._emissions import EMISSIONS
+from .estimators._emissions._base import Wanted
 
 __all__ = [
     "delete_cells",
@@ -150,7 +151,7 @@ def make_mixture(
     columns = blocks or [Block("", emission, np.arange(n_features))]
     drawn = {
         block.name: EMISSIONS[block.emission].drawn_components(
-            n_components, len(block.columns), n_categories, separation, rng
+            Wanted(n_components, len(block.columns), n_categories, separation), rng
         )
         for block in columns
     }

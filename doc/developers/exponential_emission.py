@@ -111,9 +111,9 @@ class ExponentialEmission(EmissionOfRates):
         return random_state.standard_exponential(rates.shape) / rates
 
     @classmethod
-    def drawn_components(cls, n_components, n_columns, n_categories, separation, random_state):
-        size = n_components, n_columns
-        return {"lambdas": np.exp(separation * random_state.standard_normal(size))}
+    def drawn_components(cls, wanted, random_state):
+        normal = random_state.standard_normal(wanted.size)
+        return {"lambdas": np.exp(wanted.separation * normal)}
 
     @classmethod
     def profile(cls, own, weights):

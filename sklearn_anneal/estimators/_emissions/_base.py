@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -17,6 +17,29 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 C = TypeVar("C", bound=Components)
+
+
+class Wanted(NamedTuple):
+    """What components for random data are to be like.
+
+    Attributes
+    ----------
+    n_components, n_columns : int
+    n_categories : int
+        The number of levels of each column, for an emission that ``has_levels``.
+    separation : float
+        The larger it is, the more the components differ.
+    """
+
+    n_components: int
+    n_columns: int
+    n_categories: int
+    separation: float
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The shape of an array with one number for each column of each component."""
+        return self.n_components, self.n_columns
 
 
 class Emission(ABC, Generic[C]):
@@ -193,19 +216,8 @@ class Emission(ABC, Generic[C]):
 
     @classmethod
     @abstractmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        """Draw components for random data, in the form of :meth:`described`.
-
-        The larger ``separation`` is, the more the components differ. ``n_categories`` is for an
-        emission that ``has_levels``.
-        """
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        """Draw components for random data, in the form of :meth:`described`."""
 
     @classmethod
     @abstractmethod

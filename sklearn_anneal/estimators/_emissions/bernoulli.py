@@ -13,7 +13,7 @@ from ...models.components.bernoulli import BernoulliComponents
 from .._attributes import Attributes
 from .._given_starts import given_in_range
 from .._priors import checked_prior, is_auto
-from ._base import Emission, as_floats, filled, refuse_cells
+from ._base import Emission, Wanted, as_floats, filled, refuse_cells
 from ._levels import PROBABILITIES, coded, levels_of
 
 if TYPE_CHECKING:
@@ -78,16 +78,9 @@ class BernoulliEmission(Emission[BernoulliComponents]):
         return (random_state.random_sample(p.shape) < p).astype(np.int64)
 
     @classmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        size, concentration = (n_components, n_columns), 1.0 / separation
-        return {"emissionprob": random_state.beta(concentration, concentration, size)}
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        concentration = 1.0 / wanted.separation
+        return {"emissionprob": random_state.beta(concentration, concentration, wanted.size)}
 
     @classmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

@@ -17,7 +17,7 @@ from .._attributes import Attributes
 from .._given_starts import given_probabilities
 from .._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_nonpositive
 from .._validation import check_largest_id, hint_of_one
-from ._base import Emission, refuse_cells
+from ._base import Emission, Wanted, refuse_cells
 from ._levels import PROBABILITIES, coded, drawn_levels, levels_of
 
 if TYPE_CHECKING:
@@ -121,17 +121,11 @@ class CategoricalEmission(Emission[CategoricalColumns]):
         return np.column_stack(columns)
 
     @classmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        concentration = np.full(n_categories, 1.0 / separation)
-        drawn = [random_state.dirichlet(concentration, n_components) for _ in range(n_columns)]
-        return {"emissionprob": drawn, "n_categories": np.full(n_columns, n_categories)}
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        (k, d), n = wanted.size, wanted.n_categories
+        concentration = np.full(n, 1.0 / wanted.separation)
+        drawn = [random_state.dirichlet(concentration, k) for _ in range(d)]
+        return {"emissionprob": drawn, "n_categories": np.full(d, n)}
 
     @classmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -241,16 +235,9 @@ class SymbolEmission(Emission[CategoricalComponents]):
         return drawn_levels(own["emissionprob"], labels, random_state)[:, None]
 
     @classmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        concentration = np.full(n_categories, 1.0 / separation)
-        return {"emissionprob": random_state.dirichlet(concentration, n_components)}
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        concentration = np.full(wanted.n_categories, 1.0 / wanted.separation)
+        return {"emissionprob": random_state.dirichlet(concentration, wanted.n_components)}
 
     @classmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

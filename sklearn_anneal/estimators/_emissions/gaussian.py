@@ -22,7 +22,7 @@ from .._priors import (
     numbers_of,
     refuse_indefinite,
 )
-from ._base import Emission, profile_of_means
+from ._base import Emission, Wanted, profile_of_means
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -119,17 +119,9 @@ class GaussianEmission(Emission[Any]):
         return means[labels] + (roots[labels] @ noise[..., None])[..., 0]
 
     @classmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        size = n_components, n_columns
-        means = 2.0 * separation * random_state.standard_normal(size)
-        return {"means": means, "covars": np.ones(size)}
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        means = 2.0 * wanted.separation * random_state.standard_normal(wanted.size)
+        return {"means": means, "covars": np.ones(wanted.size)}
 
     @classmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

@@ -12,7 +12,7 @@ from ...models.components._base import Profile
 from ...models.components._gamma_rates import GammaRates
 from ...models.components.negative_binomial import NegativeBinomialComponents
 from .._attributes import Attributes
-from ._base import profile_of_means
+from ._base import Wanted, profile_of_means
 from ._rates import EmissionOfRates
 from .poisson import PoissonEmission
 
@@ -48,18 +48,9 @@ class NegativeBinomialEmission(PoissonEmission):
         return drawn_counts(random_state, means * random_state.standard_gamma(shapes) / shapes)
 
     @classmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        drawn = super().drawn_components(
-            n_components, n_columns, n_categories, separation, random_state
-        )
-        return drawn | {"count_shapes": np.full(n_columns, _SHAPE)}
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        drawn = super().drawn_components(wanted, random_state)
+        return drawn | {"count_shapes": np.full(wanted.n_columns, _SHAPE)}
 
     @classmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

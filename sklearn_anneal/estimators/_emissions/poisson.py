@@ -10,7 +10,7 @@ from ...models._draws import drawn_counts
 from ...models.components._base import Profile
 from ...models.components._gamma_rates import GammaRates
 from ...models.components.poisson import PoissonComponents
-from ._base import profile_of_means, refuse_cells
+from ._base import Wanted, profile_of_means, refuse_cells
 from ._rates import EmissionOfRates
 
 # The mean of all rates that are drawn for random data.
@@ -42,16 +42,9 @@ class PoissonEmission(EmissionOfRates):
         return drawn_counts(random_state, own["lambdas"][labels])
 
     @classmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        size = n_components, n_columns
-        return {"lambdas": random_state.gamma(1.0 / separation, _MEAN_COUNT * separation, size)}
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        scale = _MEAN_COUNT * wanted.separation
+        return {"lambdas": random_state.gamma(1.0 / wanted.separation, scale, wanted.size)}
 
     @classmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

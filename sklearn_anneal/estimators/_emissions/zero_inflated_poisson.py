@@ -12,7 +12,7 @@ from ...models.components._gamma_rates import GammaRates
 from ...models.components.zero_inflated_poisson import ZeroInflatedPoissonComponents
 from .._attributes import Attributes
 from .._given_starts import given_in_range
-from ._base import profile_of_means
+from ._base import Wanted, profile_of_means
 from ._rates import EmissionOfRates
 from .bernoulli import BernoulliEmission
 from .poisson import PoissonEmission
@@ -64,19 +64,10 @@ class ZeroInflatedPoissonEmission(PoissonEmission):
         return counts * (random_state.random_sample(counts.shape) >= own["zeroprob"][labels])
 
     @classmethod
-    def drawn_components(
-        cls,
-        n_components: int,
-        n_columns: int,
-        n_categories: int,
-        separation: float,
-        random_state: np.random.RandomState,
-    ) -> Profile:
-        drawn = super().drawn_components(
-            n_components, n_columns, n_categories, separation, random_state
-        )
-        size = n_components, n_columns
-        return drawn | {"zeroprob": random_state.beta(2.0 / separation, 4.0 / separation, size)}
+    def drawn_components(cls, wanted: Wanted, random_state: np.random.RandomState) -> Profile:
+        drawn = super().drawn_components(wanted, random_state)
+        a, b = 2.0 / wanted.separation, 4.0 / wanted.separation
+        return drawn | {"zeroprob": random_state.beta(a, b, wanted.size)}
 
     @classmethod
     def profile(cls, own: Profile, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
