@@ -249,10 +249,6 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # What a user calls
 
-    @property
-    def _n_features_out(self):
-        return len(self.weights_)
-
     def _fitted_and_units(self, X):
         ctx = self._context()
         return ctx, Rows(self._validate_data(X, reset=False, ensure_min_samples=1))

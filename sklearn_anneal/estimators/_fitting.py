@@ -31,10 +31,9 @@ from ._interface import D, Interface, method_name
 from ._number import Choice, Origin
 from ._part_fits import opened
 from ._shards import in_parts
-from ._state import Inference, described_value, with_absent
+from ._state import Inference, described_value, warn_of_light_data, with_absent
 from ._streaming import WORTH_THREADS, without_schedule
 from ._validation import explained
-from ._warnings import warn_of_light_data
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

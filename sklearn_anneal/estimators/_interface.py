@@ -34,9 +34,8 @@ from ._given_starts import GivenStarts, M
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
 from ._shards import in_parts
-from ._state import Inference, with_absent
+from ._state import Inference, warn_of_unfinished_stream, with_absent
 from ._validation import CheckedParameters, check_parameters, checked_weights
-from ._warnings import warn_of_unfinished_stream
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -263,6 +262,12 @@ class Interface(
         """Refuse parameters without a number that no single part determines."""
 
     # Results
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns that ``transform`` returns."""
+        n_components: int = self._quiet_context().model.n_components
+        return n_components
 
     def _keep(
         self,

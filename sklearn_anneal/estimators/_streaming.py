@@ -22,9 +22,8 @@ from ._given_starts import M
 from ._interface import D, Interface
 from ._part_fits import stream
 from ._shards import in_parts
-from ._state import Inference
+from ._state import Inference, warn_of_priors
 from ._validation import checks_parameters
-from ._warnings import warn_of_priors
 
 # Below these numbers of operations per update or pass, threads cost more time than they save.
 WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts

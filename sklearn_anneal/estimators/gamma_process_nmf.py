@@ -361,10 +361,6 @@ class AnnealedGammaProcessNMF(
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return self._quiet_context().model.n_components
-
     # Methods that the base class calls
 
     def _validate_data(

@@ -504,10 +504,6 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         tags.input_tags.allow_nan = True
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.means_.shape[0]
-
     # Methods that the base class calls
 
     def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> np.ndarray:

@@ -408,10 +408,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return self._quiet_context().model.n_components
-
     def _training(self, units: Units | None = None) -> TopicTraining:
         """How topics are trained, of which the documents of a fit decide a part."""
         how = self.annealing, self.local_step, self.learning_method, self.batch_size

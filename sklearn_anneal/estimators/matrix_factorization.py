@@ -410,10 +410,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         tags.target_tags.required = not matrix
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
-
     # Methods that the base class calls
 
     def _data(

@@ -528,10 +528,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             tags.input_tags.categorical = kind.has_levels
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.weights_)
-
     # Methods that the base class calls
 
     def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
-_SIDES = ("users", "items")
 PACKED = get_structure("packed", ("packed",), "structure")
 # Smallest number of rows for which a task of the workers computes the moments.
 _ROWS = 512
