@@ -17,7 +17,7 @@ import numpy as np
 
 from ...data.units import Rows
 from .._base import compiled
-from ._moments import CHUNK, Summary
+from ._moments import CHUNK, Summary, comparable_units
 from ._pattern_groups import Group
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -278,6 +278,27 @@ class RowVolume(NamedTuple):
     covariance: np.ndarray
     log_det: float
     floor: float
+
+    @classmethod
+    def at_data(cls, summary: Summary, covariance_type: str, reg_covar: float) -> RowVolume:
+        """Return the volume at the covariance of a summary, in which ``reg_covar`` is added.
+
+        A constant column has no variance and thus no density; regularisation gives it one.
+        """
+        covariance, floor = np.array(summary.covariance), max(reg_covar, np.finfo(float).tiny)
+        if covariance.ndim == 2:
+            units = comparable_units(summary.variance, summary.mean)
+            added = floor / units**2
+            least = float(added.min())
+            scaled = covariance / units / units[:, None] + np.diag(added - least)
+            values = np.maximum(np.linalg.eigvalsh(scaled), 0.0) + least
+            log_det = np.log(values).sum() + 2.0 * np.log(units).sum()
+            np.fill_diagonal(covariance, np.diagonal(covariance) + floor)
+            return cls(covariance, log_det, floor)
+        if covariance_type == "spherical":
+            covariance = np.full_like(covariance, covariance.mean())
+        log_det = np.log(np.maximum(covariance, 0.0) + floor).sum()
+        return cls(covariance + floor, log_det, floor)
 
     def whole(self, x: np.ndarray) -> np.ndarray:
         """Return the value of a row without missing cells, of the shape of ``x``."""

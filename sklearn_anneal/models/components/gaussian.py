@@ -758,15 +758,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     def row_volume(self, summary: Summary) -> missing_cells.RowVolume:
         """Return log ∫ N(y | μ, Λ⁻¹)^x dy of rows with missing cells, at the data's covariance."""
-        covariance = np.array(summary.covariance)
-        floor = max(self.reg_covar, np.finfo(float).tiny)
-        if covariance.ndim == 2:
-            np.fill_diagonal(covariance, np.diagonal(covariance) + floor)
-        else:
-            spherical = self.covariance_type == "spherical"
-            covariance = np.full_like(covariance, covariance.mean()) if spherical else covariance
-            covariance = covariance + floor
-        return missing_cells.RowVolume(covariance, -self._log_det_of_volume(summary), floor)
+        how = self.covariance_type, self.reg_covar
+        return missing_cells.RowVolume.at_data(summary, *how)
 
     def tempered_log_volume(self, x: np.ndarray, summary: Summary) -> np.ndarray:
         """Return log ∫ N(y | μ, Λ⁻¹)^x dy in nats, at the covariance of the data.
@@ -775,24 +768,6 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         expectation over the prior of Λ is infinite for most temperatures.
         """
         return self.row_volume(summary).whole(x)
-
-    def _log_det_of_volume(self, summary: Summary) -> float:
-        """Return log|Λ| at the covariance of the data."""
-        covariance, units = summary.covariance, np.ones(self.n_features)
-        # A constant column has no variance and thus no density; regularisation gives it one.
-        floor = max(self.reg_covar, float(np.finfo(float).tiny))
-        if covariance.ndim == 2:
-            units = comparable_units(summary.variance, summary.mean)
-            added = floor / units**2
-            floor = float(added.min())
-            values = np.linalg.eigvalsh(
-                covariance / units / units[:, None] + np.diag(added - floor)
-            )
-        elif self.covariance_type == "spherical":
-            values = np.full(self.n_features, covariance.mean())
-        else:
-            values = covariance
-        return -np.log(np.maximum(values, 0.0) + floor).sum() - 2.0 * np.log(units).sum()
 
     def log_volume(self, x: np.ndarray, summary: Summary, expected: Expected) -> np.ndarray:
         """Return log ∫ p(x_n | z_n = k)^x dx_n in nats, of shape (len(x), n_components)."""
