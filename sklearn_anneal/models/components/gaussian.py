@@ -31,7 +31,6 @@ from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Ter
 from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import LOG_2PI, Moments
 from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
-from ._predictive_moments import CellMoments
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -315,10 +314,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             "dof": dof,
         }
 
-    def _learned(
-        self, q: Natural, prior: Natural, rho: float
-    ) -> tuple[GaussianComponents, Natural]:
-        return learned_gaussians(self, q, prior, rho)
+    _learned = learned_gaussians
 
     @property
     def fixed_while_learning(self) -> tuple[str, ...]:
@@ -837,11 +833,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Return the log densities of Student-t distributions, (n_rows, n_components)."""
         return predictive.log_student_t(self, rows, q)
 
-    def predictive_moments(self, q: Natural) -> CellMoments:
-        return predictive.cell_moments(self, q)
-
-    def plug_in_moments(self, q: Natural) -> CellMoments:
-        return predictive.plug_in_moments(self, q)
+    predictive_moments = predictive.cell_moments
+    plug_in_moments = predictive.plug_in_moments
 
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
