@@ -43,26 +43,11 @@ def quartiles(values: np.ndarray) -> str:
     return f"{middle:.0f} ({low:.0f} … {high:.0f})"
 
 
-def kept(page: Path, title: str) -> list[str]:
-    """Return the lines of a section of a page as it is.
-
-    Raises
-    ------
-    ValueError
-        If the page has no section with this title.
-    """
-    _, _, rest = page.read_text(encoding="utf-8").partition(f"## {title}\n")
-    if not rest:
-        raise ValueError(f"{page} has no section {title!r} to keep.")
-    return [f"## {title}", *rest.partition("\n## ")[0].rstrip().split("\n"), ""]
-
-
 def write_or_print(
     about: str | None,
     page: Path,
-    written: Callable[..., str],
+    written: Callable[[bool], str],
     argv: list[str] | None,
-    sections: Iterable[str] = (),
 ) -> None:
     """Run the command of a page that is written in one go.
 
@@ -72,26 +57,17 @@ def write_or_print(
         The docstring of the module, whose first line describes the command.
     page : Path
     written : callable
-        Returns the page; called with True, that of a small run whose figures mean nothing. If there
-        are ``sections``, it has a parameter ``only``: the title of the one that is measured, while
-        the others stay as they are (:func:`kept`), or None for all.
+        Returns the page; called with True, that of a small run whose figures mean nothing.
     argv : list of str or None
-    sections : iterable of str, default=()
-        Titles of sections that can be measured alone.
     """
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
     parser.add_argument("--output", type=Path, default=page, help="another file for the page")
-    titles = list(sections)
-    if titles:
-        only = "measure this section alone, and leave the others of the page as they are"
-        parser.add_argument("--only", choices=titles, help=only)
     arguments = parser.parse_args(argv)
     if arguments.quick and arguments.write and arguments.output == page:
         parser.error("a quick run does not replace the page: give --output")
-    how = {"only": arguments.only} if titles else {}
-    text = written(arguments.quick, **how)
+    text = written(arguments.quick)
     if arguments.write:
         arguments.output.write_text(text, encoding="utf-8")
     else:
