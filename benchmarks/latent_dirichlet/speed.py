@@ -1,22 +1,14 @@
-"""Speed of topic models: the local step against scikit-learn's, and whole fits of ours.
+"""Speed of topic models: the local step against scikit-learn's, and passes in two threads.
 
-All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
-runs. Work in a single thread is measured in processor time, which other work on the machine changes
-less than wall time.
-
-    python -m benchmarks.latent_dirichlet.speed            # everything, about 15 minutes
-    python -m benchmarks.latent_dirichlet.speed local jobs
-    python -m benchmarks.latent_dirichlet.speed --write    # also into doc/results/topics_speed.md
-    python -m benchmarks.latent_dirichlet.speed --quick --write --output /tmp/quick.md
-
-The corpora come from files, see ``data.py`` in this folder; a quick run draws a small corpus and
-needs no file.
+The corpora come from files, and a quick run draws a small one. ``benchmarks/common/speed.py`` says
+how the command is run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,16 +16,26 @@ from scipy.sparse import csr_matrix
 from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
+from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.units import Documents
+from sklearn_anneal.models.topics import LatentDirichlet
 
-from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
+from ..common import speed
+from ..common.measuring import (
+    interleaved,
+    milliseconds,
+    progress,
+    reached,
+    spread,
+    undisturbed,
+    undisturbed_wall_seconds,
+)
+from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
-from .absent import measure_absent
-from .counts import measure_counts
-from .data import corpus, documents
-from .passes import measure_passes
-from .processes import measure_jobs
-from .workload import FULL, QUICK, Size, estimator, model_of, names
+from ..common.speed import NEVER, Speed, pass_times
+from ..common.threads import Independent, machine_words, verdict
+from .data import available, corpus
 
 STATES = ("fresh", "trained")
 # Only every n-th document of these large corpora is used.
@@ -52,6 +54,45 @@ PLAIN_C = {
 }
 TOPICS_OF_C = (20, 50, 100)
 SHARE_OF_C = 0.85
+# How many times as fast two jobs should be, and by which factor some rows have more topics.
+FASTER = 1.7
+MORE = 4
+
+
+@dataclass(frozen=True)
+class Size(speed.Size):
+    """The size of a run.
+
+    Attributes
+    ----------
+    topics : tuple of int
+        Numbers of topics (K) in the section on the local step.
+    topics_of_jobs : int
+        K in the section on two jobs.
+    dtypes : tuple of type
+        Precisions of the counts.
+    """
+
+    topics: tuple[int, ...] = (20, 50, 100)
+    topics_of_jobs: int = 50
+    dtypes: tuple[type, ...] = (np.float64, np.float32)
+
+
+FULL = Size(5, (2, 8))
+QUICK = Size(1, (2, 8), quick=True, topics=(8,), topics_of_jobs=8, dtypes=(np.float64,))
+
+
+def names(size: Size, wanted: tuple[str, ...] = ("20 Newsgroups", "AP", "NIPS")) -> list[str]:
+    """The corpora of a section whose files are there."""
+    return available(["drawn"] if size.quick else wanted)
+
+
+def estimator(n_components: int, **parameters: Any) -> AnnealedLatentDirichletAllocation:
+    """An estimator without annealing, with the priors and the batches of scikit-learn."""
+    usual = {**PEER_OF_TOPICS, "batch_size": 128, "random_state": 0}
+    return AnnealedLatentDirichletAllocation(
+        n_components, annealing="none", **{**usual, **parameters}
+    )
 
 
 # The local step
@@ -70,7 +111,10 @@ def topics_of(name: str, n_components: int, state: str) -> np.ndarray:
 
 def our_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any]:
     """Our local step over documents at given topics, including the final work on its statistics."""
-    model = model_of(*topics.shape, n_iter, X.dtype)
+    (k, n_words), share = topics.shape, 1.0 / len(topics)
+    priors = np.full(k, share), np.full(n_words, share)
+    how = {"max_doc_update_iter": n_iter, "mean_change_tol": 0.0, "dtype": X.dtype}
+    model = LatentDirichlet(k, n_words, *priors, **how)
     units = Documents(X.data, X.indices, X.indptr)
     visit = model.visit({"topic_word": np.asfortranarray(topics)}, units)
 
@@ -112,7 +156,7 @@ def measure_local(size: Size) -> list[str]:
     rows = []
     for name in names(size):
         for dtype in size.dtypes:
-            X = documents(name, SAMPLED).astype(dtype)
+            X = corpus(name)[:: SAMPLED.get(name, 1)].astype(dtype)
             for k in size.topics:
                 progress(f"local step, {name}, {np.dtype(dtype).name}, K = {k}")
                 rows.append(_local_row(name, X, k, size.rounds))
@@ -145,27 +189,95 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
     return [*row, f"{target:.1f}", f"{SHARE_OF_C * target:.1f}", *verdicts]
 
 
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "local": (measure_local, True),
-    "counts": (measure_counts, True),
-    "absent": (measure_absent, True),
-    "passes": (measure_passes, True),
-    "jobs": (measure_jobs, False),
-}
+# Two jobs
 
 
-def main(argv: list[str] | None = None) -> None:
-    Script(
-        model="latent_dirichlet",
-        title="Speed of topic models",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="topics_speed.md",
-        peers={},
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
+@dataclass(frozen=True)
+class Job:
+    """Fits whose passes are measured in one thread and in two.
 
+    Without a batch size, all documents are a batch. With ``draws``, topics are drawn for every
+    update (structured inference).
+    """
+
+    batch_size: int | str | None = None
+    draws: bool = False
+
+    def __str__(self) -> str:
+        how = "structured" if self.draws else "plain"
+        return f"{how}, " + ("batch" if self.batch_size is None else f"online, {self.batch_size}")
+
+    def fit(self, X: csr_matrix, k: int, n_jobs: int, n_passes: int) -> Any:
+        options: dict[str, Any] = {"max_doc_update_iter": 10, "max_iter": n_passes, "tol": 0}
+        if self.batch_size is not None:
+            options |= {"learning_method": "online", "batch_size": self.batch_size}
+        lda = estimator(k, n_jobs=n_jobs, **options)
+        if self.draws:
+            # The bound, which takes more iterations per document, is evaluated at the end alone.
+            lda.annealing = StructuredVI(n_passes=n_passes, evaluate_every=NEVER)
+        return lda.fit(X)
+
+
+def measure_jobs(size: Size) -> list[str]:
+    """Passes in two threads against one, and whether both give the same result."""
+    few, many = size.passes
+    page = Page()
+    page.section(
+        "Two jobs",
+        "Passes in batch mode and in minibatches of a number of documents (auto: a quarter of "
+        "them, at most 1,024), without annealing and "
+        f"with structured inference, 10 iterations per document; wall time per pass (a fit of "
+        f"{many} passes less one of {few}) with `n_jobs=1` over that with `n_jobs=2`, median and "
+        f"quartiles of {size.rounds} rounds. *One update*: the time of a minibatch, or of a pass "
+        f"in batch mode, with one job. {undisturbed()}. {machine_words()}.",
+    )
+    sizes: tuple[int | str | None, ...] = (None, 16) if size.quick else (None, 128, "auto")
+    jobs = [Job(batch, draws) for draws in (False, True) for batch in sizes]
+    corpora, k = names(size, ("20 Newsgroups", "NIPS", "AP")), size.topics_of_jobs
+    cells = [(name, dtype, k, job) for name in corpora for dtype in size.dtypes for job in jobs]
+    # The same minibatches with more work in each.
+    larger = [job for job in jobs if job.batch_size == sizes[-1]]
+    cells += [(corpora[0], dtype, MORE * k, job) for dtype in size.dtypes for job in larger]
+    rows = [_jobs_row(*cell, size) for cell in cells]
+    header = ["corpus", "dtype", "K", "fit", "n_jobs=1, ms", "n_jobs=2, ms", "one update, ms"]
+    header += ["ratio", "machine", "same bit for bit", f"target {FASTER:g}"]
+    page.table(header, rows)
+    return page.lines
+
+
+def _jobs_row(name: str, dtype: Any, k: int, job: Job, size: Size) -> list[str]:
+    X = corpus(name).astype(dtype)
+    progress(f"jobs, {name}, {X.dtype.name}, K = {k}, {job}")
+    independent = Independent(0.001 if size.quick else 0.05)
+    fits = {n_jobs: partial(job.fit, X, k, n_jobs) for n_jobs in (1, 2)}
+    others = {"alone": independent.alone, "at once": independent.at_once}
+    times = pass_times(fits, others, size, undisturbed_wall_seconds)
+    machine = float(np.median(2 * times["alone"] / times["at once"]))
+    first, second = (fit(size.passes[0]) for fit in fits.values())
+    n_documents = first._batch_size_of(first._make_units(X, None)) or X.shape[0]
+    n_updates = -(-X.shape[0] // n_documents)
+    same = np.array_equal(first.components_, second.components_)
+    same &= np.array_equal(first.lower_bounds_, second.lower_bounds_, equal_nan=True)
+    ratio = times[1] / times[2]
+    return [
+        *(name, X.dtype.name, str(k), str(job), milliseconds(times[1]), milliseconds(times[2])),
+        *(milliseconds(times[1] / n_updates), spread(ratio), f"{machine:.2f}"),
+        "yes" if same else "**no**",
+        verdict(float(np.median(ratio)), machine, FASTER),
+    ]
+
+
+SPEED = Speed(
+    __doc__,
+    model="latent_dirichlet",
+    title="Speed of topic models",
+    output="topics_speed.md",
+    sections={"local": measure_local, "jobs": measure_jobs},
+    full=FULL,
+    quick=QUICK,
+    threaded=("jobs",),
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

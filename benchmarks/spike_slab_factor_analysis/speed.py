@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -28,12 +28,11 @@ from sklearn.decomposition import FactorAnalysis
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StructuredVI
-from sklearn_anneal.parallel.thread_limits import one_thread
 
-from ..common.measuring import Script, milliseconds, progress, reached, spread
+from ..common.measuring import milliseconds, progress, reached, spread
 from ..common.peers import is_there
 from ..common.report import Page
-from ..factorial_mixture.workload import Shape, pass_times
+from ..common.speed import Shape, Speed, pass_times
 
 try:
     from mofapy2.run.entry_point import entry_point
@@ -179,7 +178,7 @@ def measure_peer(size: Size) -> list[str]:
     for i in range(size.rounds):
         progress(f"peer, round {i + 1} of {size.rounds}")
         fits = {"complete": our_fit(X, k), "missing cells": our_fit(gaps, k)}
-        times = pass_times(fits, {"products": products(X, k)}, one_round)  # type: ignore[arg-type]
+        times = pass_times(fits, {"products": products(X, k)}, one_round)
         for name, values in times.items():
             found[name].append(values)
         if there:
@@ -217,7 +216,7 @@ def measure_methods(size: Size) -> list[str]:
         if name != "none":
             progress(f"methods, {name}")
             fits = {key: our_fit(rows(shape), shape.n_components, key) for key in ("none", name)}
-            times = pass_times(fits, {}, size)  # type: ignore[arg-type]
+            times = pass_times(fits, {}, size)
             cells = [milliseconds(times[key]) for key in fits]
             lines.append([name, *cells, spread(times[name] / times["none"])])
     page.table(["method", "none, ms", "ms", "ratio"], lines)
@@ -301,33 +300,17 @@ def measure_pictures(size: Size) -> list[str]:
     return page.lines
 
 
-def _of_one_thread(measure: Callable[[Size], list[str]]) -> Callable[[Size], list[str]]:
-    def run(size: Size) -> list[str]:
-        with one_thread():
-            return measure(size)
-
-    return run
-
-
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "peer": (_of_one_thread(measure_peer), True),
-    "methods": (measure_methods, True),
-    "pictures": (_of_one_thread(measure_pictures), True),
-}
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    Script(
-        model="spike_slab_factor_analysis",
-        title="Speed of spike-and-slab factor analysis",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="spike_slab_factor_analysis_speed.md",
-        peers=PEERS,
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
-
+SPEED = Speed(
+    __doc__,
+    model="spike_slab_factor_analysis",
+    title="Speed of spike-and-slab factor analysis",
+    output="spike_slab_factor_analysis_speed.md",
+    sections={"peer": measure_peer, "methods": measure_methods, "pictures": measure_pictures},
+    full=FULL,
+    quick=QUICK,
+    peers=PEERS,
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,276 @@
+"""The harness of the measurements of speed: sizes, the time of a pass, and the command of a page.
+
+A family declares in its ``speed.py`` what is timed: its sizes, its peers and its sections, as a
+:class:`Speed`. All comparisons of a section are interleaved in one process, and given as medians of
+the ratios of neighbouring runs. Work of one thread is measured in processor time, which other work
+on the machine changes less than wall time. Peers that are not installed and data files that are not
+there are left out with a message, and a quick run needs no file::
+
+    python -m benchmarks.mixture.speed            # all sections, printed
+    python -m benchmarks.mixture.speed passes     # some of them
+    python -m benchmarks.mixture.speed --write    # also the page in doc/results
+    python -m benchmarks.mixture.speed --quick --write --output /tmp/quick.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from sklearn_anneal.annealing import ANNEALING, StructuredVI
+from sklearn_anneal.parallel.thread_limits import one_thread
+
+from . import RESULTS
+from .measuring import interleaved, load, milliseconds, processor_seconds, progress, spread
+from .peers import versions
+from .report import Page, machine
+
+Key = TypeVar("Key", bound=Hashable)
+Fit = Callable[[int], Any]
+"""A function of a number of passes, which makes a fit of exactly as many."""
+
+NEVER = 10**6
+# Rows whose products are in memory at a time, about as many as in the package.
+_BLOCK = 1024
+
+
+# What is timed
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a run; families add what else differs between a full and a quick one.
+
+    Attributes
+    ----------
+    rounds : int
+        Number of interleaved repetitions.
+    passes : tuple of int
+        Numbers of passes of the two fits whose difference is measured.
+    quick : bool
+    """
+
+    rounds: int = 5
+    passes: tuple[int, int] = (4, 24)
+    quick: bool = False
+
+    def with_rounds(self, n: int) -> Size:
+        return replace(self, rounds=n)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Numbers of rows, columns and components."""
+
+    n_rows: int
+    n_features: int
+    n_components: int
+
+    def __str__(self) -> str:
+        return f"{self.n_rows:,} × {self.n_features}"
+
+
+def of_passes(estimator: Any, annealing: str, n: int) -> Any:
+    """Set an estimator to n passes with a method, and to none at T = 1 after them.
+
+    The estimator has to have ``tol=0``, so that no test of convergence ends a fit earlier.
+    """
+    if annealing in ("none", "reheating"):
+        return estimator.set_params(annealing=annealing, max_iter=n)
+    if annealing == "structured":
+        # The evaluation of its bound takes another pass, which must not be measured.
+        method = StructuredVI(n_passes=n, evaluate_every=NEVER)
+        return estimator.set_params(annealing=method, max_iter=0)
+    return estimator.set_params(annealing=annealing, annealing__n_passes=n, max_iter=0)
+
+
+def products(X: np.ndarray, parts: np.ndarray) -> Callable[[], None]:
+    """The matrix products that no pass can do without, in blocks of rows.
+
+    They are those of K parts with the rows, and of what is found for each row with the rows.
+    """
+
+    def run() -> None:
+        for begin in range(0, len(X), _BLOCK):
+            some = X[begin : begin + _BLOCK]
+            (parts @ some.T) @ some
+
+    return run
+
+
+def pass_times(
+    fits: Mapping[Key, Fit],
+    others: Mapping[Any, Callable[[], object]],
+    size: Size,
+    clock: Callable[[Callable[[], object]], float] = processor_seconds,
+    passes: Mapping[Key, tuple[int, int]] | None = None,
+) -> dict[Any, np.ndarray]:
+    """Seconds of one pass of several fits, and of other calls, once per round.
+
+    The time of a pass is the difference of the times of two fits, one of many and one of few
+    passes, divided by the difference of their numbers of passes. Work that a fit does once thus
+    does not count, whichever the library is. ``passes`` has the numbers of fits that differ from
+    those of the size.
+    """
+    counts = {name: (passes or {}).get(name, size.passes) for name in fits}
+    runs: dict[Any, Callable[[], object]] = dict(others)
+    for name, fit in fits.items():
+        fit(1)  # loads or compiles the kernels
+        runs |= {(name, n): (lambda fit=fit, n=n: fit(n)) for n in counts[name]}
+    times = interleaved(runs, size.rounds, clock)
+    found = {name: times[name] for name in others}
+    for name, (few, many) in counts.items():
+        found[name] = (times[name, many] - times[name, few]) / (many - few)
+    return found
+
+
+def add_methods(
+    page: Page, fit_of: Callable[[str], Fit], size: Size, methods: Iterable[str] = ANNEALING
+) -> None:
+    """Add the table of what annealing costs: a pass of each method in turns with a plain one."""
+    rows = []
+    for name in methods:
+        if name != "none":
+            progress(f"methods, {name}")
+            times = pass_times({key: fit_of(key) for key in ("none", name)}, {}, size)
+            cells = [milliseconds(times[key]) for key in ("none", name)]
+            rows.append([name, *cells, spread(times[name] / times["none"])])
+    page.table(["method", "none, ms", "ms", "ratio"], rows)
+
+
+# Pages
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The measurements of the speed of a family, and the command that makes them.
+
+    Attributes
+    ----------
+    about : str
+        The docstring of the script, whose first line describes the command.
+    model : str
+        The folder of the script, which is called ``speed.py``.
+    title, output : str
+        The title of the page, and the name of its file.
+    sections : mapping of str to callable
+        Functions that take a size and return the lines of a section, by short names.
+    full, quick : Size
+    peers : mapping of str to object
+        Libraries that are compared, by the name of the distribution; None for one that is not
+        installed.
+    threaded : tuple of str
+        The sections that have more than one thread.
+    """
+
+    about: str | None
+    model: str
+    title: str
+    output: str
+    sections: Mapping[str, Callable[[Any], list[str]]]
+    full: Any
+    quick: Any
+    peers: Mapping[str, Any] = field(default_factory=dict)
+    threaded: tuple[str, ...] = ()
+
+    def main(self, argv: Sequence[str] | None = None) -> None:
+        """Run the script with the options of the command line."""
+        parser = argparse.ArgumentParser(description=(self.about or "").partition("\n")[0])
+        choice = f"which of {', '.join(self.sections)}"
+        every = list(self.sections)
+        parser.add_argument("names", nargs="*", default=every, metavar="NAME", help=choice)
+        parser.add_argument("--rounds", type=int, help="interleaved rounds of each")
+        parser.add_argument("--write", action="store_true", help=f"write {self.output}")
+        full = RESULTS / self.output
+        parser.add_argument("--output", type=Path, default=full, help="the page to write")
+        parser.add_argument("--quick", action="store_true", help="small, on drawn data")
+        arguments = parser.parse_args(argv)
+        unknown = sorted(set(arguments.names) - set(self.sections))
+        if unknown:
+            parser.error(f"no section {unknown[0]!r}: {choice}")
+        if arguments.quick and arguments.write and arguments.output == full:
+            parser.error("a quick run would replace the full page; give it another --output")
+        size = self.quick if arguments.quick else self.full
+        if arguments.rounds is not None:
+            size = size.with_rounds(arguments.rounds)
+        page = self.page(arguments.names, size)
+        if arguments.quick:
+            page[2] += " A quick run, whose figures mean nothing."
+        if arguments.write:
+            self.write(arguments.output, page, arguments.names)
+
+    @property
+    def author(self) -> str:
+        """The sentence that says which command writes the page."""
+        return f"Written by `python -m benchmarks.{self.model}.speed --write`."
+
+    def page(self, names: Sequence[str], size: Any) -> list[str]:
+        """Run some sections and print each as soon as it is complete."""
+        libraries = ", ".join(filter(None, (f"numba {version('numba')}", versions(self.peers))))
+        page = [f"# {self.title}", "", f"{machine()} {libraries}. {self.author}", ""]
+        before = load()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for name in names:
+                with ExitStack() as limits:
+                    if name not in self.threaded:
+                        limits.enter_context(threadpool_limits(1))
+                        limits.enter_context(one_thread())
+                    section = self.sections[name](size)
+                print("\n".join(["", *section]), flush=True)
+                page += section
+        page[2] += f" Load average at the start {before}, at the end {load()}."
+        return page
+
+    def write(self, output: Path, page: list[str], names: Sequence[str]) -> None:
+        """Write the page, or put the sections that were measured into the one that there is."""
+        if output.exists():
+            before = output.read_text(encoding="utf-8").splitlines()
+            if set(names) < set(self.sections):
+                page = renewed(before, page, page[2].replace(f" {self.author}", ""))
+            else:
+                page += retired(before)
+        text = "\n".join(page).rstrip("\n")
+        output.write_text(f"{text}\n", encoding="utf-8")
+
+
+def renewed(page: Sequence[str], measured: Sequence[str], circumstances: str) -> list[str]:
+    """Return a page in which the sections that were measured again replace the old ones.
+
+    Sections that the page does not have yet follow its last one. Each section that was measured
+    ends with the circumstances of its run, because those at the top of the page are not its own.
+    """
+    old, new = _sections(page), _sections(measured)
+    for title, lines in new.items():
+        if title:
+            old[title] = [*lines, f"Measured apart from the other sections. {circumstances}", ""]
+    return [line for lines in old.values() for line in lines]
+
+
+def retired(page: Sequence[str]) -> list[str]:
+    """The sections of a page that name the commit that has their code, and stay as they are."""
+    each = list(_sections(page).values())[1:]
+    return [line for lines in each if any("as of commit" in s for s in lines) for line in lines]
+
+
+def _sections(page: Sequence[str]) -> dict[str, list[str]]:
+    """Return the lines of each section by its title, with those before the first under ""."""
+    sections: dict[str, list[str]] = {"": []}
+    for line in page:
+        if line.startswith("## "):
+            sections[line] = []
+        sections[list(sections)[-1]].append(line)
+    last = list(sections)[-1]
+    if sections[last] and sections[last][-1]:
+        sections[last].append("")
+    return sections
