@@ -232,11 +232,12 @@ def test_the_bound_of_scikit_learn_s_mixture_is_that_of_the_same_fit_by_us():
 def test_topics_of_scikit_learn_are_measured_as_ours():
     from sklearn.decomposition import LatentDirichletAllocation
 
-    from benchmarks.latent_dirichlet.data import parts
+    from benchmarks.latent_dirichlet.data import corpus
     from benchmarks.suite import families
     from benchmarks.suite.instances import Instance
 
-    family = families.Topics(Instance("topics/drawn", 4, lambda: parts("drawn")))
+    X = corpus("drawn")
+    family = families.Topics(Instance("topics/drawn", 4, lambda: (X[::2], X[1::2])))
     theirs = LatentDirichletAllocation(4, max_iter=30, random_state=0).fit(family.train)
     figures = family.measure_peer(theirs)
     # scikit-learn calls the exponential of minus the same bound the perplexity.
@@ -249,7 +250,7 @@ def test_topics_of_scikit_learn_are_measured_as_ours():
 
 def drawn_sequences(emission):
     """Twelve training sequences of three states that are apart, and six held-out ones."""
-    from benchmarks.hidden_markov.data import Sequences
+    from benchmarks.suite.data import Sequences
 
     rng = np.random.default_rng(0)
     chain, levels = 0.7 * np.eye(3) + 0.1, 4.0 * rng.permutation(3)
@@ -268,7 +269,7 @@ def drawn_sequences(emission):
 def test_densities_of_sequences_sum_over_all_paths(emission, rng):
     from itertools import product
 
-    from benchmarks.hidden_markov.data import Sequences
+    from benchmarks.suite.data import Sequences
     from benchmarks.suite.predictive import frame_densities, sequence_density
     from sklearn_anneal import AnnealedHMM
 
@@ -297,19 +298,25 @@ def test_densities_of_sequences_sum_over_all_paths(emission, rng):
         assert total == pytest.approx(fitted.score_sequences(some.X, lengths=some.lengths).sum())
 
 
-def comparison(name, bound=0.0, held_out=0.0, spread=0.0, seconds=1.0, **counts):
-    """One comparison of three seeds, from the gains of ours and the ratio of the times."""
-    from benchmarks.suite.instances import INSTANCES
-    from benchmarks.suite.report import Comparison
+def comparison(name, bound=0.0, held_out=0.0, spread=0.0, seconds=1.0, splits=(), **counts):
+    """The row of one comparison of three seeds, from gains of ours and the ratio of the times.
+
+    It is one against ten plain starts, unless ``counts`` has numbers of components found.
+    """
+    from benchmarks.suite.instances import EM, INSTANCES
+    from benchmarks.suite.report import Pair, Row
+    from benchmarks.suite.settings import TEN
 
     other = {name: np.zeros(3) for name in ("bound", "held_out", "found", "matched")}
     ours = {
         "bound": np.full(3, bound),
         "held_out": held_out + spread * np.array([-1.0, 0.0, 1.0]),
         "seconds": np.full(3, seconds),
+        "passes": np.ones(3),
         **{name: np.array(values) for name, values in counts.items()},
     }
-    return Comparison(INSTANCES[name], ours, other | {"seconds": np.ones(3)})
+    pair = Pair(INSTANCES[name], ours, other | {"seconds": np.ones(3)}, np.array(splits))
+    return Row.measured(pair, EM if counts else TEN)
 
 
 def test_margins_and_noise_decide_what_is_not_below():
@@ -320,10 +327,11 @@ def test_margins_and_noise_decide_what_is_not_below():
     assert [c.held_out_is_not_below for c in (near, below, above)] == [True, False, True]
     assert [c.bound_is_better for c in (near, below, above)] == [False, False, True]
     assert [c.held_out_is_better for c in (near, below, above)] == [False, False, True]
-    steady = comparison("mixture/iris", held_out=-0.1)
+    counts = {"found": [5] * 3, "matched": [5] * 3}
+    steady = comparison("mixture/iris", held_out=-0.1, **counts)
     # The interquartile range of -1, 0 and 1 is 1, half of which is the noise.
-    noisy = comparison("mixture/iris", held_out=-0.49, spread=1.0)
-    beyond = comparison("mixture/iris", held_out=-0.51, spread=1.0)
+    noisy = comparison("mixture/iris", held_out=-0.49, spread=1.0, **counts)
+    beyond = comparison("mixture/iris", held_out=-0.51, spread=1.0, **counts)
     assert [c.is_within_noise for c in (steady, noisy, beyond)] == [False, True, False]
 
 
@@ -332,7 +340,7 @@ def test_further_splits_decide_about_held_out_figures():
 
     def over(mean, spread, n=10):
         gains = mean + spread * np.tile([-1.0, 1.0], n // 2)
-        return replace(comparison("mixture/iris", held_out=-0.1), splits=gains)
+        return comparison("mixture/iris", held_out=-0.1, splits=gains)
 
     assert not over(0.0, 0.0, n=8).held_out_is_not_below
     assert over(0.0, 0.0).held_out_is_not_below
@@ -386,7 +394,7 @@ def test_goals_are_decided_by_shares_times_and_the_weakest_family():
     separated = "groups/separated 05 in 02"
     found = comparison(separated, found=[5, 5, 5], matched=[5, 5, 5])
     lost = comparison(separated, held_out=-1.0, found=[5, 4, 5], matched=[5, 4, 3])
-    overlapping = comparison("groups/overlapping 05 in 02", held_out=-1.0)
+    overlapping = comparison("groups/overlapping 05 in 02", held_out=-1.0, found=[1], matched=[1])
 
     def reached(**against):
         names = {"ten": "ten plain starts", "hundred": "a hundred plain starts", "em": "EM"}
@@ -431,12 +439,12 @@ def test_a_page_keeps_the_rows_of_instances_that_are_not_measured_anew(records, 
 
 
 def test_goals_follow_from_rows_of_a_page_and_from_new_ones():
-    from benchmarks.suite.report import Kept, goals
+    from benchmarks.suite.report import Row, goals
 
     header = ["instance", "half", "bound", "gain", "held out", "gain", "time"]
     row = ["counts/nips", "choose", "-2.5", "-0.0030", "-1.5", "-0.0200", "0.60"]
     splits = ["counts/nips", "choose", "12", "-0.0200", "0.0060", "not below"]
-    kept = Kept.of(header, row, None), Kept.of(header, row, splits)
+    kept = Row.of(header, row), Row.of(header, row, splits)
     assert [c.held_out_is_not_below for c in kept] == [False, True]
     new = comparison("mixture/iris", seconds=0.4)
     found = goals({"ten plain starts": [new, kept[1]]})[:4]
@@ -444,10 +452,10 @@ def test_goals_follow_from_rows_of_a_page_and_from_new_ones():
     # Shares of fits are on a page as goals alone, and cannot be divided among its rows.
     separated = "groups/separated 05 in 02", "groups/separated 10 in 05"
     header = ["instance", "half", "seeds", "held-out gain", "noise", "time"]
-    old = Kept.of(header, [separated[1], "confirm", "5", "-0.0002", "0.0001", "9.00"], None)
+    old = Row.of(header, [separated[1], "confirm", "5", "-0.0002", "0.0001", "9.00"])
     known = {goal.text: replace(goal, figure="70%", reached=False) for goal in goals({})}
-    shares = [goals({"EM": [old]}, known)[6:]]
-    shares.append(goals({"EM": [comparison(separated[0], found=[5] * 3), old]}, known)[6:])
+    new = comparison(separated[0], found=[5] * 3, matched=[5] * 3)
+    shares = [goals({"EM": some}, known)[6:] for some in ([old], [new, old])]
     assert [[goal.figure for goal in some] for some in shares] == [
         ["1 of 1", "70%", "70%"],
         ["1 of 2", "–", "–"],
@@ -575,7 +583,7 @@ def test_one_class_of_stepmix_predicts_by_smoothed_frequencies(emission, rng):
 
 def test_em_of_hmmlearn_predicts_symbols_that_it_has_not_seen():
     pytest.importorskip("hmmlearn")
-    from benchmarks.hidden_markov.data import Sequences
+    from benchmarks.suite.data import Sequences
     from benchmarks.suite.drawn import symbols
     from benchmarks.suite.libraries import hmm_density
 

@@ -17,12 +17,6 @@ from typing import Any
 import numpy as np
 
 from ..common.data import present
-from ..gamma_process_nmf.data import DIGITS as COUNTS_OF_DIGITS
-from ..gamma_process_nmf.data import FILES as FILES_OF_COUNTS
-from ..gamma_process_nmf.data import NEWSGROUPS, NIPS
-from ..mixture.data import FILES as FILES_OF_TABLES
-from ..spike_slab_factor_analysis.data import BOTH, CANCER, FACTORS
-from ..spike_slab_factor_analysis.data import DIGITS as FACTORS_OF_DIGITS
 from . import data, drawn
 
 FAMILIES = {
@@ -101,8 +95,6 @@ def _mixtures() -> list[Instance]:
         also = _EM if model else _GAUSSIAN_EM
         return Instance(f"mixture/{name}", n_components, made, file, model, also)
 
-    motions, daphnet, mnist = "basic_motions.npz", "daphnet_s06.npz", "mnist.npz"
-    letters = "character_trajectories.npz"
     return [
         mixture("geyser", 4, data.table, "geyser.npz", file="geyser.npz"),
         mixture("iris", 5, data.bundled, "iris"),
@@ -115,13 +107,13 @@ def _mixtures() -> list[Instance]:
         mixture("digit 3", 8, data.digits, 3, 15),
         mixture("digit 7", 12, data.digits, 7, 15),
         mixture("digits", 20, data.digits, None, 15, 1200),
-        mixture("mnist 2", 12, data.mnist, 2, file=mnist),
-        mixture("mnist 4", 12, data.mnist, 4, file=mnist),
-        mixture("mnist 8", 12, data.mnist, 8, file=mnist),
-        mixture("motion frames", 12, data.frames, motions, 5, file=motions),
-        mixture("gestures", 15, data.gestures, file="libras.npz"),
-        mixture("pen frames", 20, data.pen_frames, file=letters),
-        mixture("gait frames", 8, _gait, file=daphnet, covariance_type="diag"),
+        mixture("mnist 2", 12, data.mnist, 2, file=data.MNIST),
+        mixture("mnist 4", 12, data.mnist, 4, file=data.MNIST),
+        mixture("mnist 8", 12, data.mnist, 8, file=data.MNIST),
+        mixture("motion frames", 12, data.frames, data.MOTIONS, 5, file=data.MOTIONS),
+        mixture("gestures", 15, data.gestures, file=data.GESTURES),
+        mixture("pen frames", 20, data.pen_frames, file=data.PENS),
+        mixture("gait frames", 8, _gait, file=data.GAIT, covariance_type="diag"),
         mixture("wine, red", 8, data.wines, 0, 1200, file=data.WINES),
         mixture("wine, white", 10, data.wines, 1, 1600, file=data.WINES),
     ]
@@ -166,13 +158,14 @@ def _columns() -> list[Instance]:
         ("sizes", "gaussian", slice(8, 10)),
         ("ticks", "bernoulli", slice(10, 14)),
     ]
-    tables, binary = FILES_OF_TABLES, "bernoulli"
+    surveys, binary = data.SURVEYS, "bernoulli"
+    votes, mushroom = "votes_1984.npz", "mushroom.npz"
     return [
-        columns("election", 6, data.survey, "election", file=tables["election"]),
-        columns("gss82", 4, data.survey, "gss82", file=tables["gss82"]),
-        columns("votes", 5, data.survey, "votes", emission=binary, file=tables["votes"]),
-        columns("mushrooms", 15, data.survey, "mushroom", file=tables["mushroom"]),
-        columns("words", 8, data.words, emission=binary, file=tables["words"]),
+        columns("election", 6, data.survey, surveys, "election", file=surveys),
+        columns("gss82", 4, data.survey, surveys, "gss82", file=surveys),
+        columns("votes", 5, data.survey, votes, emission=binary, file=votes),
+        columns("mushrooms", 15, data.survey, mushroom, file=mushroom),
+        columns("words", 8, data.words, emission=binary, file=data.WORDS),
         columns("pixels", 15, data.pixels, 1200, emission=binary),
         columns("families", 8, data.lives, "biofam", 537, file=data.LIVES),
         columns("careers", 10, data.lives, "mvad", 500, file=data.LIVES),
@@ -201,36 +194,33 @@ def _counts() -> list[Instance]:
         made = partial(load, *arguments)
         return Instance(f"counts/{name}", n_components, made, file, also=(NMF,))
 
-    files = FILES_OF_COUNTS
+    nips, news = "nips.npz", "newsgroups20.npz"
     return [
         counts("drawn 5", 5, drawn.counts, 200, 40, 5),
         counts("drawn 12", 12, drawn.counts, 300, 60, 12),
-        counts("digits", 15, data.count_rows, COUNTS_OF_DIGITS, 500, 64),
-        counts("nips", 10, data.count_rows, NIPS, 200, 150, file=files[NIPS]),
-        counts("news", 10, data.count_rows, NEWSGROUPS, 500, 150, file=files[NEWSGROUPS]),
+        counts("digits", 15, data.count_rows, None, 500, 64),
+        counts("nips", 10, data.count_rows, nips, 200, 150, file=nips),
+        counts("news", 10, data.count_rows, news, 500, 150, file=news),
     ]
 
 
 def _factors() -> list[Instance]:
     return [
-        Instance(f"factors/{name}", k, partial(data.factor_rows, source))
-        for name, k, source in [
-            ("drawn, both sparse", 8, BOTH),
-            ("drawn, factors sparse", 8, FACTORS),
-            ("cancer", 8, CANCER),
-            ("digits", 12, FACTORS_OF_DIGITS),
-        ]
+        Instance("factors/drawn, both sparse", 8, partial(drawn.factors, sparse_loadings=True)),
+        Instance("factors/drawn, factors sparse", 8, partial(drawn.factors, sparse_loadings=False)),
+        Instance("factors/cancer", 8, partial(data.factor_rows, "cancer")),
+        Instance("factors/digits", 12, partial(data.factor_rows, "digits")),
     ]
 
 
 def _gait() -> data.Rows:
     """Frames of the walk as rows; whole windows are held out, as neighbours are alike."""
-    train, test = data.sequences("daphnet_s06.npz", every=4, window=16)
+    train, test = data.sequences(data.GAIT, every=4, window=16)
     return train.X, test.X
 
 
 def _motions_above_median() -> tuple[Any, Any]:
-    return data.above_median(data.sequences("basic_motions.npz", every=2))
+    return data.above_median(data.sequences(data.MOTIONS, every=2))
 
 
 def _sequences() -> list[Instance]:
@@ -240,12 +230,11 @@ def _sequences() -> list[Instance]:
         em = () if emission == "bernoulli" else _EM
         return Instance(f"sequence/{name}", n_components, load, file, everything, (*em, *also))
 
-    motions, daphnet, libras = "basic_motions.npz", "daphnet_s06.npz", "libras.npz"
-    letters = "character_trajectories.npz"
+    motions, daphnet, libras, letters = data.MOTIONS, data.GAIT, data.GESTURES, data.PENS
     binary = {"emission": "bernoulli"}
     symbols = {"emission": "categorical"}
     checked = ("hmmlearn",)
-    lives, vowels = data.LIVES, "vowels_train.npz"
+    lives, vowels = data.LIVES, data.VOWELS
     return [
         sequence("pen d", 6, partial(data.pen, "d", 36), letters),
         sequence("pen m", 10, partial(data.pen, "m", 36), letters),

@@ -17,7 +17,7 @@ from sklearn.decomposition import NMF
 
 from sklearn_anneal.metrics import split_documents
 
-from ..hidden_markov.data import Sequences
+from .data import Sequences
 from .settings import MAX_ITER, TOL
 
 # Shares of the mean of a column that are added to rates, which would be zero in places otherwise;
