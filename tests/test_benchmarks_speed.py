@@ -66,7 +66,7 @@ def test_a_section_that_is_measured_alone_replaces_its_own(quick_speed):
 
 
 def test_sections_that_name_a_commit_stay_when_all_others_are_measured_again():
-    from benchmarks.common.speed import retired
+    from benchmarks.common.report import retired
 
     page = ["# Page", "", "## New", "", "1", "", "## Old", "", "As of commit", "as of commit `a`."]
     assert retired(page) == [*page[6:], ""]

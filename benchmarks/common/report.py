@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,38 @@ def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list
 def quartiles(values: np.ndarray) -> str:
     low, middle, high = np.percentile(values, [25, 50, 75])
     return f"{middle:.0f} ({low:.0f} … {high:.0f})"
+
+
+def renewed(page: Sequence[str], measured: Sequence[str], circumstances: str) -> list[str]:
+    """Return a page in which the sections that were measured again replace the old ones.
+
+    Sections that the page does not have yet follow its last one. Each section that was measured
+    ends with the circumstances of its run, because those at the top of the page are not its own.
+    """
+    old, new = _sections(page), _sections(measured)
+    for title, lines in new.items():
+        if title:
+            old[title] = [*lines, f"Measured apart from the other sections. {circumstances}", ""]
+    return [line for lines in old.values() for line in lines]
+
+
+def retired(page: Sequence[str]) -> list[str]:
+    """The sections of a page that name the commit that has their code, and stay as they are."""
+    each = list(_sections(page).values())[1:]
+    return [line for lines in each if any("as of commit" in s for s in lines) for line in lines]
+
+
+def _sections(page: Sequence[str]) -> dict[str, list[str]]:
+    """Return the lines of each section by its title, with those before the first under ""."""
+    sections: dict[str, list[str]] = {"": []}
+    for line in page:
+        if line.startswith("## "):
+            sections[line] = []
+        sections[list(sections)[-1]].append(line)
+    last = list(sections)[-1]
+    if sections[last] and sections[last][-1]:
+        sections[last].append("")
+    return sections
 
 
 def write_or_print(

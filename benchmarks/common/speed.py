@@ -33,7 +33,7 @@ from sklearn_anneal.parallel.thread_limits import one_thread
 from . import RESULTS
 from .measuring import interleaved, load, milliseconds, processor_seconds, progress, spread
 from .peers import versions
-from .report import Page, machine
+from .report import Page, machine, renewed, retired
 
 Key = TypeVar("Key", bound=Hashable)
 Fit = Callable[[int], Any]
@@ -242,35 +242,3 @@ class Speed:
                 page += retired(before)
         text = "\n".join(page).rstrip("\n")
         output.write_text(f"{text}\n", encoding="utf-8")
-
-
-def renewed(page: Sequence[str], measured: Sequence[str], circumstances: str) -> list[str]:
-    """Return a page in which the sections that were measured again replace the old ones.
-
-    Sections that the page does not have yet follow its last one. Each section that was measured
-    ends with the circumstances of its run, because those at the top of the page are not its own.
-    """
-    old, new = _sections(page), _sections(measured)
-    for title, lines in new.items():
-        if title:
-            old[title] = [*lines, f"Measured apart from the other sections. {circumstances}", ""]
-    return [line for lines in old.values() for line in lines]
-
-
-def retired(page: Sequence[str]) -> list[str]:
-    """The sections of a page that name the commit that has their code, and stay as they are."""
-    each = list(_sections(page).values())[1:]
-    return [line for lines in each if any("as of commit" in s for s in lines) for line in lines]
-
-
-def _sections(page: Sequence[str]) -> dict[str, list[str]]:
-    """Return the lines of each section by its title, with those before the first under ""."""
-    sections: dict[str, list[str]] = {"": []}
-    for line in page:
-        if line.startswith("## "):
-            sections[line] = []
-        sections[list(sections)[-1]].append(line)
-    last = list(sections)[-1]
-    if sections[last] and sections[last][-1]:
-        sections[last].append("")
-    return sections

@@ -32,15 +32,8 @@ FAMILIES = {
 }
 """The families of models, each with what one observation is called."""
 
-EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE = (
-    "EM",
-    "ten starts of EM",
-    "random-swap EM",
-    "split-and-merge EM",
-)
-NMF = "NMF"
-_GAUSSIAN_EM = (EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE)
-_EM = (EM, EM_OF_TEN)
+EM = "EM"
+"""The name of one start of EM, which is fitted to drawn groups."""
 
 HALVES = ("choose", "confirm")
 
@@ -60,9 +53,6 @@ class Instance:
         The data file that it needs.
     model : dict
         Parameters of the model that all fits have in common, by our estimator's names.
-    also : tuple of str
-        Other methods and libraries that are fitted for comparison. Apart from EM on groups, the
-        verdicts do not depend on them.
     labels : callable or None
         For drawn groups, returns the groups of the held-out rows.
     """
@@ -72,7 +62,6 @@ class Instance:
     load: Callable[[], tuple[Any, Any]]
     file: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
-    also: tuple[str, ...] = ()
     labels: Callable[[], np.ndarray] | None = None
 
     @property
@@ -91,9 +80,7 @@ class Instance:
 def _mixtures() -> list[Instance]:
     def mixture(name, n_components, load, *arguments, file=None, **model):
         made = partial(load, *arguments)
-        # The searches around EM have full covariances only.
-        also = _EM if model else _GAUSSIAN_EM
-        return Instance(f"mixture/{name}", n_components, made, file, model, also)
+        return Instance(f"mixture/{name}", n_components, made, file, model)
 
     return [
         mixture("geyser", 4, data.table, "geyser.npz", file="geyser.npz"),
@@ -128,7 +115,6 @@ def _groups() -> list[Instance]:
             f"groups/{kind} {n:02} in {d:02}",
             n,
             partial(drawn.group_rows, kind, n, d),
-            also=_GAUSSIAN_EM,
             labels=partial(drawn.group_labels, kind, n, d),
         )
         for kind, pairs in sizes_of.items()
@@ -139,9 +125,7 @@ def _groups() -> list[Instance]:
 def _columns() -> list[Instance]:
     def columns(name, n_components, load, *arguments, emission="categorical", file=None):
         made, model = partial(load, *arguments), {"emission": emission}
-        # StepMix is fitted to tables of one kind of columns.
-        also = () if isinstance(emission, list) else _EM
-        return Instance(f"columns/{name}", n_components, made, file, model, also)
+        return Instance(f"columns/{name}", n_components, made, file, model)
 
     measures = [
         ("measures", "gaussian", slice(1, 8)),
@@ -192,7 +176,7 @@ def _factorial() -> list[Instance]:
 def _counts() -> list[Instance]:
     def counts(name, n_components, load, *arguments, file=None):
         made = partial(load, *arguments)
-        return Instance(f"counts/{name}", n_components, made, file, also=(NMF,))
+        return Instance(f"counts/{name}", n_components, made, file)
 
     nips, news = "nips.npz", "newsgroups20.npz"
     return [
@@ -224,60 +208,33 @@ def _motions_above_median() -> tuple[Any, Any]:
 
 
 def _sequences() -> list[Instance]:
-    def sequence(name, n_components, load, file=None, also=(), emission="gaussian", **model):
+    def sequence(name, n_components, load, file=None, emission="gaussian", **model):
         everything = {"emission": emission, **model}
-        # hmmlearn has no binary vectors.
-        em = () if emission == "bernoulli" else _EM
-        return Instance(f"sequence/{name}", n_components, load, file, everything, (*em, *also))
+        return Instance(f"sequence/{name}", n_components, load, file, everything)
 
     motions, daphnet, libras, letters = data.MOTIONS, data.GAIT, data.GESTURES, data.PENS
     binary = {"emission": "bernoulli"}
-    symbols = {"emission": "categorical"}
-    checked = ("hmmlearn",)
     lives, vowels = data.LIVES, data.VOWELS
+
+    def symbols(n: int) -> dict[str, Any]:
+        return {"emission": "categorical", "n_symbols": n}
+
+    pens, careers = partial(data.pen_symbols, "g", 36, 32), partial(data.life_chains, "mvad", 90)
+    families = partial(data.life_chains, "biofam", 300)
     return [
         sequence("pen d", 6, partial(data.pen, "d", 36), letters),
         sequence("pen m", 10, partial(data.pen, "m", 36), letters),
         sequence("motions", 8, partial(data.sequences, motions, 2), motions),
-        sequence("gait", 6, partial(data.sequences, daphnet, 2, 64), daphnet, checked),
+        sequence("gait", 6, partial(data.sequences, daphnet, 2, 64), daphnet),
         sequence("gestures", 10, partial(data.sequences, libras, 1, None, 90), libras),
-        sequence(
-            "splice",
-            6,
-            partial(data.splice, 90),
-            "splice.npz",
-            checked,
-            **symbols,
-            n_symbols=4,
-        ),
-        sequence("english", 6, partial(data.english, 90), **symbols, n_symbols=27),
-        sequence(
-            "pen symbols g",
-            8,
-            partial(data.pen_symbols, "g", 36, 32),
-            letters,
-            **symbols,
-            n_symbols=32,
-        ),
+        sequence("splice", 6, partial(data.splice, 90), "splice.npz", **symbols(4)),
+        sequence("english", 6, partial(data.english, 90), **symbols(27)),
+        sequence("pen symbols g", 8, pens, letters, **symbols(32)),
         sequence("digit rows 3", 8, partial(data.digit_rows, 3), **binary),
         sequence("digit rows 8", 12, partial(data.digit_rows, 8), **binary),
         sequence("motions above median", 6, _motions_above_median, motions, **binary),
-        sequence(
-            "lives, careers",
-            8,
-            partial(data.life_chains, "mvad", 90),
-            lives,
-            **symbols,
-            n_symbols=6,
-        ),
-        sequence(
-            "lives, families",
-            6,
-            partial(data.life_chains, "biofam", 300),
-            lives,
-            **symbols,
-            n_symbols=8,
-        ),
+        sequence("lives, careers", 8, careers, lives, **symbols(6)),
+        sequence("lives, families", 6, families, lives, **symbols(8)),
         sequence("vowels", 9, partial(data.vowels, None, 120), vowels),
         sequence("vowels of a speaker", 4, partial(data.vowels, 0), vowels),
         *(
@@ -291,7 +248,7 @@ def _sequences() -> list[Instance]:
             for k in (6, 10)
         ),
         sequence("drawn, sticky 8", 8, partial(drawn.chains, "sticky", 8)),
-        sequence("drawn, symbols 6", 6, partial(drawn.symbols, 6), **symbols, n_symbols=12),
+        sequence("drawn, symbols 6", 6, partial(drawn.symbols, 6), **symbols(12)),
     ]
 
 
@@ -319,7 +276,6 @@ def _ratings() -> list[Instance]:
             rank,
             partial(data.ratings, f"{name}.npz", every),
             f"{name}.npz",
-            also=("cmfrec",),
         )
         for name, (every, ranks) in sets.items()
         for rank in ranks

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import iqr
 
 from ..common.records import Cache, Record
-from ..common.report import Page, machine, quartiles
+from ..common.report import Page, machine, quartiles, retired
 from .fits import Spec
 from .instances import EM, FAMILIES, HALVES, INSTANCES, Instance, halves
 from .page import Table, rows_of, tables
@@ -508,68 +508,6 @@ def _family_row(family: str, comparisons: Rows) -> list[str]:
     return [family, str(len(some)), *shares, f"{_median_time(some):.2f}"]
 
 
-def add_others(
-    page: Page,
-    instances: list[Instance],
-    settings: list[str],
-    code: str,
-    cache: Cache,
-    n: int,
-    earlier: PageTables,
-) -> None:
-    """The section on other methods and libraries, one table for each setting."""
-    names = list(dict.fromkeys(name for each in INSTANCES.values() for name in each.also))
-    found = {}
-    for setting in settings:
-        cells = {
-            (row[0], name): cell
-            for table in earlier.get(setting, [])
-            for row in table.rows
-            for name, cell in zip(table.header, row, strict=True)
-            if name in names and cell != "–"
-        }
-        measured = set()
-        for name in names:
-            for c in compared(instances, setting, name, code, cache, n):
-                cells[c.instance.name, name] = _cell(c)
-                measured.add(c.instance.name)
-        shown = [name for name in names if any(key[1] == name for key in cells)]
-        rows = [
-            (instance, *(cells.get((instance, name), "–") for name in shown))
-            for instance in INSTANCES
-            if any((instance, name) in cells for name in shown)
-        ]
-        if rows:
-            of_runs = _of_runs([row[0] for row in rows if row[0] in measured], len(rows))
-            found[setting] = of_runs, ("instance", *shown), rows
-    if not found:
-        return
-    page.section(
-        "Other methods and libraries",
-        "Apart from one start of EM on separated groups, they decide about no goal. A cell has the "
-        "held-out gain of ours, and in parentheses the ratio of the times. EM is scikit-learn's "
-        "`GaussianMixture`, hmmlearn's EM, and StepMix; to each probability of the latter two one "
-        "pseudo-count is added before they predict, because a zero among them would make a whole "
-        "row impossible. Random-swap EM (Zhao and others, 2012) and split-and-merge EM (Ueda and "
-        "others, 2000) are written out in `anchors.py`. EM predicts with its estimates. "
-        "scikit-learn's NMF of counts is stopped early and smoothed, both as a fifth of the "
-        "training rows says. hmmlearn's variational "
-        "classes are the best of ten restarts at their own default priors, without restarts that "
-        "end with a bound of NaN. cmfrec's ridge is tuned on a tenth of the training ratings; it "
-        "has no density, so that its cell is by how much ours lowers the root mean square error. "
-        "The times of all include tuning and measurement.",
-    )
-    for setting, (of_runs, header, rows) in found.items():
-        page.lines += [f"### {setting}", "", *of_runs]
-        page.table(header, rows)
-
-
-def _cell(pair: Pair) -> str:
-    gain = pair.gain("held_out")
-    shown = f"RMSE {pair.gain('rmse'):+.4f}" if np.isnan(gain) else f"{gain:+.4f}"
-    return f"{shown} ({pair.time:.2f})"
-
-
 def render(
     instances: list[Instance],
     settings: list[str],
@@ -599,5 +537,5 @@ def render(
             add_setting(page, setting, against, known)
         else:
             page.section(f"Setting: {setting}", "There are no records of it.")
-    add_others(page, instances, settings, code, cache, n_seeds, known)
+    page.lines += retired(earlier.splitlines())
     return "\n".join(page.lines).rstrip() + "\n"

@@ -21,6 +21,13 @@ from sklearn_anneal import (
     AnnealedSpikeSlabFactorAnalysis,
 )
 
+from ..common.priors import (
+    PEER_OF_MIXTURES,
+    PEER_OF_RATINGS,
+    PEER_OF_SEQUENCES,
+    PEER_OF_TABLES,
+    PEER_OF_TOPICS,
+)
 from .instances import FAMILIES
 
 ESTIMATORS: dict[str, Any] = {
@@ -48,45 +55,15 @@ def all_but_topics(**parameters: Any) -> dict[str, dict[str, Any]]:
 
 RESTARTS, MAX_ITER, TOL = 10, 100, 1e-6
 
-_GAUSSIAN_PRIORS = dict.fromkeys(
-    (
-        "weight_concentration_prior",
-        "mean_precision_prior",
-        "mean_prior",
-        "degrees_of_freedom_prior",
-        "covariance_prior",
-    )
-)
 _PRIORS: dict[str, dict[str, Any]] = {
-    "mixture": _GAUSSIAN_PRIORS,
-    "groups": _GAUSSIAN_PRIORS,
-    "columns": dict.fromkeys(
-        (
-            "weight_concentration_prior",
-            "emissionprob_prior",
-            "lambdas_prior",
-            "lambdas_weight",
-            "means_prior",
-            "beta_prior",
-            "dof_prior",
-            "scale_prior",
-        )
-    ),
+    "mixture": PEER_OF_MIXTURES,
+    "groups": PEER_OF_MIXTURES,
+    "columns": PEER_OF_TABLES,
     # The values with which the class begins to learn.
     "counts": {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0},
-    "sequence": dict.fromkeys(
-        (
-            "startprob_prior",
-            "transmat_prior",
-            "emissionprob_prior",
-            "means_prior",
-            "beta_prior",
-            "dof_prior",
-            "scale_prior",
-        )
-    ),
-    "topics": dict.fromkeys(("doc_topic_prior", "topic_word_prior")),
-    "ratings": dict.fromkeys(("noise_variance", "factor_variance", "bias_variance")),
+    "sequence": PEER_OF_SEQUENCES | {"emissionprob_prior": None},
+    "topics": PEER_OF_TOPICS,
+    "ratings": PEER_OF_RATINGS,
 }
 
 # All is written out, so that peers stay as they are when a default changes: None is the prior of
