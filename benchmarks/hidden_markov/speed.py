@@ -6,8 +6,7 @@ message if it is not installed. ``benchmarks/common/speed.py`` says how the comm
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -29,7 +28,6 @@ from ..common.data import load
 from ..common.measuring import (
     interleaved,
     milliseconds,
-    processor_seconds,
     progress,
     reached,
     spread,
@@ -65,7 +63,7 @@ class Size(speed.Size):
     trained : int
         Number of passes by our estimator before the two libraries are compared.
     further : int
-        Number of passes of hmmlearn's other implementation, and of fits from its own starts.
+        Number of passes of hmmlearn's other implementation.
     components : tuple of int
         Numbers of states (K) for the section on symbols.
     many : int
@@ -323,28 +321,18 @@ def measure_symbols(size: Size) -> list[str]:
     data = symbols(size)
     if not is_there("hmmlearn", vhmm):
         return [*page.lines, _MISSING, ""]
-    rows, scaled, starts = [], [], []
+    rows, scaled = [], []
     for k in size.components:
         progress(f"symbols, K = {k}")
         ours, _, cells = compared(data, k, size)
         rows.append([str(k), *cells])
         scaled.append(_scaling_row(data, k, ours, size))
-        progress(f"starts, K = {k}")
-        starts.append(_start_row(data, k, size))
     page.table([*HEADER, f"target {FASTER_SYMBOLS}"], rows)
     page.lines += [
         'hmmlearn\'s `implementation="scaling"` from the posterior after these passes:',
         "",
     ]
     page.table(["K", "scaling, ms", "ours, ms", "what scaling did"], scaled)
-    page.lines += [
-        "From the start that each draws by default. hmmlearn's emissions come from a Dirichlet "
-        "distribution of one over the number of symbols, most of whose probabilities are below "
-        "1e-100; ours are posteriors of random counts.",
-        "",
-    ]
-    header = ["K", "ours, first pass, ms", "ours, second pass, ms", "ours"]
-    page.table([*header, 'hmmlearn, "log"', 'hmmlearn, "scaling"'], starts)
     return page.lines
 
 
@@ -359,39 +347,6 @@ def _scaling_row(data: Data, k: int, ours: Ours, size: Size) -> list[str]:
     ratio = spread(times["scaling"] / times["ours"], 1)
     what = f"ran; {ratio} times the time of ours"
     return [str(k), milliseconds(times["scaling"]), milliseconds(times["ours"]), what]
-
-
-def _start_row(data: Data, k: int, size: Size) -> list[str]:
-    ours = Ours(data, k)
-    bounds: list[float] = []
-    passes = [processor_seconds(kept(ours, bounds)) for _ in range(size.further)]
-    row = [str(k), *(milliseconds(np.array([seconds])) for seconds in passes[:2])]
-    row.append(_outcome(bounds))
-    for implementation in ("log", "scaling"):
-        peer = vhmm.VariationalCategoricalHMM(
-            k,
-            n_features=data.n_symbols,
-            n_iter=size.further,
-            tol=-np.inf,
-            random_state=0,
-            implementation=implementation,
-        )
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                peer.fit(data.X, data.lengths)
-            except ValueError as error:
-                row.append(f"stopped: {error}")
-            else:
-                row.append(_outcome(list(peer.monitor_.history)))
-    return row
-
-
-def _outcome(bounds: Sequence[float]) -> str:
-    if np.isfinite(bounds).all():
-        return f"bound {bounds[-1]:.0f} in pass {len(bounds)}"
-    first = int(np.argmin(np.isfinite(bounds)))
-    return f"bound is not a number from pass {first + 1} on"
 
 
 def measure_vectors(size: Size) -> list[str]:

@@ -17,10 +17,14 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+import sklearn_anneal
 
 from ..common.interpreters import in_fresh_interpreter, run_task
 from ..common.memory import STATUS, Sampler, anonymous_megabytes
@@ -46,46 +50,37 @@ def write_rows(path: Path, n_rows: int, n_features: int) -> None:
             file.write(draw_rows(min(BLOCK, n_rows - start), n_features, rng).tobytes())
 
 
+def mixture(options: dict[str, Any], **parameters: Any) -> Any:
+    """The estimator; ``passes`` are those of the schedule and also those at T = 1 after it."""
+    made = sklearn_anneal.AnnealedBayesianGaussianMixture(
+        n_components=options["components"],
+        annealing=options["annealing"],
+        max_iter=options["passes"],
+        random_state=0,
+        **PEER_OF_MIXTURES | parameters,
+    )
+    if options["annealing"] != "none":
+        made.set_params(annealing__n_passes=options["passes"])
+    return made
+
+
 def fit_memmap(options: dict[str, Any]) -> dict[str, float]:
     """Growth of the anonymous memory of a fit to a memory-mapped file, in this process."""
-    from sklearn_anneal import AnnealedBayesianGaussianMixture
-
     before = anonymous_megabytes()
     shape = (options["rows"], options["features"])
     X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
-    mixture = AnnealedBayesianGaussianMixture(
-        n_components=options["components"],
-        annealing=options["annealing"],
-        batch_size=options["batch_size"],
-        max_iter=options["passes"],
-        random_state=0,
-        **PEER_OF_MIXTURES,
-    )
-    if options["annealing"] != "none":
-        mixture.set_params(annealing__n_passes=options["passes"])
-    if not np.shares_memory(mixture._validate_data(X, reset=True), X):
+    made = mixture(options, batch_size=10_000)
+    if not np.shares_memory(made._validate_data(X, reset=True), X):
         raise MemoryError("validation copied the memory-mapped file")
-    return fit(mixture, X, before)
+    return fit(made, X, before)
 
 
 def fit_array(options: dict[str, Any]) -> dict[str, float]:
     """Growth of the anonymous memory of a batch fit to an array, in this process."""
-    import sklearn_anneal
-
     sklearn_anneal.warm_up("gaussian_mixture")
     rng = np.random.default_rng(0)
     X = draw_rows(options["rows"], options["features"], rng).astype(np.float64)
-    mixture = sklearn_anneal.AnnealedBayesianGaussianMixture(
-        n_components=options["components"],
-        annealing=options["annealing"],
-        init_params="random",
-        max_iter=options["passes"],
-        random_state=0,
-        **PEER_OF_MIXTURES,
-    )
-    if options["annealing"] != "none":
-        mixture.set_params(annealing__n_passes=options["passes"])
-    return fit(mixture, X, anonymous_megabytes())
+    return fit(mixture(options, init_params="random"), X, anonymous_megabytes())
 
 
 def copy_array(options: dict[str, Any]) -> dict[str, float]:
@@ -96,78 +91,44 @@ def copy_array(options: dict[str, Any]) -> dict[str, float]:
     return {"growth": sampler.growth, "copy": copy.nbytes / 1e6}
 
 
-def fit(mixture: Any, X: np.ndarray, before: float) -> dict[str, float]:
+def fit(made: Any, X: np.ndarray, before: float) -> dict[str, float]:
     """Fit while a sampler measures the memory."""
-    import warnings
-
-    from sklearn.exceptions import ConvergenceWarning
-
     warnings.simplefilter("ignore", ConvergenceWarning)
     start = time.perf_counter()
     with Sampler() as sampler:
-        mixture.fit(X)
+        made.fit(X)
     return {
         "before": before,
         "peak": sampler.peak,
         "growth": sampler.peak - before,
         "data": X.nbytes / 1e6,
         "seconds": time.perf_counter() - start,
-        "passes": float(mixture.n_iter_),
+        "passes": float(made.n_iter_),
     }
 
 
-def measure_memmap(
-    annealing: str,
-    *,
-    rows: int,
-    features: int = 10,
-    components: int = 8,
-    batch_size: int = 10_000,
-    passes: int = 1,
-) -> dict[str, float]:
-    """Write a file, fit it in minibatches in a fresh interpreter, and return the cost.
+def _measured(case: str, **options: Any) -> dict[str, float]:
+    return in_fresh_interpreter("package.memory", case, **options)
 
-    ``passes`` is the number of annealed passes, and also that of the passes at T = 1 after them.
-    """
+
+def measure_memmap(annealing: str, rows: int, passes: int = 1) -> dict[str, float]:
+    """Write a file, fit it in minibatches in a fresh interpreter, and return the cost."""
+    shape = {"rows": rows, "features": 10, "components": 8}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.float32"
-        write_rows(path, rows, features)
-        return in_fresh_interpreter(
-            "package.memory",
-            "memmap",
-            path=str(path),
-            annealing=annealing,
-            rows=rows,
-            features=features,
-            components=components,
-            batch_size=batch_size,
-            passes=passes,
-        )
+        write_rows(path, rows, shape["features"])
+        return _measured("memmap", path=str(path), annealing=annealing, passes=passes, **shape)
 
 
-def measure_array(
-    annealing: str,
-    *,
-    rows: int = 50_000,
-    features: int = 30,
-    components: int = 20,
-    passes: int = 3,
-) -> dict[str, float]:
+def measure_array(annealing: str) -> dict[str, float]:
     """Fit an array in batch mode in a fresh interpreter, and return the cost."""
-    return in_fresh_interpreter(
-        "package.memory",
-        "array",
-        annealing=annealing,
-        rows=rows,
-        features=features,
-        components=components,
-        passes=passes,
-    )
+    shape = {"rows": 50_000, "features": 30, "components": 20}
+    return _measured("array", annealing=annealing, passes=3, **shape)
 
 
 def measure_copy() -> dict[str, float]:
     """Copy an array in a fresh interpreter, and return the growth and the size of the copy."""
-    return in_fresh_interpreter("package.memory", "copy", values=5_000_000)
+    return _measured("copy", values=5_000_000)
 
 
 def report(case: str, annealing: str, found: dict[str, float]) -> None:
