@@ -14,12 +14,6 @@ from typing import Any
 
 import numpy as np
 
-# A call counts as undisturbed if the host takes at most this share of a processor during it. It is
-# made at most this many times until one is undisturbed.
-UNDISTURBED = 0.02
-ATTEMPTS = 8
-
-
 # Clocks
 
 
@@ -34,28 +28,6 @@ def wall_seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-def undisturbed_wall_seconds(run: Callable[[], object]) -> float:
-    """Wall time of one call, repeated while other machines of the host take processor time.
-
-    The operating system may report the time that the host took from this machine ("steal", on Linux
-    in a virtual machine). If all calls were disturbed, the least disturbed one counts.
-    """
-    import psutil
-
-    def stolen() -> float:
-        return getattr(psutil.cpu_times(), "steal", 0.0)
-
-    found = []
-    for _ in range(ATTEMPTS):
-        before = stolen()
-        elapsed = wall_seconds(run)
-        share = (stolen() - before) / elapsed
-        found.append((share, elapsed))
-        if share <= UNDISTURBED:
-            break
-    return min(found)[1]
 
 
 def interleaved(
@@ -81,14 +53,6 @@ def interleaved(
 def spread(values: np.ndarray, digits: int = 2) -> str:
     low, middle, high = np.percentile(values, [25, 50, 75])
     return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def undisturbed() -> str:
-    """The explanation, for pages, of the clock of that name."""
-    return (
-        f"Runs during which the host took more than {UNDISTURBED:.0%} of a processor for others "
-        f"are repeated, {ATTEMPTS} times at most"
-    )
 
 
 def milliseconds(values: np.ndarray) -> str:

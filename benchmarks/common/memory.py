@@ -7,8 +7,6 @@ file are not counted, because the system takes them back when it needs them. An 
 from __future__ import annotations
 
 import threading
-import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +56,3 @@ class Sampler(threading.Thread):
         self._over.set()
         self.join()
         self.peak = max(self.peak, anonymous_megabytes())
-
-
-def beyond_data(fit: Callable[[int], Any], n_passes: int) -> float:
-    """The largest memory of Python and NumPy in a fit of some passes, beside its data, in MB."""
-    fit(n_passes)
-    tracemalloc.start()
-    try:
-        fit(n_passes)
-        return tracemalloc.get_traced_memory()[1] / 1e6
-    finally:
-        tracemalloc.stop()

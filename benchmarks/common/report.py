@@ -75,30 +75,33 @@ def _sections(page: Sequence[str]) -> dict[str, list[str]]:
     return sections
 
 
-def write_or_print(
-    about: str | None,
-    page: Path,
-    written: Callable[[bool], str],
-    argv: list[str] | None,
-) -> None:
-    """Run the command of a page that is written in one go.
-
-    Parameters
-    ----------
-    about : str
-        The docstring of the module, whose first line describes the command.
-    page : Path
-    written : callable
-        Returns the page; called with True, that of a small run whose figures mean nothing.
-    argv : list of str or None
-    """
+def page_options(about: str | None, page: Path) -> argparse.ArgumentParser:
+    """The options of the command of a page, described by the first line of a docstring."""
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--write", action="store_true", help=f"write {page.name}")
     parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
     parser.add_argument("--output", type=Path, default=page, help="another file for the page")
+    return parser
+
+
+def parsed(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, page: Path
+) -> argparse.Namespace:
+    """The arguments, among which are not those that would replace a page by a quick run."""
     arguments = parser.parse_args(argv)
     if arguments.quick and arguments.write and arguments.output == page:
         parser.error("a quick run does not replace the page: give --output")
+    return arguments
+
+
+def write_or_print(
+    about: str | None, page: Path, written: Callable[[bool], str], argv: list[str] | None
+) -> None:
+    """Run the command of a page that is written in one go.
+
+    ``written`` returns the page; called with True, that of a small run whose figures mean nothing.
+    """
+    arguments = parsed(page_options(about, page), argv, page)
     text = written(arguments.quick)
     if arguments.write:
         arguments.output.write_text(text, encoding="utf-8")

@@ -14,10 +14,8 @@ there are left out with a message, and a quick run needs no file::
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +31,7 @@ from sklearn_anneal.parallel.thread_limits import one_thread
 from . import RESULTS
 from .measuring import interleaved, load, milliseconds, processor_seconds, progress, spread
 from .peers import versions
-from .report import Page, machine, renewed, retired
+from .report import Page, machine, page_options, parsed, renewed, retired
 
 Key = TypeVar("Key", bound=Hashable)
 Fit = Callable[[int], Any]
@@ -164,42 +162,34 @@ class Speed:
     title, output : str
         The title of the page, and the name of its file.
     sections : mapping of str to callable
-        Functions that take a size and return the lines of a section, by short names.
+        Functions that add a section to a page, at a size, by short names. They have one thread.
     full, quick : Size
     peers : mapping of str to object
         Libraries that are compared, by the name of the distribution; None for one that is not
         installed.
-    threaded : tuple of str
-        The sections that have more than one thread.
     """
 
     about: str | None
     model: str
     title: str
     output: str
-    sections: Mapping[str, Callable[[Any], list[str]]]
+    sections: Mapping[str, Callable[[Page, Any], None]]
     full: Any
     quick: Any
     peers: Mapping[str, Any] = field(default_factory=dict)
-    threaded: tuple[str, ...] = ()
 
     def main(self, argv: Sequence[str] | None = None) -> None:
         """Run the script with the options of the command line."""
-        parser = argparse.ArgumentParser(description=(self.about or "").partition("\n")[0])
+        full = RESULTS / self.output
+        parser = page_options(self.about, full)
         choice = f"which of {', '.join(self.sections)}"
         every = list(self.sections)
         parser.add_argument("names", nargs="*", default=every, metavar="NAME", help=choice)
         parser.add_argument("--rounds", type=int, help="interleaved rounds of each")
-        parser.add_argument("--write", action="store_true", help=f"write {self.output}")
-        full = RESULTS / self.output
-        parser.add_argument("--output", type=Path, default=full, help="the page to write")
-        parser.add_argument("--quick", action="store_true", help="small, on drawn data")
-        arguments = parser.parse_args(argv)
+        arguments = parsed(parser, argv, full)
         unknown = sorted(set(arguments.names) - set(self.sections))
         if unknown:
             parser.error(f"no section {unknown[0]!r}: {choice}")
-        if arguments.quick and arguments.write and arguments.output == full:
-            parser.error("a quick run would replace the full page; give it another --output")
         size = self.quick if arguments.quick else self.full
         if arguments.rounds is not None:
             size = size.with_rounds(arguments.rounds)
@@ -217,20 +207,16 @@ class Speed:
     def page(self, names: Sequence[str], size: Any) -> list[str]:
         """Run some sections and print each as soon as it is complete."""
         libraries = ", ".join(filter(None, (f"numba {version('numba')}", versions(self.peers))))
-        page = [f"# {self.title}", "", f"{machine()} {libraries}. {self.author}", ""]
-        before = load()
-        with warnings.catch_warnings():
+        top = [f"# {self.title}", "", f"{machine()} {libraries}. {self.author}", ""]
+        page, before = Page(top), load()
+        with warnings.catch_warnings(), threadpool_limits(1), one_thread():
             warnings.simplefilter("ignore", ConvergenceWarning)
             for name in names:
-                with ExitStack() as limits:
-                    if name not in self.threaded:
-                        limits.enter_context(threadpool_limits(1))
-                        limits.enter_context(one_thread())
-                    section = self.sections[name](size)
-                print("\n".join(["", *section]), flush=True)
-                page += section
-        page[2] += f" Load average at the start {before}, at the end {load()}."
-        return page
+                begin = len(page.lines)
+                self.sections[name](page, size)
+                print("\n".join(["", *page.lines[begin:]]), flush=True)
+        page.lines[2] += f" Load average at the start {before}, at the end {load()}."
+        return page.lines
 
     def write(self, output: Path, page: list[str], names: Sequence[str]) -> None:
         """Write the page, or put the sections that were measured into the one that there is."""

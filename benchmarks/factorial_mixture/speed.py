@@ -68,10 +68,8 @@ def our_fit(shape: Shape, annealing: str, **parameters: Any) -> Fit:
     return fit
 
 
-def measure_passes(size: Size) -> list[str]:
-    """One pass of mean-field inference against its products."""
+def measure_passes(page: Page, size: Size) -> None:
     few, many = size.passes
-    page = Page()
     page.section(
         "A pass against its matrix products",
         "*Products*: X E[μ]ᵀ and E[z]ᵀX, without which no pass can do, by BLAS in blocks of rows. "
@@ -92,7 +90,6 @@ def measure_passes(size: Size) -> list[str]:
     header += ["plain pass, ms", "ratio", f"target {TARGET:g}"]
     header += [f"ratio of {FEW_SWEEPS} sweeps", "a sweep, ns per row and K²"]
     page.table(header, [_against_products(shape, size) for shape in size.shapes])
-    return page.lines
 
 
 def _against_products(shape: Shape, size: Size) -> list[str]:
@@ -118,10 +115,8 @@ def _against_products(shape: Shape, size: Size) -> list[str]:
     ]
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def measure_methods(page: Page, size: Size) -> None:
     shape = size.methods
-    page = Page()
     page.section(
         "What annealing costs per pass",
         'Ratio of the time of an annealed pass to that of one with `annealing="none"`, each method '
@@ -129,7 +124,6 @@ def measure_methods(size: Size) -> list[str]:
         f"that are recommended. Median and quartiles of {size.rounds} rounds.",
     )
     add_methods(page, lambda name: our_fit(shape, name), size)
-    return page.lines
 
 
 SPEED = Speed(

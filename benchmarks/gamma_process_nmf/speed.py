@@ -74,11 +74,6 @@ def counts(name: str, size: Size, dtype: Any = np.float64) -> Any:
     return X.astype(dtype)
 
 
-def n_counted(X: Any) -> int:
-    """The number of entries of a sparse matrix, or of cells of an array."""
-    return int(X.nnz if issparse(X) else X.size)
-
-
 class Passes:
     """Passes of plain inference over some counts, one per call, each from the last one's result.
 
@@ -152,9 +147,7 @@ def our_fit(X: Any, k: int, annealing: str) -> Fit:
     return lambda n: of_passes(AnnealedGammaProcessNMF(k, **settings), annealing, n).fit(X)
 
 
-def measure_passes(size: Size) -> list[str]:
-    """A pass that goes on from the last one against an iteration of scikit-learn's."""
-    page = Page()
+def measure_passes(page: Page, size: Size) -> None:
     page.section(
         "A pass against an iteration of scikit-learn",
         "*Pass*: it goes on from the activations of the last pass, and makes one sweep over them, "
@@ -170,7 +163,6 @@ def measure_passes(size: Size) -> list[str]:
     rows = [_passes_row(name, dtype, size) for name in names(size) for dtype in DTYPES]
     header = ["counts", "rows × columns", "cells or non-zeros", "dtype", "iteration, ms"]
     page.table([*header, "pass, ms", "ratio", "target"], rows)
-    return page.lines
 
 
 def _passes_row(name: str, dtype: Any, size: Size) -> list[str]:
@@ -181,17 +173,20 @@ def _passes_row(name: str, dtype: Any, size: Size) -> list[str]:
     target = TARGET_DENSE if name == DENSE else TARGET_SPARSE
     holds = f"{target:g}: {reached(bool(np.median(ratio) >= target))}"
     return [
-        *(name, f"{X.shape[0]:,} × {X.shape[1]:,}", f"{n_counted(X):,}", X.dtype.name),
+        *(
+            name,
+            f"{X.shape[0]:,} × {X.shape[1]:,}",
+            f"{X.nnz if issparse(X) else X.size:,}",
+            X.dtype.name,
+        ),
         *(milliseconds(each) for each in times.values()),
         *(spread(ratio), holds if dtype is np.float64 else "–"),
     ]
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def measure_methods(page: Page, size: Size) -> None:
     k, (few, many) = size.n_components, size.passes
     (name,) = names(size)[1:2] or [DENSE]
-    page = Page()
     page.section(
         "What annealing costs per pass",
         f"{name}, K = {k}, float64, with `max_sweeps=1`, so that all methods make as many sweeps: "
@@ -203,7 +198,6 @@ def measure_methods(size: Size) -> list[str]:
     )
     X = counts(name, size)
     add_methods(page, lambda annealing: our_fit(X, k, annealing), size, METHODS)
-    return page.lines
 
 
 SPEED = Speed(

@@ -97,9 +97,7 @@ def peer_fit(X: np.ndarray, k: int, **parameters: Any) -> Fit:
     return lambda n: BayesianGaussianMixture(n_components=k, max_iter=n, **settings).fit(X)
 
 
-def measure_passes(size: Size) -> list[str]:
-    """Time per pass against scikit-learn, and peak memory beyond the data."""
-    page = Page()
+def measure_passes(page: Page, size: Size) -> None:
     page.section(
         "Time per pass",
         f'float64, one thread, `annealing="none"`, N = {size.n_rows:,}. Ratio: scikit-learn\'s '
@@ -123,7 +121,6 @@ def measure_passes(size: Size) -> list[str]:
         rows.append([covariance, str(d), str(k), *cells, memory])
     header = ["covariance", "D", "K", "scikit-learn, ms", "ours, ms", "ratio", "peak memory, MB"]
     page.table(header, rows)
-    return page.lines
 
 
 def _growth(fit: Fit) -> str:
@@ -136,9 +133,7 @@ def _growth(fit: Fit) -> str:
     return f"{memory.growth:.0f}"
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
-    page = Page()
+def measure_methods(page: Page, size: Size) -> None:
     page.section(
         "What annealing costs per pass",
         f'Ratio of the time per pass to that of `annealing="none"`, N = {size.n_rows:,}, full '
@@ -156,7 +151,6 @@ def measure_methods(size: Size) -> list[str]:
             cells[name].append(spread(times[name] / times["none"]))
     header = ["method", *(f"D = {d}, K = {k}" for d, k in size.spaces)]
     page.table(header, [[name, *cell] for name, cell in cells.items()])
-    return page.lines
 
 
 SPEED = Speed(

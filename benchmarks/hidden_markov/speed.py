@@ -6,7 +6,6 @@ message if it is not installed. ``benchmarks/common/speed.py`` says how the comm
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -179,7 +178,7 @@ def estimator(data: Data, k: int, **parameters: Any) -> AnnealedHMM:
 
 
 class Ours:
-    """Our variational inference; each call makes one pass and returns the bound before it."""
+    """Our variational inference; each call makes one pass, and ``bounds`` has those before them."""
 
     def __init__(self, data: Data, k: int):
         self._est = est = estimator(data, k, max_iter=0)
@@ -188,6 +187,7 @@ class Ours:
         frames = est._validate_data(est._data(data.X, None, data.lengths), reset=False)
         self.units: Sequences = est._make_units(frames, None).centered(self.ctx.summary)
         self.method = loop.PLAIN
+        self.bounds: list[float] = []
 
     @classmethod
     def trained(cls, data: Data, k: int, n_passes: int) -> Ours:
@@ -200,6 +200,7 @@ class Ours:
     def branch(self, annealing: Any = "none") -> Ours:
         """A copy that continues from here, with an annealing method that is at its start."""
         other = copy(self)
+        other.bounds = []
         ctx = other.ctx = replace(
             self.ctx, state={"updates": 0, "passes": 0.0}, rng=np.random.default_rng(0)
         )
@@ -215,14 +216,13 @@ class Ours:
         """The current priors and posteriors, by the names of their attributes."""
         return self._est._fitted_attributes(self.ctx)
 
-    def __call__(self) -> float:
+    def __call__(self) -> None:
         ctx, method, units = self.ctx, self.method, self.units
         seen = visits.visit(ctx, method, units, SEQUENTIAL)
-        bound = seen.step.bound - ctx.model.kl(ctx.q, ctx.prior)
+        self.bounds.append(seen.step.bound - ctx.model.kl(ctx.q, ctx.prior))
         loop.UPDATES["conjugate"](
             ctx, method, units, seen, BATCH, SEQUENTIAL, minibatch=False, passes=1.0
         )
-        return bound
 
 
 class Peer:
@@ -252,21 +252,16 @@ class Peer:
                 setattr(self.hmm, f"{name}_{which}_", np.array(start[f"{name}_{which}_"]))
         self.hmm._init(data.X, data.lengths)
         self.hmm._check()
+        self.bounds: list[float] = []
 
-    def __call__(self) -> float:
+    def __call__(self) -> None:
         hmm = self.hmm
         statistics, log_probability = hmm._do_estep(self.data.X, self.data.lengths)
         bound = hmm._compute_lower_bound(log_probability)
         hmm._do_mstep(statistics)
-        if self.data.n_symbols is None:
-            # hmmlearn leaves this constant out.
-            bound -= 0.5 * self.data.X.size * np.log(2.0 * np.pi)
-        return float(bound)
-
-
-def kept(run: Callable[[], float], results: list[float]) -> Callable[[], None]:
-    """Wrap a call so that its result is kept."""
-    return lambda: results.append(run())
+        # hmmlearn leaves the constant of vectors out.
+        left_out = 0.0 if self.data.n_symbols else 0.5 * self.data.X.size * np.log(2.0 * np.pi)
+        self.bounds.append(float(bound - left_out))
 
 
 # Sections
@@ -282,32 +277,25 @@ def corpus(size: Size) -> str:
 # Passes against hmmlearn
 
 
-def compared(data: Data, k: int, size: Size) -> tuple[Ours, Peer, list[str]]:
-    """Measure passes of both libraries from the same posterior.
-
-    Returns both models after these passes, and the cells of a row.
-    """
+def compared(data: Data, k: int, size: Size) -> tuple[Ours, list[str]]:
+    """Our model after passes of both libraries from the same posterior, and the cells of a row."""
     ours = Ours.trained(data, k, size.trained)
     peer = Peer(data, k, ours.attributes)
-    bounds: dict[str, list[float]] = {"ours": [], "peer": []}
-    runs = {"ours": kept(ours, bounds["ours"]), "peer": kept(peer, bounds["peer"])}
-    times = interleaved(runs, size.rounds)
+    times = interleaved({"ours": ours, "peer": peer}, size.rounds)
     ratios = times["peer"] / times["ours"]
-    mine, theirs = (np.array(bounds[name]) for name in ("ours", "peer"))
+    mine, theirs = (np.array(model.bounds[-size.rounds :]) for model in (ours, peer))
     difference = float(np.max(np.abs(mine - theirs) / np.abs(theirs)))
     cells = [milliseconds(times["peer"]), milliseconds(times["ours"])]
     cells += [f"{1e9 * np.median(times['ours']) / data.n_frames:.0f}", spread(ratios, 1)]
     cells += [f"{difference:.0e}" if difference <= SAME else f"**{difference:.0e}**"]
     target = FASTER_VECTORS if data.n_symbols is None else FASTER_SYMBOLS
-    return ours, peer, [*cells, reached(float(np.median(ratios)) >= target)]
+    return ours, [*cells, reached(float(np.median(ratios)) >= target)]
 
 
 HEADER = ["K", "hmmlearn, ms", "ours, ms", "ours, ns per frame", "ratio", "bounds apart"]
 
 
-def measure_symbols(size: Size) -> list[str]:
-    """A pass over symbols against both implementations of hmmlearn."""
-    page = Page()
+def measure_symbols(page: Page, size: Size) -> None:
     page.section(
         "A pass over symbols",
         f"{corpus(size)}, as symbols of a codebook of {size.symbols} by k-means. A pass is the "
@@ -320,11 +308,12 @@ def measure_symbols(size: Size) -> list[str]:
     )
     data = symbols(size)
     if not is_there("hmmlearn", vhmm):
-        return [*page.lines, _MISSING, ""]
+        page.lines += [_MISSING, ""]
+        return
     rows, scaled = [], []
     for k in size.components:
         progress(f"symbols, K = {k}")
-        ours, _, cells = compared(data, k, size)
+        ours, cells = compared(data, k, size)
         rows.append([str(k), *cells])
         scaled.append(_scaling_row(data, k, ours, size))
     page.table([*HEADER, f"target {FASTER_SYMBOLS}"], rows)
@@ -333,26 +322,21 @@ def measure_symbols(size: Size) -> list[str]:
         "",
     ]
     page.table(["K", "scaling, ms", "ours, ms", "what scaling did"], scaled)
-    return page.lines
 
 
 def _scaling_row(data: Data, k: int, ours: Ours, size: Size) -> list[str]:
     scaling = Peer(data, k, ours.attributes, "scaling")
-    bounds: list[float] = []
-    runs = {"ours": ours, "scaling": kept(scaling, bounds)}
     try:
-        times = interleaved(runs, size.further)
+        times = interleaved({"ours": ours, "scaling": scaling}, size.further)
     except ValueError as error:
-        return [str(k), "–", "–", f"stopped in pass {len(bounds) + 1}: {error}"]
+        return [str(k), "–", "–", f"stopped in pass {len(scaling.bounds) + 1}: {error}"]
     ratio = spread(times["scaling"] / times["ours"], 1)
     what = f"ran; {ratio} times the time of ours"
     return [str(k), milliseconds(times["scaling"]), milliseconds(times["ours"]), what]
 
 
-def measure_vectors(size: Size) -> list[str]:
-    """A pass over vectors against hmmlearn's."""
+def measure_vectors(page: Page, size: Size) -> None:
     k = size.many
-    page = Page()
     page.section(
         "A pass over vectors",
         f"The same with Gaussian emissions of full covariance, K = {k}, against "
@@ -361,24 +345,22 @@ def measure_vectors(size: Size) -> list[str]:
         f"both pass over one sequence of {size.every}.",
     )
     if not is_there("hmmlearn", vhmm):
-        return [*page.lines, _MISSING, ""]
+        page.lines += [_MISSING, ""]
+        return
     rows = []
     for whole in (vectors(size), windows(size)):
         data = whole.thinned(size.every)
         progress(f"vectors, {data.name}")
-        _, _, cells = compared(data, k, size)
+        _, cells = compared(data, k, size)
         rows.append([data.name, f"{data.n_frames:,}", str(k), *cells])
     page.table(["data", "frames", *HEADER, f"target {FASTER_VECTORS}"], rows)
-    return page.lines
 
 
 # Annealing methods
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def measure_methods(page: Page, size: Size) -> None:
     k = size.many
-    page = Page()
     page.section(
         "What annealing costs per pass",
         'Ratio of the time per pass to that of `annealing="none"`, batch mode, all sequences, '
@@ -400,7 +382,6 @@ def measure_methods(size: Size) -> list[str]:
     rows = [[name, *(cell for column in cells for cell in column[name])] for name in ANNEALING]
     header = [f"{data.name}, {what}" for data in cases for what in ("ms", "ratio")]
     page.table(["method", *header], rows)
-    return page.lines
 
 
 SPEED = Speed(

@@ -1,4 +1,4 @@
-"""Speed of topic models: the local step against scikit-learn's, and passes in two threads.
+"""Speed of topic models: the local step against scikit-learn's.
 
 The corpora come from files, and a quick run draws a small one. ``benchmarks/common/speed.py`` says
 how the command is run.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,24 +17,14 @@ from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
-from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.units import Documents
 from sklearn_anneal.models.topics import LatentDirichlet
 
 from ..common import speed
-from ..common.measuring import (
-    interleaved,
-    milliseconds,
-    progress,
-    reached,
-    spread,
-    undisturbed,
-    undisturbed_wall_seconds,
-)
+from ..common.measuring import interleaved, milliseconds, progress, reached, spread
 from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
-from ..common.speed import NEVER, Speed, pass_times
-from ..common.threads import Independent, machine_words, verdict
+from ..common.speed import Speed
 from .data import available, corpus
 
 STATES = ("fresh", "trained")
@@ -54,9 +44,6 @@ PLAIN_C = {
 }
 TOPICS_OF_C = (20, 50, 100)
 SHARE_OF_C = 0.85
-# How many times as fast two jobs should be, and by which factor some rows have more topics.
-FASTER = 1.7
-MORE = 4
 
 
 @dataclass(frozen=True)
@@ -67,32 +54,21 @@ class Size(speed.Size):
     ----------
     topics : tuple of int
         Numbers of topics (K) in the section on the local step.
-    topics_of_jobs : int
-        K in the section on two jobs.
     dtypes : tuple of type
         Precisions of the counts.
     """
 
     topics: tuple[int, ...] = (20, 50, 100)
-    topics_of_jobs: int = 50
     dtypes: tuple[type, ...] = (np.float64, np.float32)
 
 
-FULL = Size(5, (2, 8))
-QUICK = Size(1, (2, 8), quick=True, topics=(8,), topics_of_jobs=8, dtypes=(np.float64,))
+FULL = Size()
+QUICK = Size(rounds=1, quick=True, topics=(8,), dtypes=(np.float64,))
 
 
-def names(size: Size, wanted: tuple[str, ...] = ("20 Newsgroups", "AP", "NIPS")) -> list[str]:
-    """The corpora of a section whose files are there."""
-    return available(["drawn"] if size.quick else wanted)
-
-
-def estimator(n_components: int, **parameters: Any) -> AnnealedLatentDirichletAllocation:
-    """An estimator without annealing, with the priors and the batches of scikit-learn."""
-    usual = {**PEER_OF_TOPICS, "batch_size": 128, "random_state": 0}
-    return AnnealedLatentDirichletAllocation(
-        n_components, annealing="none", **{**usual, **parameters}
-    )
+def names(size: Size) -> list[str]:
+    """The corpora whose files are there."""
+    return available(["drawn"] if size.quick else ("20 Newsgroups", "AP", "NIPS"))
 
 
 # The local step
@@ -105,7 +81,9 @@ def topics_of(name: str, n_components: int, state: str) -> np.ndarray:
     if state == "fresh":
         random_state = np.random.RandomState(0)
         return random_state.gamma(100.0, 0.01, (n_components, X.shape[1]))
-    lda = estimator(n_components, max_iter=20, max_doc_update_iter=10, tol=0)
+    how = {"max_iter": 20, "max_doc_update_iter": 10, "tol": 0, "random_state": 0}
+    how |= PEER_OF_TOPICS | {"annealing": "none", "batch_size": 128}
+    lda = AnnealedLatentDirichletAllocation(n_components, **how)
     return lda.fit(X.astype(np.float64)).components_
 
 
@@ -138,9 +116,7 @@ def peer_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], An
     return run
 
 
-def measure_local(size: Size) -> list[str]:
-    """The local step at a fixed number of iterations, against scikit-learn's."""
-    page = Page()
+def measure_local(page: Page, size: Size) -> None:
     page.section(
         "The local step",
         f"{ITERATIONS} iterations over every document, whatever has converged, and the "
@@ -164,7 +140,6 @@ def measure_local(size: Size) -> list[str]:
     header += ["ratio, fresh", "ours, trained, ms", "ratio, trained", "C", "85 % of C"]
     header += ["fresh", "trained"]
     page.table(header, rows)
-    return page.lines
 
 
 def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
@@ -189,93 +164,14 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
     return [*row, f"{target:.1f}", f"{SHARE_OF_C * target:.1f}", *verdicts]
 
 
-# Two jobs
-
-
-@dataclass(frozen=True)
-class Job:
-    """Fits whose passes are measured in one thread and in two.
-
-    Without a batch size, all documents are a batch. With ``draws``, topics are drawn for every
-    update (structured inference).
-    """
-
-    batch_size: int | str | None = None
-    draws: bool = False
-
-    def __str__(self) -> str:
-        how = "structured" if self.draws else "plain"
-        return f"{how}, " + ("batch" if self.batch_size is None else f"online, {self.batch_size}")
-
-    def fit(self, X: csr_matrix, k: int, n_jobs: int, n_passes: int) -> Any:
-        options: dict[str, Any] = {"max_doc_update_iter": 10, "max_iter": n_passes, "tol": 0}
-        if self.batch_size is not None:
-            options |= {"learning_method": "online", "batch_size": self.batch_size}
-        lda = estimator(k, n_jobs=n_jobs, **options)
-        if self.draws:
-            # The bound, which takes more iterations per document, is evaluated at the end alone.
-            lda.annealing = StructuredVI(n_passes=n_passes, evaluate_every=NEVER)
-        return lda.fit(X)
-
-
-def measure_jobs(size: Size) -> list[str]:
-    """Passes in two threads against one, and whether both give the same result."""
-    few, many = size.passes
-    page = Page()
-    page.section(
-        "Two jobs",
-        "Passes in batch mode and in minibatches of a number of documents (auto: a quarter of "
-        "them, at most 1,024), without annealing and "
-        f"with structured inference, 10 iterations per document; wall time per pass (a fit of "
-        f"{many} passes less one of {few}) with `n_jobs=1` over that with `n_jobs=2`, median and "
-        f"quartiles of {size.rounds} rounds. *One update*: the time of a minibatch, or of a pass "
-        f"in batch mode, with one job. {undisturbed()}. {machine_words()}.",
-    )
-    sizes: tuple[int | str | None, ...] = (None, 16) if size.quick else (None, 128, "auto")
-    jobs = [Job(batch, draws) for draws in (False, True) for batch in sizes]
-    corpora, k = names(size, ("20 Newsgroups", "NIPS", "AP")), size.topics_of_jobs
-    cells = [(name, dtype, k, job) for name in corpora for dtype in size.dtypes for job in jobs]
-    # The same minibatches with more work in each.
-    larger = [job for job in jobs if job.batch_size == sizes[-1]]
-    cells += [(corpora[0], dtype, MORE * k, job) for dtype in size.dtypes for job in larger]
-    rows = [_jobs_row(*cell, size) for cell in cells]
-    header = ["corpus", "dtype", "K", "fit", "n_jobs=1, ms", "n_jobs=2, ms", "one update, ms"]
-    header += ["ratio", "machine", "same bit for bit", f"target {FASTER:g}"]
-    page.table(header, rows)
-    return page.lines
-
-
-def _jobs_row(name: str, dtype: Any, k: int, job: Job, size: Size) -> list[str]:
-    X = corpus(name).astype(dtype)
-    progress(f"jobs, {name}, {X.dtype.name}, K = {k}, {job}")
-    independent = Independent(0.001 if size.quick else 0.05)
-    fits = {n_jobs: partial(job.fit, X, k, n_jobs) for n_jobs in (1, 2)}
-    others = {"alone": independent.alone, "at once": independent.at_once}
-    times = pass_times(fits, others, size, undisturbed_wall_seconds)
-    machine = float(np.median(2 * times["alone"] / times["at once"]))
-    first, second = (fit(size.passes[0]) for fit in fits.values())
-    n_documents = first._batch_size_of(first._make_units(X, None)) or X.shape[0]
-    n_updates = -(-X.shape[0] // n_documents)
-    same = np.array_equal(first.components_, second.components_)
-    same &= np.array_equal(first.lower_bounds_, second.lower_bounds_, equal_nan=True)
-    ratio = times[1] / times[2]
-    return [
-        *(name, X.dtype.name, str(k), str(job), milliseconds(times[1]), milliseconds(times[2])),
-        *(milliseconds(times[1] / n_updates), spread(ratio), f"{machine:.2f}"),
-        "yes" if same else "**no**",
-        verdict(float(np.median(ratio)), machine, FASTER),
-    ]
-
-
 SPEED = Speed(
     __doc__,
     model="latent_dirichlet",
     title="Speed of topic models",
     output="topics_speed.md",
-    sections={"local": measure_local, "jobs": measure_jobs},
+    sections={"local": measure_local},
     full=FULL,
     quick=QUICK,
-    threaded=("jobs",),
 )
 main = SPEED.main
 

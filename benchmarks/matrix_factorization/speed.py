@@ -122,10 +122,8 @@ def libraries() -> dict[str, Any]:
     return {"cmfrec": CMF, "implicit": AlternatingLeastSquares}
 
 
-def measure_passes(size: Size) -> list[str]:
-    """One of our passes against a sweep of alternating least squares."""
+def measure_passes(page: Page, size: Size) -> None:
     (few, many), shape = size.passes, size.shape
-    page = Page()
     page.section(
         "A pass against a sweep of alternating least squares",
         f"{shape.n_ratings:,} drawn ratings of the shape of {shape.name}, {shape.n_users:,} users "
@@ -147,7 +145,6 @@ def measure_passes(size: Size) -> list[str]:
             for dtype in (np.float32, np.float64)
         ],
     )
-    return page.lines
 
 
 def _passes_row(d: int, dtype: Any, there: list[str], size: Size) -> list[str]:
@@ -165,12 +162,10 @@ def _passes_row(d: int, dtype: Any, there: list[str], size: Size) -> list[str]:
     return [*row, reached(float(np.median(ours / times["cmfrec"])) <= SLOWER)]
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def measure_methods(page: Page, size: Size) -> None:
     few, many = size.passes
     # Fits are so long that differences of a few percent are visible.
     longer = replace(size, passes=(few, few + 4 * (many - few)))
-    page = Page()
     page.section(
         "What annealing costs per pass",
         'Ratio of the time of an annealed pass to that of one with `annealing="none"`, each '
@@ -183,7 +178,6 @@ def measure_methods(size: Size) -> list[str]:
     )
     X = draw(size.shape).astype(np.float32)
     add_methods(page, lambda name: our_fit(X, size.many, name), longer)
-    return page.lines
 
 
 SPEED = Speed(

@@ -1,4 +1,4 @@
-"""Speed of mixtures of binary columns and categories against StepMix's, and memory.
+"""Speed of mixtures of binary columns and categories against StepMix's.
 
 All tables are drawn. ``benchmarks/common/speed.py`` says how the command is run. Without StepMix,
 only ours is measured.
@@ -15,7 +15,6 @@ from sklearn_anneal import AnnealedBayesianMixture
 
 from ..common import speed
 from ..common.measuring import milliseconds, processor_seconds, progress, reached, spread
-from ..common.memory import beyond_data
 from ..common.peers import is_there
 from ..common.report import Page
 from ..common.speed import Fit, Speed, of_passes, pass_times
@@ -32,8 +31,6 @@ METHODS = (
 )
 # StepMix is so slow that it makes three passes less one.
 _PASSES_OF_PEER = {PEER: (1, 4)}
-# The aim for the memory of a fit beyond its data, in MB.
-_MEMORY = 100
 _PASSES_OF_FIT = 100
 
 
@@ -124,17 +121,7 @@ def peer_fit(case: Case, X: np.ndarray) -> Fit:
     return lambda n: StepMix(case.n_components, max_iter=n, **settings).fit(X)
 
 
-def fits_of(case: Case, X: np.ndarray) -> dict[str, Fit]:
-    """Our fits, and those of StepMix where it is installed."""
-    fits = {OURS: our_fit(case, X)}
-    if is_there("stepmix", StepMix):
-        fits[PEER] = peer_fit(case, X)
-    return fits
-
-
-def measure_passes(size: Size) -> list[str]:
-    """Time per pass against StepMix, and of a whole fit of given length."""
-    page = Page()
+def measure_passes(page: Page, size: Size) -> None:
     page.section(
         "Time per pass",
         f"N = {size.n_rows:,}, float64 arrays with NaN for missing cells, one thread, processor "
@@ -148,12 +135,14 @@ def measure_passes(size: Size) -> list[str]:
     header = ["table", "columns × levels", "K", "ours, ms", "StepMix, ms", "ratio", "target"]
     fits = [f"ours, {_PASSES_OF_FIT} passes, s", f"StepMix, {_PASSES_OF_FIT} passes, s"]
     page.table([*header, *fits], [_passes_row(case, size) for case in size.cases])
-    return page.lines
 
 
 def _passes_row(case: Case, size: Size) -> list[str]:
     progress(f"passes, {case.name}")
-    fits = fits_of(case, draw(case, size.n_rows))
+    X = draw(case, size.n_rows)
+    fits = {OURS: our_fit(case, X)}
+    if is_there("stepmix", StepMix):
+        fits[PEER] = peer_fit(case, X)
     times = pass_times(fits, {}, size, passes=_PASSES_OF_PEER)
     once = {name: processor_seconds(lambda fit=fit: fit(1)) for name, fit in fits.items()}
     whole = {
@@ -170,32 +159,8 @@ def _passes_row(case: Case, size: Size) -> list[str]:
     return [*cells, whole[OURS], whole[PEER]]
 
 
-def measure_memory(size: Size) -> list[str]:
-    """Peak memory of a fit beyond its data."""
-    page = Page()
-    page.section(
-        "Memory",
-        "The most memory that Python and NumPy take at a time during a fit of two passes, beyond "
-        "what is there before, which includes the table; in MB of 10⁶ bytes. The small buffers "
-        "of compiled code are not counted. The aim is less than "
-        f"{_MEMORY} MB for ours.",
-    )
-    rows = []
-    for case in size.cases:
-        progress(f"memory, {case.name}")
-        X = draw(case, size.n_rows)
-        grown = {name: beyond_data(fit, 2) for name, fit in fits_of(case, X).items()}
-        cells = [case.name, f"{X.nbytes / 1e6:.0f}", f"{grown[OURS]:.0f}"]
-        cells.append(f"{grown[PEER]:.0f}" if PEER in grown else "–")
-        rows.append([*cells, reached(grown[OURS] < _MEMORY)])
-    page.table(["table", "the table, MB", "ours, MB", "StepMix, MB", "aim"], rows)
-    return page.lines
-
-
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def measure_methods(page: Page, size: Size) -> None:
     case = size.cases[0]
-    page = Page()
     page.section(
         "What annealing costs per pass",
         f'Ratio of the time per pass to that of `annealing="none"`, N = {size.n_rows:,}, binary '
@@ -207,7 +172,6 @@ def measure_methods(size: Size) -> list[str]:
     times = pass_times({name: our_fit(case, X, name) for name in METHODS}, {}, size)
     rows = [[n, milliseconds(t), spread(t / times["none"])] for n, t in times.items()]
     page.table(["method", "ms", "ratio"], rows)
-    return page.lines
 
 
 SPEED = Speed(
@@ -215,7 +179,7 @@ SPEED = Speed(
     model="mixture",
     title="Speed of mixtures of binary columns and categories",
     output="mixtures_speed.md",
-    sections={"passes": measure_passes, "memory": measure_memory, "methods": measure_methods},
+    sections={"passes": measure_passes, "methods": measure_methods},
     full=FULL,
     quick=QUICK,
     peers={"stepmix": StepMix},

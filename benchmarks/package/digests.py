@@ -22,45 +22,35 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from sklearn_anneal import (
-    AnnealedBayesianGaussianMixture,
-    AnnealedBayesianMixture,
-    AnnealedFactorialMixture,
-    AnnealedGammaProcessNMF,
-    AnnealedHMM,
-    AnnealedLatentDirichletAllocation,
-    AnnealedPMF,
-    AnnealedSpikeSlabFactorAnalysis,
-)
-from sklearn_anneal.annealing import (
-    DeterministicAnnealing,
-    LocalVariationalTempering,
-    NoAnnealing,
-    ProximityVI,
-    StochasticAnnealing,
-    StructuredVI,
-    SVIPlus,
-    VariationalTempering,
-)
+import sklearn_anneal as models
+from sklearn_anneal import annealing
 
 from ..common.priors import PEER_OF_MIXTURES, PEER_OF_RATINGS, PEER_OF_SEQUENCES, PEER_OF_TOPICS
 
 METHODS: dict[str, Callable[[], Any]] = {
-    "none": NoAnnealing,
-    "deterministic": lambda: DeterministicAnnealing(n_passes=6),
-    "posterior form": lambda: DeterministicAnnealing(
+    "none": annealing.NoAnnealing,
+    "deterministic": lambda: annealing.DeterministicAnnealing(n_passes=6),
+    "posterior form": lambda: annealing.DeterministicAnnealing(
         form="posterior", initial_temperature=1.5, jitter=0.1, n_passes=6
     ),
-    "local form": lambda: DeterministicAnnealing(form="local", initial_temperature=1.5, n_passes=6),
-    "stochastic": lambda: StochasticAnnealing(n_passes=6),
-    "tempering": lambda: VariationalTempering(n_passes=6),
-    "local_tempering": lambda: LocalVariationalTempering(n_passes=4),
-    "svi_plus": lambda: SVIPlus(n_passes=6),
-    "svi_plus dirichlet": lambda: SVIPlus(noise="dirichlet", effective_batch_size=0.5, n_passes=6),
-    "svi_plus gaussian": lambda: SVIPlus(noise="gaussian", effective_batch_size=0.5, n_passes=6),
-    "structured": lambda: StructuredVI(n_passes=6, evaluate_every=2),
-    "structured exact": lambda: StructuredVI(gradient="exact", n_passes=6, evaluate_every=2),
-    "proximity": lambda: ProximityVI(n_passes=6),
+    "local form": lambda: annealing.DeterministicAnnealing(
+        form="local", initial_temperature=1.5, n_passes=6
+    ),
+    "stochastic": lambda: annealing.StochasticAnnealing(n_passes=6),
+    "tempering": lambda: annealing.VariationalTempering(n_passes=6),
+    "local_tempering": lambda: annealing.LocalVariationalTempering(n_passes=4),
+    "svi_plus": lambda: annealing.SVIPlus(n_passes=6),
+    "svi_plus dirichlet": lambda: annealing.SVIPlus(
+        noise="dirichlet", effective_batch_size=0.5, n_passes=6
+    ),
+    "svi_plus gaussian": lambda: annealing.SVIPlus(
+        noise="gaussian", effective_batch_size=0.5, n_passes=6
+    ),
+    "structured": lambda: annealing.StructuredVI(n_passes=6, evaluate_every=2),
+    "structured exact": lambda: annealing.StructuredVI(
+        gradient="exact", n_passes=6, evaluate_every=2
+    ),
+    "proximity": lambda: annealing.ProximityVI(n_passes=6),
 }
 
 
@@ -152,10 +142,10 @@ def cases() -> Iterator[Case]:
     }
     for name, params in mixtures.items():
         settings = PEER_OF_MIXTURES | shared | params
-        mixture = partial(AnnealedBayesianGaussianMixture, 5, **settings)
+        mixture = partial(models.AnnealedBayesianGaussianMixture, 5, **settings)
         yield f"gaussian_mixture {name}", mixture, rows, batches
     for name in ("full", "tied", "diag", "spherical"):
-        mixture = partial(AnnealedBayesianGaussianMixture, 5, covariance_type=name, **shared)
+        mixture = partial(models.AnnealedBayesianGaussianMixture, 5, covariance_type=name, **shared)
         yield f"gaussian_mixture {name} missing", mixture, with_gaps, batches
     emissions = ("gaussian", "categorical", "poisson", "bernoulli")
     dependent = {"emission": "gaussian", "covariance_type": "full"}
@@ -166,12 +156,12 @@ def cases() -> Iterator[Case]:
     tables |= {"gaussian full": dependent, "gaussian blocks": dependent | {"emission": blocks}}
     tables["gaussian random"] = {"emission": "gaussian", "init_params": "random"}
     for name, params in tables.items():
-        table = partial(AnnealedBayesianMixture, 5, **shared, **params)
+        table = partial(models.AnnealedBayesianMixture, 5, **shared, **params)
         yield f"mixture {name}", table, columns(name), batches
     for name in emissions:
         symbols = {"n_symbols": 4} if name == "categorical" else {}
         settings = PEER_OF_SEQUENCES | shared | symbols
-        markov = partial(AnnealedHMM, 4, emission=name, **settings)
+        markov = partial(models.AnnealedHMM, 4, emission=name, **settings)
         yield f"hidden_markov {name}", markov, sequences(name), batches
     topics: dict[str, dict[str, Any]] = {
         "mean_field": {},
@@ -181,7 +171,7 @@ def cases() -> Iterator[Case]:
     }
     for name, params in topics.items():
         allocation = partial(
-            AnnealedLatentDirichletAllocation, 5, **PEER_OF_TOPICS | shared | params
+            models.AnnealedLatentDirichletAllocation, 5, **PEER_OF_TOPICS | shared | params
         )
         online = {"learning_method": "online", **batches}
         yield f"latent_dirichlet {name}", allocation, documents, online
@@ -191,18 +181,18 @@ def cases() -> Iterator[Case]:
         "no biases": {"biases": False, "fit_intercept": False},
     }
     for name, params in factorizations.items():
-        factorization = partial(AnnealedPMF, 3, **PEER_OF_RATINGS | shared | params)
+        factorization = partial(models.AnnealedPMF, 3, **PEER_OF_RATINGS | shared | params)
         yield f"matrix_factorization {name}", factorization, ratings, batches
     for name in ("mean_field", "enumerate"):
-        factorial = partial(AnnealedFactorialMixture, 4, local_step=name, **shared)
+        factorial = partial(models.AnnealedFactorialMixture, 4, local_step=name, **shared)
         yield f"factorial_mixture {name}", factorial, rows, batches
     for name, data in {"": rows, " missing": with_gaps}.items():
-        slab = partial(AnnealedSpikeSlabFactorAnalysis, 4, **shared)
+        slab = partial(models.AnnealedSpikeSlabFactorAnalysis, 4, **shared)
         yield f"spike_slab_factor_analysis{name}", slab, data, batches
     priors = dict.fromkeys(("activation_prior", "component_prior", "concentration"), "auto")
     kinds = {"missing": (counts, {}), "sparse": (documents, {}), "auto": (counts, priors)}
     for name, (kind, params) in kinds.items():
-        nmf = partial(AnnealedGammaProcessNMF, 6, **shared, **params)
+        nmf = partial(models.AnnealedGammaProcessNMF, 6, **shared, **params)
         yield f"gamma_process_nmf {name}", nmf, kind, batches
 
 

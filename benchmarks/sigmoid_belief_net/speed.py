@@ -16,16 +16,11 @@ from sklearn_anneal import AnnealedSigmoidBeliefNet
 
 from ..common import speed
 from ..common.measuring import milliseconds, progress, reached, spread
-from ..common.memory import beyond_data
 from ..common.report import Page
 from ..common.speed import Fit, Speed, add_methods, of_passes, pass_times
 
 # The time of an epoch may be at most this many times that of its matrix products.
 TARGET = 2.0
-# Time per row may grow by at most this factor from the smallest to the largest number of rows.
-LINEAR = 1.25
-# Memory beyond the data may be at most this share of the data.
-COPY = 0.5
 _BATCH = 100
 
 
@@ -53,15 +48,12 @@ class Size(speed.Size):
     ----------
     images : Shape
         The shape that is compared with its matrix products.
-    growing : tuple of Shape
-        Shapes that differ in the number of rows.
     methods : Shape
     n_samples : int
         S, the number of samples per row.
     """
 
     images: Shape = Shape(4_000, 784, (200, 200, 200))
-    growing: tuple[Shape, ...] = tuple(Shape(n, 64, (50, 50)) for n in (5_000, 20_000, 80_000))
     methods: Shape = Shape(5_000, 64, (50, 50, 50))
     n_samples: int = 5
 
@@ -73,7 +65,6 @@ QUICK = Size(
     passes=(1, 3),
     quick=True,
     images=_SMALL,
-    growing=(_SMALL, Shape(600, 16, (6, 5))),
     methods=_SMALL,
     n_samples=2,
 )
@@ -124,9 +115,8 @@ def products(shape: Shape, n_samples: int, dtype: str = "float32") -> Callable[[
     return run
 
 
-def measure_products(size: Size) -> list[str]:
-    """An epoch against its matrix products."""
-    shape, page = size.images, Page()
+def measure_products(page: Page, size: Size) -> None:
+    shape = size.images
     page.section(
         "An epoch against its matrix products",
         f"{shape} binary rows × columns, hidden layers {shape.layers}, {size.n_samples} samples "
@@ -147,42 +137,10 @@ def measure_products(size: Size) -> list[str]:
         cells = [milliseconds(times[name]) for name in ("ours", "products")]
         lines.append([dtype, *cells, spread(ratio), reached(bool(np.median(ratio) <= TARGET))])
     page.table(["type", "epoch, ms", "products, ms", "ratio", "target"], lines)
-    return page.lines
 
 
-def measure_size(size: Size) -> list[str]:
-    """Time per row, and memory beyond the data, at several numbers of rows."""
-    page = Page()
-    page.section(
-        "Linear in the number of rows, and no copy of the data",
-        f"Time of an epoch divided by the number of rows; target: at most {LINEAR:g} times that of "
-        "the smallest number of rows. *Beyond the data*: the largest memory of a fit of one pass "
-        f"besides the rows, in MB; target: at most {COPY:g} of the data, where there are most "
-        f"rows. Hidden layers {size.growing[0].layers}, float32.",
-    )
-    lines, first = [], None
-    for shape in size.growing:
-        progress(f"size, {shape}")
-        fit = our_fit(shape, size.n_samples)
-        times = pass_times({"ours": fit}, {}, size)["ours"]
-        each = 1e6 * times / shape.n_rows
-        first = float(np.median(each)) if first is None else first
-        memory, data = beyond_data(fit, 1), rows(shape).nbytes / 1e6
-        holds = reached(float(np.median(each)) <= LINEAR * first)
-        last = shape is size.growing[-1]
-        kept = reached(memory <= COPY * data) if last else "–"
-        lines.append(
-            [str(shape), milliseconds(times), spread(each), holds]
-            + [f"{data:.1f}", f"{memory:.1f}", kept]
-        )
-    header = ["rows × columns", "epoch, ms", "µs per row", "target", "data, MB"]
-    page.table([*header, "beyond the data, MB", "target"], lines)
-    return page.lines
-
-
-def measure_methods(size: Size) -> list[str]:
-    """Time per epoch of every annealing method that nets have, against plain inference."""
-    shape, page = size.methods, Page()
+def measure_methods(page: Page, size: Size) -> None:
+    shape = size.methods
     page.section(
         "What annealing costs per epoch",
         'Ratio of the time of an annealed epoch to that of one with `annealing="none"`, each '
@@ -191,7 +149,6 @@ def measure_methods(size: Size) -> list[str]:
     )
     methods = ("deterministic", "svi_plus", "proximity")
     add_methods(page, lambda name: our_fit(shape, size.n_samples, name), size, methods)
-    return page.lines
 
 
 SPEED = Speed(
@@ -199,7 +156,7 @@ SPEED = Speed(
     model="sigmoid_belief_net",
     title="Speed of sigmoid belief nets",
     output="sigmoid_belief_net_speed.md",
-    sections={"products": measure_products, "size": measure_size, "methods": measure_methods},
+    sections={"products": measure_products, "methods": measure_methods},
     full=FULL,
     quick=QUICK,
 )
