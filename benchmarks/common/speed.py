@@ -37,6 +37,12 @@ Key = TypeVar("Key", bound=Hashable)
 Fit = Callable[[int], Any]
 """A function of a number of passes, which makes a fit of exactly as many."""
 
+METHODS = (
+    *("deterministic", "stochastic", "svi_plus", "tempering", "proximity", "local_tempering"),
+    "structured",
+)
+"""The methods that have a number of passes, in the order of the pages of mixtures."""
+
 NEVER = 10**6
 # Rows whose products are in memory at a time, about as many as in the package.
 _BLOCK = 1024

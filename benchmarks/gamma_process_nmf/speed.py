@@ -22,11 +22,9 @@ from sklearn.decomposition._nmf import _multiplicative_update_h, _multiplicative
 
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.annealing._base import Context
 from sklearn_anneal.inference import loop, visits
 from sklearn_anneal.inference.conjugate import update
 from sklearn_anneal.parallel.workers import SEQUENTIAL
-from sklearn_anneal.search.problem import prepare
 
 from ..common import speed
 from ..common.measuring import interleaved, milliseconds, progress, reached, spread
@@ -84,23 +82,10 @@ class Passes:
     """
 
     def __init__(self, X: Any, n_components: int):
-        estimator = AnnealedGammaProcessNMF(n_components, annealing="none")
-        estimator._load_kernels()
-        X = estimator._validate_data(X, reset=True)
-        units = estimator._make_units(X, None)
+        estimator = AnnealedGammaProcessNMF(n_components, annealing="none", max_iter=0)
+        self.ctx = estimator.fit(X)._inference.ctx
+        self._units = estimator._make_units(estimator._validate_data(X, reset=False), None)
         self._settings = loop.Settings(NEVER, None, None, 1.0, 0.6)  # type: ignore[arg-type]
-        problem, start = prepare(
-            estimator._make_model(X, units),
-            loop.PLAIN,
-            units,
-            self._settings,
-            np.random.RandomState(0),
-        )
-        self._units = problem.units
-        rng, state = np.random.default_rng(0), {"updates": 0, "passes": 0.0}
-        self.ctx = Context(
-            problem.model, problem.prior, problem.summary, rng, q=start or {}, state=state
-        )
         self._local = self._known = None
         self.bound = -np.inf
         self()

@@ -18,12 +18,7 @@ from ..common.measuring import milliseconds, progress, spread, wall_seconds
 from ..common.memory import STATUS, Sampler
 from ..common.priors import PEER_OF_MIXTURES
 from ..common.report import Page
-from ..common.speed import Fit, Speed, of_passes, pass_times
-
-METHODS = (
-    *("deterministic", "stochastic", "svi_plus", "tempering", "proximity", "local_tempering"),
-    "structured",
-)
+from ..common.speed import METHODS, Fit, Speed, of_passes, pass_times
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ MOVIELENS = "MovieLens 100K"
 FILES = {MOVIELENS: "movielens_100k.npz"}
 # Drawn ratings have this number of factors, which may differ from the number that is fitted.
 _TRUE_FACTORS = 10
-_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,5 @@ def _stars(
         for n in (shape.n_users, shape.n_items)
     )
     b, c = 0.45 * rng.standard_normal(shape.n_users), 0.5 * rng.standard_normal(shape.n_items)
-    stars = np.empty(len(users))
-    for start in range(0, len(users), _PAIRS):
-        some = slice(start, start + _PAIRS)
-        i, j = users[some], items[some]
-        mean = 3.6 + b[i] + c[j] + np.einsum("nk,nk->n", u[i], v[j])
-        stars[some] = np.rint(mean + 0.8 * rng.standard_normal(len(i))).clip(1, 5)
-    return stars
+    mean = 3.6 + b[users] + c[items] + np.einsum("nk,nk->n", u[users], v[items])
+    return np.rint(mean + 0.8 * rng.standard_normal(len(mean))).clip(1, 5)

@@ -17,7 +17,7 @@ from ..common import speed
 from ..common.measuring import milliseconds, processor_seconds, progress, reached, spread
 from ..common.peers import is_there
 from ..common.report import Page
-from ..common.speed import Fit, Speed, of_passes, pass_times
+from ..common.speed import METHODS, Fit, Speed, of_passes, pass_times
 
 try:
     from stepmix import StepMix
@@ -25,10 +25,6 @@ except ImportError:
     StepMix = None
 
 OURS, PEER = "ours", "StepMix"
-METHODS = (
-    *("none", "deterministic", "stochastic", "svi_plus", "tempering", "proximity"),
-    *("local_tempering", "structured"),
-)
 # StepMix is so slow that it makes three passes less one.
 _PASSES_OF_PEER = {PEER: (1, 4)}
 _PASSES_OF_FIT = 100
@@ -169,7 +165,7 @@ def measure_methods(page: Page, size: Size) -> None:
     )
     progress("methods")
     X = draw(case, size.n_rows)
-    times = pass_times({name: our_fit(case, X, name) for name in METHODS}, {}, size)
+    times = pass_times({name: our_fit(case, X, name) for name in ("none", *METHODS)}, {}, size)
     rows = [[n, milliseconds(t), spread(t / times["none"])] for n, t in times.items()]
     page.table(["method", "ms", "ratio"], rows)
 

@@ -38,8 +38,6 @@ PAGE = RESULTS / "memory.md"
 FEW, MANY = 5_000, 25_000
 PASSES = 3
 _SCRIPT = "package.memory_of_fits"
-# Rows of a file that are written at a time.
-_BLOCK = 250_000
 
 
 def _real(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -129,20 +127,13 @@ def written(quick: bool) -> str:
 # Many rows
 
 
-def draw_rows(n_rows: int, n_features: int, rng: np.random.Generator) -> np.ndarray:
+def draw_rows(n_rows: int, n_features: int) -> np.ndarray:
     """Draw float32 rows around eight centers."""
+    rng = np.random.default_rng(0)
     centers = 4 * np.random.default_rng(1).standard_normal((8, n_features))
     rows = rng.standard_normal((n_rows, n_features), dtype=np.float32)
     rows += centers.astype(np.float32)[rng.integers(8, size=n_rows)]
     return rows
-
-
-def write_rows(path: Path, n_rows: int, n_features: int) -> None:
-    """Write a file of float32 rows, block by block."""
-    rng = np.random.default_rng(0)
-    with path.open("wb") as file:
-        for start in range(0, n_rows, _BLOCK):
-            file.write(draw_rows(min(_BLOCK, n_rows - start), n_features, rng).tobytes())
 
 
 def mixture(options: dict[str, Any], **parameters: Any) -> Any:
@@ -164,17 +155,13 @@ def fit_memmap(options: dict[str, Any]) -> dict[str, float]:
     before = anonymous_megabytes()
     shape = (options["rows"], options["features"])
     X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
-    made = mixture(options, batch_size=10_000)
-    if not np.shares_memory(made._validate_data(X, reset=True), X):
-        raise MemoryError("validation copied the memory-mapped file")
-    return _sampled(made, X, before)
+    return _sampled(mixture(options, batch_size=10_000), X, before)
 
 
 def fit_array(options: dict[str, Any]) -> dict[str, float]:
     """Growth of the anonymous memory of a batch fit to an array, in this process."""
     sklearn_anneal.warm_up("gaussian_mixture")
-    rng = np.random.default_rng(0)
-    X = draw_rows(options["rows"], options["features"], rng).astype(np.float64)
+    X = draw_rows(options["rows"], options["features"]).astype(np.float64)
     return _sampled(mixture(options, init_params="random"), X, anonymous_megabytes())
 
 
@@ -194,28 +181,26 @@ def _sampled(made: Any, X: np.ndarray, before: float) -> dict[str, float]:
     return {"growth": sampler.peak - before}
 
 
-def _measured(case: str, **options: Any) -> dict[str, float]:
-    return in_fresh_interpreter(_SCRIPT, case, **options)
-
-
-def measure_memmap(annealing: str, rows: int, passes: int = 1) -> dict[str, float]:
+def measure_memmap(annealing: str, rows: int) -> dict[str, float]:
     """Write a file, fit it in minibatches in a fresh interpreter, and return the cost."""
     shape = {"rows": rows, "features": 10, "components": 8}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.float32"
-        write_rows(path, rows, shape["features"])
-        return _measured("memmap", path=str(path), annealing=annealing, passes=passes, **shape)
+        draw_rows(rows, shape["features"]).tofile(path)
+        return in_fresh_interpreter(
+            _SCRIPT, "memmap", path=str(path), annealing=annealing, passes=1, **shape
+        )
 
 
 def measure_array(annealing: str) -> dict[str, float]:
     """Fit an array in batch mode in a fresh interpreter, and return the cost."""
     shape = {"rows": 50_000, "features": 30, "components": 20}
-    return _measured("array", annealing=annealing, passes=3, **shape)
+    return in_fresh_interpreter(_SCRIPT, "array", annealing=annealing, passes=3, **shape)
 
 
 def measure_copy() -> dict[str, float]:
     """Copy an array in a fresh interpreter, and return the growth and the size of the copy."""
-    return _measured("copy", values=5_000_000)
+    return in_fresh_interpreter(_SCRIPT, "copy", values=5_000_000)
 
 
 def main(argv: list[str] | None = None) -> None:

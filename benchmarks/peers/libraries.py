@@ -24,8 +24,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 
-from ..suite.data import Ratings
-from ..suite.data import Sequences as SequenceData
+from ..suite import data
 from ..suite.families import RatingSet, Sequence, Topics, rmse
 from ..suite.settings import MAX_ITER, PLAIN, TOL
 
@@ -99,7 +98,7 @@ def smoothed_density(fitted: Any, train: np.ndarray, test: np.ndarray, emission:
     return logsumexp(joint, axis=1)
 
 
-def fitted_hmm(train: SequenceData, model: dict[str, Any], seed: int, n_init: int) -> Any:
+def fitted_hmm(train: data.Sequences, model: dict[str, Any], seed: int, n_init: int) -> Any:
     """The best of several starts of hmmlearn's EM, with smoothed probabilities.
 
     Raises
@@ -297,7 +296,7 @@ def cmfrec(family: RatingSet, seed: int) -> Score:
 
 
 def _cmfrec_error(
-    family: RatingSet, known: Ratings, others: Ratings, ridge: float, seed: int
+    family: RatingSet, known: data.Ratings, others: data.Ratings, ridge: float, seed: int
 ) -> Score:
     """The error on other ratings of a fit to the known ones."""
     from cmfrec import CMF

@@ -58,10 +58,8 @@ class Size(speed.Size):
     methods: Shape = Shape(5_000, 64, 16)
     iterations: tuple[int, int] = (2, 7)
     pictures: tuple[tuple[str, int], ...] = (
-        ("digits", 20),
-        ("digits", 40),
-        ("drawn", 20),
-        ("drawn", 80),
+        *(("digits", k) for k in (20, 40)),
+        *(("drawn", k) for k in (20, 80)),
     )
 
 
@@ -227,10 +225,7 @@ def measure_pictures(page: Page, size: Size) -> None:
         f"of 40 subjects. Seconds: median of {size.rounds} rounds; ratio: ours over "
         "FactorAnalysis's, median and quartiles. Target: its error in at most twice its time.",
     )
-    ways = {
-        "FactorAnalysis": filled_by_peer,
-        "ours": filled_by_factors,
-    }
+    ways = {"FactorAnalysis": filled_by_peer, "ours": filled_by_factors}
     lines = []
     for name, k in size.pictures:
         X, gone = pictures(name, 40 if size.quick else 400)

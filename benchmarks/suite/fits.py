@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from ..common.records import BaseSpec
 from .families import FAMILY, Family, Groups
 from .instances import INSTANCES
-from .settings import PEER, REFERENCES, SETTINGS, parameters, version
+from .settings import PEER, SETTINGS, is_ours, parameters, version
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Spec(BaseSpec):
     def of(cls, instance: str, setting: str, code: str = "") -> Spec:
         """The specification of a fit by a setting as it is now, or by a peer."""
         family = INSTANCES[instance].family
-        kept = code if setting in SETTINGS and setting not in REFERENCES else ""
+        kept = code if is_ours(setting) else ""
         return cls(instance, setting, version(setting, family), kept)
 
     @property

@@ -224,10 +224,13 @@ def _cells(pair: Pair, against: str) -> list[str]:
 Rows = Sequence[Row]
 PageTables = dict[str, list[Table]]
 Question = Callable[[Row], bool]
-_QUESTIONS: dict[str, Question] = {
-    "bound": lambda c: c.bound_is_not_below,
-    "held out": lambda c: c.held_out_is_not_below,
+_SHARES: dict[str, Question] = {
+    "bound not below": lambda c: c.bound_is_not_below,
+    "bound better": lambda c: c.bound_is_better,
+    "held out not below": lambda c: c.held_out_is_not_below,
+    "held out better": lambda c: c.held_out_is_better,
 }
+_QUESTIONS = {name: _SHARES[f"{name} not below"] for name in ("bound", "held out")}
 
 
 def asked(question: str, comparisons: Rows) -> Rows:
@@ -299,16 +302,9 @@ _VERDICTS = {True: "**reached**", False: "**not reached**", None: "not measured"
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal of the suite, what was measured, and whether that reaches the goal.
+    """A goal against something else, the figure that was measured, and whether that reaches it.
 
-    Attributes
-    ----------
-    against : str
-        What ours is compared with.
-    text : str
-    figure : str
-    reached : bool or None
-        None if nothing was measured.
+    ``reached`` is None if nothing was measured.
     """
 
     against: str
@@ -322,18 +318,18 @@ class Goal:
 
 
 def _at_least(against: str, what: str, least: float, measured: float | None) -> Goal:
-    text = f"{what} at least {least:.0%}"
+    goal = Goal(against, f"{what} at least {least:.0%}")
     if measured is None:
-        return Goal(against, text)
-    return Goal(against, text, f"{measured:.0%}", measured >= least)
+        return goal
+    return replace(goal, figure=f"{measured:.0%}", reached=measured >= least)
 
 
 def _time_goal(against: str, most: float, comparisons: Rows) -> Goal:
-    text = f"median time ratio at most {most:g}"
+    goal = Goal(against, f"median time ratio at most {most:g}")
     if not comparisons:
-        return Goal(against, text)
+        return goal
     time = _median_time(comparisons)
-    return Goal(against, text, f"{time:.2f}", time <= most)
+    return replace(goal, figure=f"{time:.2f}", reached=time <= most)
 
 
 def goals(against: dict[str, Rows], kept: dict[str, Goal] | None = None) -> list[Goal]:
@@ -480,9 +476,8 @@ def _begin(page: Page, setting: str, name: str, comparisons: Rows) -> None:
 def add_reference(page: Page, setting: str, name: str, comparisons: Rows) -> None:
     """The families and the instances of a setting against plain starts or the peer."""
     _begin(page, setting, name, comparisons)
-    shares = ("bound not below", "bound better", "held out not below", "held out better")
     page.table(
-        ("family", "instances", *shares, "time"),
+        ("family", "instances", *_SHARES, "time"),
         [_family_row(family, comparisons) for family in [*FAMILIES, "all"]],
     )
     page.table(header_of(name), [c.cells for c in comparisons])
@@ -498,13 +493,7 @@ def _family_row(family: str, comparisons: Rows) -> list[str]:
     some = [c for c in comparisons if family in ("all", c.instance.family)]
     if not some:
         return [family, "0", *["–"] * 5]
-    holds: list[Question] = [
-        lambda c: c.bound_is_not_below,
-        lambda c: c.bound_is_better,
-        lambda c: c.held_out_is_not_below,
-        lambda c: c.held_out_is_better,
-    ]
-    shares = [f"{share(some, question):.0%}" for question in holds]
+    shares = [f"{share(some, question):.0%}" for question in _SHARES.values()]
     return [family, str(len(some)), *shares, f"{_median_time(some):.2f}"]
 
 

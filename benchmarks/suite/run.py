@@ -6,7 +6,6 @@ with is fitted once; a report on them is printed.
     python -m benchmarks.suite.run --records FILE                          # "default", choose
     python -m benchmarks.suite.run --records FILE --settings default plain --seeds 3
     python -m benchmarks.suite.run --records FILE --instances "mixture/*" "topics/ap*"
-    python -m benchmarks.suite.run --records FILE --against "ten plain starts" EM
     python -m benchmarks.suite.run --records FILE --against "a hundred plain starts" --seeds 2
     python -m benchmarks.suite.run --records FILE --splits 16 --against "ten plain starts"
     python -m benchmarks.suite.run --records FILE --half confirm           # once, at the end
@@ -32,7 +31,7 @@ from ..common.records import Cache, run_missing
 from .fits import Spec
 from .instances import EM, HALVES, INSTANCES, Instance, selected, with_files
 from .report import render
-from .settings import PEER, REFERENCES, SETTINGS, TEN, has_peer, parameters
+from .settings import PEER, REFERENCES, TEN, has_peer, is_ours, parameters
 
 OUTPUT = "suite.md"
 
@@ -62,11 +61,6 @@ def divided(cells: list[Spec], n_splits: int) -> list[Spec]:
         if INSTANCES[cell.instance].can_be_divided
         for split in range(1, n_splits + 1)
     ]
-
-
-def is_ours(setting: str) -> bool:
-    """Whether a contestant is a setting, and not something that settings are compared with."""
-    return setting in SETTINGS and setting not in REFERENCES
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -90,6 +90,12 @@ PEER = "peer"
 REFERENCES = (TEN, HUNDRED, PEER)
 """The references of comparisons: plain starts with the same priors as ours, and the peer."""
 
+
+def is_ours(setting: str) -> bool:
+    """Whether a contestant is a setting, and not something that settings are compared with."""
+    return setting in SETTINGS and setting not in REFERENCES
+
+
 # To be raised where plain inference, its learned priors or a peer change, so that old records of
 # them do not count.
 _REFERENCE_VERSION = "2"
