@@ -134,7 +134,10 @@ def test_without_stepmix_ours_is_still_measured(no_data, quick_speed, monkeypatc
     from benchmarks.mixture import speed
 
     monkeypatch.setattr(speed, "StepMix", None)
+    without = replace(speed.SPEED, peers={"stepmix": None})
+    monkeypatch.setattr(speed, "main", without.main)
     text = quick_speed("mixture", "passes")
+    assert "stepmix left out" in text
     assert "four categories" in text
     assert not re.search(r"\bnan\b", text)
     assert "pip install stepmix" in capsys.readouterr().err

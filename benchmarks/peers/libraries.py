@@ -46,26 +46,17 @@ def smoothed(probabilities: np.ndarray, counts: Any) -> np.ndarray:
     return (counts * probabilities + 1.0) / (counts + probabilities.shape[-1])
 
 
-def measurement(X: np.ndarray, emission: str) -> str:
-    """StepMix's name of the emission, which differs if cells are missing."""
-    name = {"bernoulli": "binary", "categorical": "categorical"}[emission]
-    return f"{name}_nan" if (X < 0).any() else name
-
-
-def cells_of_peer(X: np.ndarray) -> np.ndarray:
-    """The table in the form that StepMix reads, with NaN for missing cells."""
-    return np.where(X < 0, np.nan, X.astype(float)) if (X < 0).any() else X.astype(float)
-
-
 def fitted_stepmix(
     train: np.ndarray, emission: str, n_components: int, seed: int, n_init: int
 ) -> Any:
     """StepMix's mixture, fitted to binary columns or categories, with −1 for missing cells."""
     from stepmix import StepMix
 
+    missing = train < 0
+    name = {"bernoulli": "binary", "categorical": "categorical"}[emission]
     fitted = StepMix(
         n_components,
-        measurement=measurement(train, emission),
+        measurement=f"{name}_nan" if missing.any() else name,
         n_init=n_init,
         random_state=seed,
         abs_tol=TOL,
@@ -73,7 +64,7 @@ def fitted_stepmix(
         progress_bar=0,
     )
     with warnings.catch_warnings(action="ignore"):
-        return fitted.fit(cells_of_peer(train))
+        return fitted.fit(np.where(missing, np.nan, train.astype(float)))
 
 
 def smoothed_density(fitted: Any, train: np.ndarray, test: np.ndarray, emission: str) -> np.ndarray:
