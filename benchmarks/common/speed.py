@@ -48,7 +48,7 @@ NEVER = 10**6
 _BLOCK = 1024
 
 
-# What is timed
+# Passes
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ RULES = (
 
 
 class Pair(NamedTuple):
-    """What is measured of ours and of something else on an instance: each figure over the seeds.
+    """Figures of ours and of something else on an instance, each over the seeds.
 
     ``splits`` has the held-out gain on each further split of the data.
     """
