@@ -149,14 +149,8 @@ def no_data(benchmarks_importable, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def quick_speed(benchmarks_importable, monkeypatch, tmp_path):
-    """A function that measures the speed of a model in a quick run, and returns the page.
-
-    No call is repeated because others have disturbed it.
-    """
-    from benchmarks.common import measuring
-
-    monkeypatch.setattr(measuring, "ATTEMPTS", 1)
+def quick_speed(benchmarks_importable, tmp_path):
+    """A function that measures the speed of a model in a quick run, and returns the page."""
 
     def run(model, *sections):
         page = tmp_path / "speed.md"

@@ -89,16 +89,6 @@ def test_commands_answer_for_help(command, monkeypatch, capsys):
     assert script.__doc__.partition("\n")[0][:20] in capsys.readouterr().out
 
 
-def test_what_a_busy_machine_does_not_give_is_not_held_against_two_jobs():
-    from benchmarks.common.threads import verdict
-
-    assert verdict(1.8, 1.2, 1.7) == verdict(1.8, 1.9, 1.7) == "reached"
-    assert verdict(1.2, 1.9, 1.7) == "**not reached**"
-    assert "busy" in verdict(1.2, 1.1, 1.7)
-    # The target decides, and not a figure of one model.
-    assert verdict(1.65, 1.9, 1.6) == "reached"
-
-
 # Records of fits
 
 

@@ -7,7 +7,6 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from numba.core.extending import _Intrinsic
 from scipy.sparse import csr_matrix
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
@@ -16,15 +15,8 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 @pytest.mark.parametrize(
     "module",
     [
-        "missing_cells",
-        "known_classes",
         "over_dispersed_counts",
-        "covariates",
-        "numbers",
-        "package.simd",
         "gamma_process_nmf.clicks",
-        "gamma_process_nmf.held_out",
-        "hidden_markov.durations",
         "peers.compare",
     ],
 )
@@ -35,87 +27,7 @@ def test_a_quick_run_does_not_replace_the_page(module, capsys):
     assert "--output" in capsys.readouterr().err
 
 
-# Missing cells
-
-
-def test_a_quick_run_on_missing_cells_writes_every_section(no_data, tmp_path):
-    from benchmarks import missing_cells
-
-    page = tmp_path / "page.md"
-    missing_cells.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in ("Errors of imputed cells", "Standard deviations", "Time of a pass", "A quick run"):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
-
-
-def test_every_method_keeps_what_is_observed(rng):
-    from benchmarks import missing_cells
-
-    X = rng.normal(size=(40, 3))
-    Y = missing_cells.deleted(X, 0.3, seed=1)
-    missing = np.isnan(Y)
-    assert 0.2 < missing.mean() < 0.4
-    for impute in missing_cells.imputers(quick=True).values():
-        found = impute(Y)
-        np.testing.assert_array_equal(found[~missing], X[~missing])
-        assert 0.3 < missing_cells.error(found, X, missing) < 2.0
-
-
-# Partly labelled data
-
-
-def test_a_quick_run_on_partly_labelled_data_writes_every_section(tmp_path):
-    from benchmarks import known_classes
-
-    page = tmp_path / "page.md"
-    known_classes.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in ("## Accuracy", "Why moves are left out", "Time of a pass", "A quick run"):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
-
-
-def test_a_share_of_labels_stays_and_one_of_each_class(rng):
-    from benchmarks import known_classes
-
-    y = rng.integers(3, size=200)
-    for share, n in ((0.01, 3), (0.2, 40)):
-        found = known_classes.hidden(y, share, 0)
-        kept = found >= 0
-        assert kept.sum() == n
-        np.testing.assert_array_equal(found[kept], y[kept])
-        assert set(found[kept]) == {0, 1, 2}
-
-
-# Covariates
-
-
-def test_a_quick_run_on_covariates_writes_every_section(tmp_path):
-    from benchmarks import covariates
-
-    page = tmp_path / "page.md"
-    covariates.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in ("coefficients −1 and 1", "means −1, 1 and 0", "What bounds lose", "A quick run"):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
-
-
-def test_drawn_classes_depend_on_the_covariate(rng):
-    from benchmarks import covariates
-
-    X, z, other, y = covariates.drawn(rng, 0.999, 3000)
-    for table in (X, other):
-        order = covariates.order_of(np.unique(table, axis=0)[[0, 4, 7]], 0.999)
-        assert sorted(order) == [0, 1, 2]
-    # A class with all items has the mean −1 of the outcome; that without any is common at z = 5.
-    assert y[other.sum(axis=1) == 6].mean() == pytest.approx(-1.0, abs=0.15)
-    none = X.sum(axis=1) == 0
-    assert none[z[:, 0] == 5].mean() > 0.5 > 0.1 > none[z[:, 0] == 1].mean()
-
-
-# Multiple imputation
+# Counts of more variance
 
 
 def test_a_quick_run_on_counts_of_more_variance_writes_a_table(no_data, tmp_path):
@@ -129,159 +41,16 @@ def test_a_quick_run_on_counts_of_more_variance_writes_a_table(no_data, tmp_path
     assert not re.search(r"\bnan\b", text)
 
 
-def test_a_quick_run_on_multiple_imputation_writes_a_table(tmp_path, monkeypatch):
-    from benchmarks import multiple_imputation
-
-    own = [(multiple_imputation.ours, 1.0), (multiple_imputation.iterative, 1.0)]
-    monkeypatch.setattr(multiple_imputation, "imputers", lambda case: own)
-    page = tmp_path / "page.md"
-    multiple_imputation.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in ("Three groups", "complete rows only", "n_draws=20", "sample_posterior", "A quick"):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
-
-
-def test_rubins_rules_add_what_differs_between_tables(rng):
-    """A single table has the interval of least squares; several have more than their mean."""
-    from benchmarks import multiple_imputation
-
-    tables = [multiple_imputation.drawn(multiple_imputation.CASES[0], s)[0] for s in range(5)]
-    each = [multiple_imputation.pooled([table]) for table in tables]
-    found, wide = multiple_imputation.pooled(tables)
-    np.testing.assert_allclose(found, np.mean([coefficients for coefficients, _ in each], axis=0))
-    assert (wide > np.max([half for _, half in each], axis=0)).all()
-    same, width = multiple_imputation.pooled([tables[0]] * 3)
-    np.testing.assert_allclose(same, each[0][0])
-    np.testing.assert_allclose(width, each[0][1], rtol=0.02)
-
-
-# Numbers of components
-
-
-def test_a_quick_run_on_numbers_of_components_writes_every_section(tmp_path, monkeypatch):
-    from benchmarks import numbers
-
-    every = numbers.cases()
-    few = {name: every[name] for name in ("mixture, poisson", "chain, categorical")}
-    monkeypatch.setattr(numbers, "cases", lambda: few)
-    page = tmp_path / "page.md"
-    numbers.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    sizes = ("| iris | 150 × 4 |", "sequences of rows | 183 × 8 × 8 |", "counts | 300 × 64 |")
-    for part in ("Drawn tables and chains", "Real data", *sizes, "A quick run"):
-        assert part in text
-
-
-def test_a_difference_counts_beyond_two_of_its_standard_errors():
-    from benchmarks.numbers import Split, summary_of
-
-    # The mean of the differences is 1 in all splits, and its standard errors are 1.15, 0.12 and 0.
-    swings = [np.array([3.0, -1.0, 3.0, -1.0]), np.array([1.2, 0.8, 1.2, 0.8]), np.ones(4)]
-    splits = [
-        {
-            "auto": Split(k, d, 1.0),
-            "folds": Split(5, np.zeros(4), 4.0),
-            "20 components": Split(2, 2 * d, 0.5),
-        }
-        for k, d in zip((3, 4, 8), swings, strict=True)
-    ]
-    found = "4 (3 to 8)"
-    assert summary_of(splits) == {
-        "folds": [found, "5 (5 to 5)", "+1.000", "+1.000 ± 0.000", "0", "2", "0.25"],
-        "20 components": [found, "2 (2 to 2)", "-1.000", "-1.000 ± 0.000", "2", "0", "2"],
-    }
-
-
-@pytest.mark.parametrize("emission", ["gaussian", "categorical", "bernoulli", "poisson"])
-def test_drawn_groups_are_apart(emission, rng):
-    from benchmarks import numbers
-
-    rows = [numbers.drawn(emission, np.full(50, k), rng) for k in range(3)]
-    means = np.array([r.mean(axis=0) for r in rows])
-    spread = np.mean([r.std(axis=0) for r in rows], axis=0)
-    for i in range(3):
-        for j in range(i):
-            assert (np.abs(means[i] - means[j]) > 1.5 * spread).any()
-
-
-def test_drawn_states_last_some_frames(rng):
-    from benchmarks import numbers
-
-    states = numbers.lasting(3000, 3, rng)
-    assert 0.9 < np.mean(states[1:] == states[:-1]) < 0.97
-
-
-# Explicit vector code
-
-
-def test_every_function_of_explicit_vector_code_is_compared_with_a_loop():
-    """Except those that only prefetch, or make a view."""
-    from benchmarks.package import simd
-
-    functions = {
-        name
-        for module in (simd.products, simd.rows, simd.chains)
-        for name, value in vars(module).items()
-        if isinstance(value, _Intrinsic)
-    }
-    others = {"fetch_rows", "fetch_entries", "beginning_as_rows"}
-    names = [case.plain.__name__ for case in simd.CASES]
-    assert len(set(names)) == len(names)
-    assert set(names) == functions - others | {"forward", "backward"}
-
-
-def test_a_quick_run_on_explicit_vector_code_writes_the_table(tmp_path, monkeypatch):
-    from benchmarks.package import simd
-
-    monkeypatch.setattr(simd, "CASES", [c for c in simd.CASES if c.plain is simd.sum_rows])
-    page = tmp_path / "page.md"
-    simd.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    assert re.search(r"\| `sum_rows` \| .* \| \d+\.\d\d \|\n", text)
-    assert "A quick run" in text
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("k", [8, 16, 32])
-def test_explicit_vector_code_and_its_loop_find_the_same(k):
-    from benchmarks.package import simd
-
-    for case in simd.CASES:
-        simd.compared(case, k)
-
-
-def test_a_loop_that_finds_something_else_is_not_timed(monkeypatch):
-    from benchmarks.package import simd
-
-    (case,) = (c for c in simd.CASES if c.plain is simd.sum_rows)
-
-    def sum_rows(start, table, numbers, n, out, at):
-        out[at, 0] = 0.0
-
-    with pytest.raises(AssertionError):
-        simd.compared(case._replace(plain=sum_rows), 8)
-
-
 # Held-out counts
-
-
-def test_a_quick_run_on_held_out_counts_writes_every_section(tmp_path):
-    from benchmarks.gamma_process_nmf import held_out
-
-    page = tmp_path / "page.md"
-    held_out.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in ("In short", "few counts, K = 3", "many counts, K = 3", "topics", "A quick run"):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
 
 
 def test_held_out_counts_are_scored_as_by_the_estimator():
     from benchmarks.gamma_process_nmf import held_out
+    from benchmarks.gamma_process_nmf.data import drawn
     from sklearn_anneal import AnnealedGammaProcessNMF
 
-    table = next(held_out.tables(quick=True))
+    X, _ = drawn(80, 30, 3, 0.3, 0)
+    table = held_out.Table("drawn", X[:60], X[60:], 3)
     held = held_out.Held.of(table)
     fitted = AnnealedGammaProcessNMF(3, annealing="none", max_iter=5, random_state=0)
     (found,) = held_out.scores(fitted.fit(table.train), table, held)
@@ -328,55 +97,6 @@ def test_a_fifth_of_the_clicks_of_each_user_is_held_out(rng):
     train, test = clicks.divided(X, 0)
     assert (train + test != X).nnz == 0 and train.multiply(test).nnz == 0
     np.testing.assert_array_equal(np.diff(test.indptr), np.diff(X.indptr) // 5)
-
-
-# Durations
-
-
-def test_a_quick_run_on_durations_writes_every_section(no_data, tmp_path):
-    pytest.importorskip("hmmlearn")
-    from benchmarks.hidden_markov import durations
-
-    page = tmp_path / "page.md"
-    durations.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in ("Drawn chains", "Real sequences", "chosen shapes", "hmmlearn", "A quick run"):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
-
-
-def test_drawn_states_last_as_the_page_says(rng):
-    from benchmarks.hidden_markov import durations
-
-    states = durations.drawn_states((1, 12), 40_000, rng)
-    at = np.flatnonzero(np.diff(states, prepend=-1))
-    lengths, which = np.diff(at), states[at[:-1]]
-    for k, shape in enumerate((1, 12)):
-        own = lengths[which == k]
-        assert own.min() >= shape
-        assert own.mean() == pytest.approx(durations.MEAN_DURATION, rel=0.1)
-
-
-def test_states_are_compared_in_the_order_that_fits_best(rng):
-    from benchmarks.hidden_markov import durations
-
-    true = rng.integers(3, size=500)
-    share, order = durations.accuracy(np.array([2, 0, 1])[true], true)
-    assert share == 1.0
-    np.testing.assert_array_equal(order, [2, 0, 1])
-
-
-def test_sections_that_are_not_measured_stay_as_they_are(tmp_path, monkeypatch):
-    from benchmarks.hidden_markov import durations
-
-    before, page = durations.PAGE.read_text(encoding="utf-8"), tmp_path / "page.md"
-    monkeypatch.setitem(durations.SECTIONS, "Drawn chains", lambda page, quick: page.section("New"))
-    durations.main(["--write", "--only", "Drawn chains", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    begin = before.index("## Real sequences")
-    assert text.endswith("## New\n\n" + before[begin:])
-    with pytest.raises(ValueError, match="no section 'Nothing' to keep"):
-        durations.kept(durations.PAGE, "Nothing")
 
 
 # Other libraries

@@ -1,17 +1,14 @@
-"""The scripts on speed: quick runs have all sections, and what is compared is the same.
-
-Those of topic models are in ``test_benchmarks_latent_dirichlet.py``.
-"""
+"""The scripts on speed: quick runs have all sections, and what is compared is the same."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from peer_priors import PEER_OF_MIXTURES
 
 from sklearn_anneal.annealing import ANNEALING
 
@@ -19,22 +16,19 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 # Words in the titles of the sections that quick runs have on their pages.
 SECTIONS = {
-    "gaussian_mixture": (
-        *("Time per pass", "annealing costs", "ten restarts", "Two jobs", "Where the time"),
-        *("learning the priors", "gaussian_mixture.speed --write"),
-    ),
-    "mixture": ("Time per pass", "Memory", "annealing costs"),
+    "gaussian_mixture": ("Time per pass", "annealing costs", "gaussian_mixture.speed --write"),
+    "mixture": ("Time per pass", "annealing costs"),
     "hidden_markov": ("over symbols", "over vectors", "annealing costs"),
     "matrix_factorization": ("alternating least squares", "annealing costs"),
     "factorial_mixture": ("its matrix products", "annealing costs"),
     "gamma_process_nmf": ("of scikit-learn", "annealing costs"),
     "spike_slab_factor_analysis": ("iteration of mofapy2", "annealing costs", "dense pictures"),
-    "sigmoid_belief_net": (
-        *("against its matrix products", "Linear in", "annealing costs", "Sparse rows"),
-        "| drawn |",
-    ),
+    "sigmoid_belief_net": ("against its matrix products", "annealing costs"),
+    "latent_dirichlet": ("local step",),
 }
 PEERS = {"hidden_markov": "hmmlearn", "mixture": "stepmix"}
+# Models whose passes are made one by one, and not by fits of so many.
+OTHER_PASSES = ("hidden_markov", "latent_dirichlet")
 
 
 @pytest.mark.parametrize("model", SECTIONS)
@@ -57,72 +51,80 @@ def test_a_quick_run_does_not_replace_the_full_page(model, capsys):
     assert "--output" in capsys.readouterr().err
 
 
-def test_a_section_that_is_measured_alone_replaces_its_own(quick_speed):
-    first = quick_speed("mixture", "passes", "memory")
-    second = quick_speed("mixture", "memory", "methods")
-    head, passes, memory, methods = re.split(r"^(?=## )", second, flags=re.MULTILINE)
-    old = re.split(r"^(?=## )", first, flags=re.MULTILINE)
-    assert [head, passes] == old[:2]
-    assert memory.splitlines()[0] == old[2].splitlines()[0]
-    for section in (memory, methods):
-        assert "Measured apart from the other sections." in section
-        assert "Written by" not in section
-    assert "Measured apart" not in first + head + passes
+def test_a_section_that_is_measured_alone_replaces_its_own(tmp_path):
+    from benchmarks.common.speed import Size, Speed
+
+    def section(title):
+        return lambda page, size: page.section(title, f"{size.rounds} rounds.")
+
+    sections = {name: section(name) for name in ("passes", "memory", "methods")}
+    speed = Speed("About.", "some", "Speed", "some.md", sections, Size(2), Size(1, quick=True))
+    page = tmp_path / "page.md"
+    texts = []
+    for names in (["passes", "memory"], ["memory", "methods", "--rounds", "3"]):
+        speed.main([*names, "--write", "--output", str(page)])
+        texts.append(page.read_text(encoding="utf-8"))
+    old, new = (re.split(r"^(?=## )", text, flags=re.MULTILINE) for text in texts)
+    assert new[:2] == old[:2]
+    assert "2 rounds." in old[1] and "Measured apart" not in texts[0] + new[1]
+    for part in new[2:]:
+        assert "3 rounds.\n\nMeasured apart from the other sections." in part
+        assert "Written by" not in part
 
 
 def test_sections_that_name_a_commit_stay_when_all_others_are_measured_again():
-    from benchmarks.common.measuring import retired
+    from benchmarks.common.report import retired
 
     page = ["# Page", "", "## New", "", "1", "", "## Old", "", "As of commit", "as of commit `a`."]
     assert retired(page) == [*page[6:], ""]
     assert retired(page[:6]) == []
 
 
-# Gaussian mixtures
+def _timed(model, method):
+    """The fits of a model that are timed with a method, on small data."""
+    speed = import_module(f"benchmarks.{model}.speed")
+    size = speed.QUICK
+    if model == "gaussian_mixture":
+        return speed.our_fit(speed.blobs(100, 3), 3, method)
+    if model == "mixture":
+        return speed.our_fit(size.cases[0], speed.draw(size.cases[0], 100), method)
+    if model == "matrix_factorization":
+        return speed.our_fit(speed.draw(size.shape), 2, method)
+    if model == "factorial_mixture":
+        return speed.our_fit(size.methods, method)
+    if model == "gamma_process_nmf":
+        return speed.our_fit(speed.counts(speed.DENSE, size), 3, method)
+    if model == "spike_slab_factor_analysis":
+        return speed.our_fit(speed.rows(size.methods), 4, method)
+    return speed.our_fit(size.methods, 2, method)
 
 
-@pytest.mark.parametrize("factorization", ["joint", "independent"])
-def test_passes_with_and_without_learning_have_the_same_bound(factorization):
-    from benchmarks.gaussian_mixture import speed, workload
-
-    X = workload.blobs(500, 3)
-    contexts = speed.learning(X, 3, factorization)
-    ends = {name: speed.single_pass(ctx, X)() for name, ctx in contexts.items()}
-    before, fixed = ends["learned"].trace.initial, ends["fixed"].trace.initial
-    assert before == pytest.approx(fixed, rel=1e-10)
-    # One of them learns in its pass, the other does not, and neither changes where both began.
-    q, moved = contexts["learned"].q, ends["learned"].ctx.prior
-    assert contexts["fixed"].q is q
-    assert any(not np.array_equal(moved[key], contexts["learned"].prior[key]) for key in moved)
-    assert ends["fixed"].ctx.prior is contexts["fixed"].prior
+@pytest.mark.parametrize("model", [m for m in SECTIONS if m not in OTHER_PASSES])
+def test_fits_that_are_timed_make_the_passes_asked_for(model):
+    speed = import_module(f"benchmarks.{model}.speed")
+    methods = {"sigmoid_belief_net": ("none", "deterministic", "svi_plus", "proximity")}
+    for method in methods.get(model, getattr(speed, "METHODS", ANNEALING)):
+        fitted = _timed(model, method)(4)
+        assert getattr(fitted, "n_passes_", fitted.n_iter_) == 4
 
 
-def test_without_its_file_a_section_on_restarts_is_left_out(no_data, capsys):
-    from benchmarks.gaussian_mixture import speed, workload
+def test_the_time_of_a_pass_leaves_out_what_a_fit_does_once():
+    from benchmarks.common.speed import Size, pass_times
 
-    lines = speed.measure_restarts(workload.FULL)
-    assert any("Left out: mnist.npz" in line for line in lines)
-    assert "mnist.npz" in capsys.readouterr().err
+    now = [0.0]
 
+    def fit(n):
+        now[0] += 100.0 + 3.0 * n
 
-def test_bounds_of_both_libraries_are_complete():
-    from sklearn.mixture import BayesianGaussianMixture
+    def clock(run):
+        before = now[0]
+        run()
+        return now[0] - before
 
-    from benchmarks.gaussian_mixture import speed
-    from sklearn_anneal import AnnealedBayesianGaussianMixture
-
-    X = np.random.default_rng(0).standard_normal((200, 3))
-    params = {
-        "n_components": 2,
-        "weight_concentration_prior_type": "dirichlet_distribution",
-        "max_iter": 2000,
-        "random_state": 0,
-    }
-    theirs = BayesianGaussianMixture(**params, tol=1e-9).fit(X)
-    ours = AnnealedBayesianGaussianMixture(
-        **PEER_OF_MIXTURES, **params, annealing="none", tol=1e-12
-    ).fit(X)
-    np.testing.assert_allclose(speed.complete_bound(theirs, X), ours.lower_bound_, rtol=1e-4)
+    fits, others = {"a": fit, "b": fit}, {"c": lambda: fit(1)}
+    found = pass_times(fits, others, Size(4, (2, 12)), clock, passes={"b": (1, 3)})
+    for name, seconds in (("a", 3.0), ("b", 3.0), ("c", 103.0)):
+        np.testing.assert_allclose(found[name], np.full(4, seconds))
 
 
 # Mixtures of binary columns and categories
@@ -132,20 +134,23 @@ def test_without_stepmix_ours_is_still_measured(no_data, quick_speed, monkeypatc
     from benchmarks.mixture import speed
 
     monkeypatch.setattr(speed, "StepMix", None)
+    without = replace(speed.SPEED, peers={"stepmix": None})
+    monkeypatch.setattr(speed, "main", without.main)
     text = quick_speed("mixture", "passes")
+    assert "stepmix left out" in text
     assert "four categories" in text
     assert not re.search(r"\bnan\b", text)
     assert "pip install stepmix" in capsys.readouterr().err
 
 
 def test_drawn_surveys_have_as_many_distinct_rows_as_they_say():
-    from benchmarks.mixture import workload
+    from benchmarks.mixture import speed
 
-    (case,) = [case for case in workload.FULL.cases if case.n_distinct]
-    X = workload.draw(case, 2000)
+    (case,) = [case for case in speed.FULL.cases if case.n_distinct]
+    X = speed.draw(case, 2000)
     assert len(np.unique(X, axis=0)) == case.n_distinct
-    (case,) = [case for case in workload.FULL.cases if case.missing]
-    assert np.isnan(workload.draw(case, 2000)).mean() == pytest.approx(case.missing, abs=0.01)
+    (case,) = [case for case in speed.FULL.cases if case.missing]
+    assert np.isnan(speed.draw(case, 2000)).mean() == pytest.approx(case.missing, abs=0.01)
 
 
 # Hidden Markov models
@@ -154,10 +159,11 @@ def test_drawn_surveys_have_as_many_distinct_rows_as_they_say():
 def test_without_hmmlearn_the_speed_of_sequences_is_still_measured(
     no_data, quick_speed, monkeypatch, capsys
 ):
-    from benchmarks.hidden_markov import speed, workload
+    from benchmarks.hidden_markov import speed
 
-    monkeypatch.setattr(workload, "vhmm", None)
     monkeypatch.setattr(speed, "vhmm", None)
+    without = replace(speed.SPEED, peers={"hmmlearn": None})
+    monkeypatch.setattr(speed, "main", without.main)
     text = quick_speed("hidden_markov", "symbols", "vectors")
     assert "hmmlearn left out" in text
     assert text.count("Left out: hmmlearn is not installed.") == 2
@@ -167,32 +173,32 @@ def test_without_hmmlearn_the_speed_of_sequences_is_still_measured(
 @pytest.mark.parametrize("kind", ["symbols", "vectors", "windows"])
 def test_passes_over_sequences_that_are_compared_agree(kind):
     pytest.importorskip("hmmlearn")
-    from benchmarks.hidden_markov import workload
+    from benchmarks.hidden_markov import speed
 
-    data = getattr(workload, kind)(workload.QUICK)
-    ours = workload.Ours(data, 3)
-    ours()
+    data = getattr(speed, kind)(speed.QUICK)
+    ours = speed.Ours.trained(data, 3, 1)
     for implementation in ("log", "scaling"):
-        peer = workload.Peer(data, 3, ours.attributes, implementation)
-        bounds = [(ours(), peer()) for _ in range(3)]
-        assert bounds[2][0] > bounds[0][0]
-        np.testing.assert_allclose(*np.transpose(bounds), rtol=1e-8)
+        peer = speed.Peer(data, 3, ours.attributes, implementation)
+        for _ in range(3):
+            ours()
+            peer()
+        assert ours.bounds[-1] > ours.bounds[-3]
+        np.testing.assert_allclose(ours.bounds[-3:], peer.bounds, rtol=1e-8)
 
 
 def test_passes_over_sequences_are_those_of_a_fit():
-    from benchmarks.hidden_markov import workload
+    from benchmarks.hidden_markov import speed
 
-    data = workload.vectors(workload.QUICK)
-    ours = workload.Ours(data, 3)
-    bounds = [ours() for _ in range(4)]
-    fitted = workload.estimator(data, 3, max_iter=3).fit(data.X, lengths=data.lengths)
+    data = speed.vectors(speed.QUICK)
+    bounds = speed.Ours.trained(data, 3, 4).bounds
+    fitted = speed.estimator(data, 3, max_iter=3).fit(data.X, lengths=data.lengths)
     np.testing.assert_allclose(fitted.lower_bounds_, bounds[1:], rtol=1e-12)
 
 
 def test_windows_hold_consecutive_frames_of_one_sequence():
-    from benchmarks.hidden_markov import workload
+    from benchmarks.hidden_markov import speed
 
-    frames, windows = workload.vectors(workload.QUICK), workload.windows(workload.QUICK)
+    frames, windows = speed.vectors(speed.QUICK), speed.windows(speed.QUICK)
     assert (frames.lengths % 4 > 0).any()
     assert windows.X.shape == (windows.lengths.sum(), 12)
     np.testing.assert_array_equal(windows.lengths, frames.lengths // 4)
@@ -206,10 +212,12 @@ def test_windows_hold_consecutive_frames_of_one_sequence():
 def test_without_peers_the_speed_of_ratings_is_still_measured(
     no_data, quick_speed, monkeypatch, capsys
 ):
-    from benchmarks.matrix_factorization import workload
+    from benchmarks.matrix_factorization import speed
 
-    monkeypatch.setattr(workload, "CMF", None)
-    monkeypatch.setattr(workload, "AlternatingLeastSquares", None)
+    monkeypatch.setattr(speed, "CMF", None)
+    monkeypatch.setattr(speed, "AlternatingLeastSquares", None)
+    left_out = replace(speed.SPEED, peers=speed.libraries())
+    monkeypatch.setattr(speed, "main", left_out.main)
     text = quick_speed("matrix_factorization", "passes")
     assert "cmfrec left out, implicit left out" in text
     assert "cmfrec is not installed" in text
@@ -235,72 +243,26 @@ def test_drawn_ratings_have_their_shape_and_its_skew():
     np.testing.assert_array_equal(again.indices, X.indices)
 
 
-def test_the_time_of_a_pass_leaves_out_what_a_fit_does_once():
-    from benchmarks.matrix_factorization import workload
-
-    now = [0.0]
-
-    def fit(n):
-        now[0] += 100.0 + 3.0 * n
-
-    def clock(run):
-        before = now[0]
-        run()
-        return now[0] - before
-
-    each, others = workload.pass_times({"a": fit}, (2, 12), 4, clock, {"b": lambda: fit(1)})
-    np.testing.assert_allclose(each["a"], np.full(4, 3.0))
-    np.testing.assert_allclose(others["b"], np.full(4, 103.0))
-
-
-def test_fits_of_ratings_that_are_timed_make_the_passes_asked_for():
-    from benchmarks.matrix_factorization import data, workload
-
-    X = data.draw(workload.QUICK.shape)
-    for name in ANNEALING:
-        assert workload.our_fit(X, 2, name)(4).n_iter_ == 4
-
-
 @pytest.mark.parametrize("peer", ["cmfrec", "implicit"])
 def test_peers_of_ratings_make_the_sweeps_asked_for(peer):
     pytest.importorskip(peer)
-    from benchmarks.matrix_factorization import data, workload
+    from benchmarks.matrix_factorization import speed
 
-    X = data.draw(workload.QUICK.shape).astype(np.float32)
-    first, last = (workload.PEERS[peer](X, 2)(n) for n in (1, 3))
+    X = speed.draw(speed.QUICK.shape).astype(np.float32)
+    first, last = (speed.PEERS[peer](X, 2)(n) for n in (1, 3))
     factors = {"cmfrec": "B_", "implicit": "item_factors"}[peer]
     assert getattr(last, factors).dtype == np.float32
     assert len(getattr(last, factors)) == X.shape[1]
     assert not np.allclose(getattr(first, factors), getattr(last, factors))
 
 
-# Factorial mixtures
-
-
-def test_fits_of_factorial_mixtures_that_are_timed_make_the_passes_asked_for():
-    from benchmarks.factorial_mixture import workload
-
-    (shape,) = workload.QUICK.shapes
-    for name in ANNEALING:
-        assert workload.our_fit(shape, name)(4).n_iter_ == 4
-
-
 # Counts
 
 
-def test_fits_of_gamma_process_nmf_make_the_passes_asked_for():
-    from benchmarks.gamma_process_nmf import workload
-
-    X = workload.counts(workload.DENSE, workload.QUICK)
-    for name in ANNEALING:
-        if "tempering" not in name:
-            assert workload.estimator(3, 4, name).fit(X).n_iter_ == 4
-
-
 def test_passes_that_go_on_raise_the_bound():
-    from benchmarks.gamma_process_nmf import workload
+    from benchmarks.gamma_process_nmf import speed
 
-    passes = workload.Passes(workload.counts(workload.DENSE, workload.QUICK), 4)
+    passes = speed.Passes(speed.counts(speed.DENSE, speed.QUICK), 4)
     bounds = [(passes(), passes.bound)[1] for _ in range(5)]
     assert (np.diff(bounds) > -1e-9 * abs(bounds[0])).all()
     assert bounds[-1] > bounds[0]
@@ -309,10 +271,10 @@ def test_passes_that_go_on_raise_the_bound():
 def test_iterations_are_those_of_scikit_learn():
     from sklearn.decomposition import NMF
 
-    from benchmarks.gamma_process_nmf import workload
+    from benchmarks.gamma_process_nmf import speed
 
-    X = workload.counts(workload.DENSE, workload.QUICK)
-    iterations = workload.Iterations(X, 4)
+    X = speed.counts(speed.DENSE, speed.QUICK)
+    iterations = speed.Iterations(X, 4)
     for _ in range(3):
         iterations()
     nmf = NMF(
@@ -328,27 +290,7 @@ def test_iterations_are_those_of_scikit_learn():
     assert_allclose(iterations.components, nmf.components_, rtol=1e-10)
 
 
-# Spike-and-slab factor analysis
-
-
-def test_fits_of_factors_that_are_timed_make_the_passes_asked_for():
-    from benchmarks.spike_slab_factor_analysis import speed
-
-    X = speed.rows(speed.QUICK.peer)
-    for name in ANNEALING:
-        assert speed.our_fit(X, 4, name)(4).n_iter_ == 4
-
-
 # Sigmoid belief nets
-
-
-@pytest.mark.parametrize("method", ["none", "deterministic", "svi_plus", "proximity"])
-def test_fits_of_nets_that_are_timed_make_the_passes_asked_for(method):
-    from benchmarks.sigmoid_belief_net import speed
-
-    fit = speed.our_fit(speed.QUICK.images, 2, method)(4)
-    assert fit.n_iter_ == 4
-    assert not fit.early_stopping
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -375,3 +317,18 @@ def test_products_multiply_what_the_net_multiplies(dtype, monkeypatch):
     run()
     first, second = 16 * 6, 6 * 5
     assert sum(counted) == 2 * (200 * (first + 3 * second) + 3 * 200 * (first + second))
+
+
+# Topics
+
+
+def test_local_steps_that_are_compared_agree():
+    from benchmarks.latent_dirichlet import speed
+
+    X = speed.corpus("drawn").astype(np.float64)
+    topics = speed.topics_of("drawn", 4, "trained")
+    gamma, statistics = speed.peer_step(X, topics, 300)()
+    ours = speed.our_step(X, topics, 300)()
+    assert_allclose(ours.local, gamma, rtol=1e-5)
+    found = ours.statistics["topic_word"][:4]
+    assert_allclose(found, statistics, rtol=1e-5, atol=1e-6)

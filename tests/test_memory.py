@@ -26,12 +26,12 @@ def memory():
         pytest.skip("the benchmarks are in the repository only")
     sys.path.insert(0, str(ROOT))
     try:
-        from benchmarks.package import memory
+        from benchmarks.package import memory_of_fits
     finally:
         sys.path.remove(str(ROOT))
     # None of the measured interpreters, which fit Gaussian mixtures, has to compile.
     warm_up("gaussian_mixture")
-    return memory
+    return memory_of_fits
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

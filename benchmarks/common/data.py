@@ -2,8 +2,8 @@
 
 The files are looked for in the directory that the environment variable ``SKLEARN_ANNEAL_DATA``
 names, or in ``../shared/data`` relative to the repository if the variable is not set. They are
-archives of arrays as ``numpy.savez`` writes them. The docstring of the ``data.py`` of each model
-lists the arrays that its files must contain.
+archives of arrays as ``numpy.savez`` writes them. The docstrings of ``suite/data.py`` and of the
+``data.py`` of a model list the arrays that their files must contain.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def load(file: str) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise DataNotFoundError(
             f"The data file {file} was not found in {directory()}. Put it there, or set the "
-            f"environment variable {VARIABLE} to the directory that holds it; the data.py of the "
-            "models in `benchmarks/` say which arrays it has to contain."
+            f"environment variable {VARIABLE} to the directory that holds it; suite/data.py or the "
+            "data.py of a model in `benchmarks/` says which arrays it has to contain."
         )
     with np.load(path, allow_pickle=False) as archive:
         return dict(archive)

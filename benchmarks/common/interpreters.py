@@ -17,9 +17,7 @@ from . import ROOT
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def in_fresh_interpreter(
-    module: str, case: str, cache_directory: str | None = None, **options: Any
-) -> dict[str, Any]:
+def in_fresh_interpreter(module: str, case: str, **options: Any) -> dict[str, Any]:
     """Let another interpreter run a task of a script, without limits on threads.
 
     The result is the value that the task returned, which the interpreter printed.
@@ -27,29 +25,27 @@ def in_fresh_interpreter(
     Parameters
     ----------
     module : str
-        The script, from the folder of the benchmarks on: ``"latent_dirichlet.speed"``.
+        The script, from the folder of the benchmarks on: ``"package.memory_of_fits"``.
     case : str
         Name of the task.
-    cache_directory : str or None
-        The directory for compiled kernels; None for the usual one.
     **options
         Options of the task, with values that JSON can represent.
     """
     env = {key: value for key, value in os.environ.items() if key not in THREAD_LIMITS}
     task = json.dumps({"case": case, **options})
-    return json.loads(
-        _printed(["-m", f"benchmarks.{module}", "--task", task], cache_directory, env)
-    )
+    return json.loads(_printed(["-m", f"benchmarks.{module}", "--task", task], env))
 
 
 def seconds_in_fresh_interpreter(code: str, cache_directory: str | None = None) -> float:
-    """Let another interpreter run some code in this environment; return the number it prints."""
-    return float(_printed(["-c", code], cache_directory, dict(os.environ)))
+    """Let another interpreter run some code in this environment; return the number it prints.
+
+    ``cache_directory`` is that of compiled kernels; None for the usual one.
+    """
+    own = {} if cache_directory is None else {"NUMBA_CACHE_DIR": cache_directory}
+    return float(_printed(["-c", code], os.environ | own))
 
 
-def _printed(arguments: list[str], cache_directory: str | None, env: dict[str, str]) -> str:
-    if cache_directory is not None:
-        env["NUMBA_CACHE_DIR"] = cache_directory
+def _printed(arguments: list[str], env: Mapping[str, str]) -> str:
     command = [sys.executable, "-W", "ignore", *arguments]
     result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if result.returncode != 0:

@@ -49,16 +49,10 @@ class Cache:
         The file; it need not exist.
     spec : type
         The class of the specifications of its fits.
-
-    Attributes
-    ----------
-    specs : dict
-        The specifications of the fits that it has, by their keys.
     """
 
     def __init__(self, path: Path, spec: type[Any]):
         self.path = path
-        self.specs: dict[str, Any] = {}
         self._found: dict[str, dict[str, Any]] = {}
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         for number, line in enumerate(text.splitlines(), 1):
@@ -67,8 +61,7 @@ class Cache:
             except json.JSONDecodeError:
                 print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
                 continue
-            made = spec(**row["spec"])
-            self.specs[made.key], self._found[made.key] = made, row["result"]
+            self._found[spec(**row["spec"]).key] = row["result"]
         # If the last line was cut off, a new line must begin before the next result is appended.
         self._separator = "" if not text or text.endswith("\n") else "\n"
 
@@ -80,7 +73,7 @@ class Cache:
 
     def add(self, spec: BaseSpec, result: dict[str, Any]) -> None:
         """Keep a result, and append it to the file."""
-        self.specs[spec.key], self._found[spec.key] = spec, result
+        self._found[spec.key] = result
         line = json.dumps({"spec": asdict(spec), "result": result})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{self._separator}{line}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,55 +43,66 @@ def quartiles(values: np.ndarray) -> str:
     return f"{middle:.0f} ({low:.0f} … {high:.0f})"
 
 
-def kept(page: Path, title: str) -> list[str]:
-    """Return the lines of a section of a page as it is.
+def renewed(page: Sequence[str], measured: Sequence[str], circumstances: str) -> list[str]:
+    """Return a page in which the sections that were measured again replace the old ones.
 
-    Raises
-    ------
-    ValueError
-        If the page has no section with this title.
+    Sections that the page does not have yet follow its last one. Each section that was measured
+    ends with the circumstances of its run, because those at the top of the page are not its own.
     """
-    _, _, rest = page.read_text(encoding="utf-8").partition(f"## {title}\n")
-    if not rest:
-        raise ValueError(f"{page} has no section {title!r} to keep.")
-    return [f"## {title}", *rest.partition("\n## ")[0].rstrip().split("\n"), ""]
+    old, new = _sections(page), _sections(measured)
+    for title, lines in new.items():
+        if title:
+            old[title] = [*lines, f"Measured apart from the other sections. {circumstances}", ""]
+    return [line for lines in old.values() for line in lines]
 
 
-def write_or_print(
-    about: str | None,
-    page: Path,
-    written: Callable[..., str],
-    argv: list[str] | None,
-    sections: Iterable[str] = (),
-) -> None:
-    """Run the command of a page that is written in one go.
+def retired(page: Sequence[str]) -> list[str]:
+    """The sections of a page that name the commit that has their code, and stay as they are."""
+    each = list(_sections(page).values())[1:]
+    return [line for lines in each if any("as of commit" in s for s in lines) for line in lines]
 
-    Parameters
-    ----------
-    about : str
-        The docstring of the module, whose first line describes the command.
-    page : Path
-    written : callable
-        Returns the page; called with True, that of a small run whose figures mean nothing. If there
-        are ``sections``, it has a parameter ``only``: the title of the one that is measured, while
-        the others stay as they are (:func:`kept`), or None for all.
-    argv : list of str or None
-    sections : iterable of str, default=()
-        Titles of sections that can be measured alone.
-    """
+
+def _sections(page: Sequence[str]) -> dict[str, list[str]]:
+    """Return the lines of each section by its title, with those before the first under ""."""
+    sections: dict[str, list[str]] = {"": []}
+    for line in page:
+        if line.startswith("## "):
+            sections[line] = []
+        sections[list(sections)[-1]].append(line)
+    last = list(sections)[-1]
+    if sections[last] and sections[last][-1]:
+        sections[last].append("")
+    return sections
+
+
+def page_options(about: str | None, page: Path) -> argparse.ArgumentParser:
+    """The options of the command of a page, described by the first line of a docstring."""
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--write", action="store_true", help=f"write {page.name}")
     parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
     parser.add_argument("--output", type=Path, default=page, help="another file for the page")
-    titles = list(sections)
-    if titles:
-        only = "measure this section alone, and leave the others of the page as they are"
-        parser.add_argument("--only", choices=titles, help=only)
+    return parser
+
+
+def parsed(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, page: Path
+) -> argparse.Namespace:
+    """The arguments, among which are not those that would replace a page by a quick run."""
     arguments = parser.parse_args(argv)
     if arguments.quick and arguments.write and arguments.output == page:
         parser.error("a quick run does not replace the page: give --output")
-    how = {"only": arguments.only} if titles else {}
-    text = written(arguments.quick, **how)
+    return arguments
+
+
+def write_or_print(
+    about: str | None, page: Path, written: Callable[[bool], str], argv: list[str] | None
+) -> None:
+    """Run the command of a page that is written in one go.
+
+    ``written`` returns the page; called with True, that of a small run whose figures mean nothing.
+    """
+    arguments = parsed(page_options(about, page), argv, page)
+    text = written(arguments.quick)
     if arguments.write:
         arguments.output.write_text(text, encoding="utf-8")
     else:

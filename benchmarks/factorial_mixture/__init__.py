@@ -1,1 +1,1 @@
-"""Measurements of factorial mixtures: speed, and the papers' claims."""
+"""Measurements of factorial mixtures."""

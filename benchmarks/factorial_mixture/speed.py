@@ -1,28 +1,22 @@
 """Speed of factorial mixtures against the matrix products that a pass cannot do without.
 
-All comparisons are interleaved in this process, and given as medians of the ratios of the same
-rounds; processor time of one thread.
-
-    python -m benchmarks.factorial_mixture.speed            # everything, about 3 minutes
-    python -m benchmarks.factorial_mixture.speed passes
-    python -m benchmarks.factorial_mixture.speed --write    # also the page of results
-    python -m benchmarks.factorial_mixture.speed --quick --write --output /tmp/quick.md
-
-The page is ``doc/results/factorial_mixture_speed.md``. The rows are drawn, so that no file is
-needed.
+The rows are drawn. ``benchmarks/common/speed.py`` says how the command is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
-from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal import AnnealedFactorialMixture
 
-from ..common.measuring import Script, milliseconds, progress, reached, spread
+from ..common import speed
+from ..common.measuring import milliseconds, progress, reached, spread
 from ..common.report import Page
-from .workload import FULL, QUICK, Size, our_fit, pass_times, products
+from ..common.speed import Fit, Shape, Speed, add_methods, of_passes, pass_times, products
 
 # A pass may take at most this multiple of the time of its products.
 TARGET = 4.0
@@ -30,39 +24,52 @@ TARGET = 4.0
 # is the time of sweeps.
 FEW_SWEEPS = 5
 SWEEPS = (1, 5)
+_NOISE, _ACTIVE, _SHARE = 0.2, 0.3, 0.3
 
 
-def _against_products(size: Size) -> list[list[str]]:
-    rows = []
-    for shape in size.shapes:
-        progress(f"{shape}, K = {shape.n_components}")
-        fits = {name: our_fit(shape, name) for name in ("deterministic", "none")}
-        for n in SWEEPS:
-            fits[f"{n} sweeps"] = our_fit(shape, "deterministic", max_sweeps=n, sweep_tol=0.0)
-        times = pass_times(fits, {"products": products(shape)}, size)
-        ratios = {name: times[name] / times["products"] for name in ("deterministic", "none")}
-        worst = max(float(np.median(values)) for values in ratios.values())
-        few, many = SWEEPS
-        one = (times[f"{many} sweeps"] - times[f"{few} sweeps"]) / (many - few)
-        each = 1e9 * one / (shape.n_rows * shape.n_components**2)
-        rows.append(
-            [
-                str(shape),
-                str(shape.n_components),
-                milliseconds(times["products"]),
-                *(cell for n in ratios for cell in (milliseconds(times[n]), spread(ratios[n], 1))),
-                reached(worst <= TARGET),
-                spread(FEW_SWEEPS * one / times["products"], 1),
-                spread(each, 3),
-            ]
-        )
-    return rows
+@dataclass(frozen=True)
+class Size(speed.Size):
+    """The size of a run: the shapes that are compared with products, and that of the methods."""
+
+    shapes: tuple[Shape, ...] = (
+        Shape(20_000, 16, 8),
+        Shape(20_000, 64, 16),
+        Shape(20_000, 64, 32),
+        Shape(10_000, 784, 32),
+        Shape(10_000, 784, 64),
+    )
+    methods: Shape = Shape(20_000, 64, 16)
 
 
-def measure_passes(size: Size) -> list[str]:
-    """One pass of mean-field inference against its products."""
+FULL = Size()
+_SMALL = Shape(200, 16, 4)
+QUICK = Size(1, (1, 3), quick=True, shapes=(_SMALL,), methods=_SMALL)
+
+
+@cache
+def rows(shape: Shape) -> np.ndarray:
+    """Sums of sparse parts, and noise."""
+    rng = np.random.default_rng(0)
+    size = (shape.n_components, shape.n_features)
+    parts = rng.random(size) * (rng.random(size) < _SHARE)
+    active = rng.random((shape.n_rows, shape.n_components)) < _ACTIVE
+    return active @ parts + _NOISE * rng.standard_normal((shape.n_rows, shape.n_features))
+
+
+def our_fit(shape: Shape, annealing: str, **parameters: Any) -> Fit:
+    """Fits at given priors, because the data are drawn from them."""
+    settings = {"noise_variance": _NOISE**2, "mean_variance": 0.1, "activation_prior": _ACTIVE}
+    settings |= {"random_state": 0, "tol": 0, "effort": 0, **parameters}
+
+    def fit(n: int) -> AnnealedFactorialMixture:
+        made = AnnealedFactorialMixture(shape.n_components, **settings)
+        return of_passes(made, annealing, n).fit(rows(shape))
+
+    return fit
+
+
+def measure_passes(page: Page, size: Size) -> None:
     few, many = size.passes
-    page = Page()
     page.section(
         "A pass against its matrix products",
         "*Products*: X E[μ]ᵀ and E[z]ᵀX, without which no pass can do, by BLAS in blocks of rows. "
@@ -82,50 +89,53 @@ def measure_passes(size: Size) -> list[str]:
     header = ["rows × columns", "K", "products, ms", "annealed pass, ms", "ratio"]
     header += ["plain pass, ms", "ratio", f"target {TARGET:g}"]
     header += [f"ratio of {FEW_SWEEPS} sweeps", "a sweep, ns per row and K²"]
-    page.table(header, _against_products(size))
-    return page.lines
+    page.table(header, [_against_products(shape, size) for shape in size.shapes])
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def _against_products(shape: Shape, size: Size) -> list[str]:
+    progress(f"{shape}, K = {shape.n_components}")
+    fits = {name: our_fit(shape, name) for name in ("deterministic", "none")}
+    for n in SWEEPS:
+        fits[f"{n} sweeps"] = our_fit(shape, "deterministic", max_sweeps=n, sweep_tol=0.0)
+    means = np.random.default_rng(1).random((shape.n_components, shape.n_features))
+    times = pass_times(fits, {"products": products(rows(shape), means)}, size)
+    ratios = {name: times[name] / times["products"] for name in ("deterministic", "none")}
+    worst = max(float(np.median(values)) for values in ratios.values())
+    few, many = SWEEPS
+    one = (times[f"{many} sweeps"] - times[f"{few} sweeps"]) / (many - few)
+    each = 1e9 * one / (shape.n_rows * shape.n_components**2)
+    return [
+        str(shape),
+        str(shape.n_components),
+        milliseconds(times["products"]),
+        *(cell for n in ratios for cell in (milliseconds(times[n]), spread(ratios[n], 1))),
+        reached(worst <= TARGET),
+        spread(FEW_SWEEPS * one / times["products"], 1),
+        spread(each, 3),
+    ]
+
+
+def measure_methods(page: Page, size: Size) -> None:
     shape = size.methods
-    page = Page()
     page.section(
         "What annealing costs per pass",
         'Ratio of the time of an annealed pass to that of one with `annealing="none"`, each method '
         f"in turns with it; {shape} rows × columns, K = {shape.n_components}, with the settings "
         f"that are recommended. Median and quartiles of {size.rounds} rounds.",
     )
-    rows = []
-    for name in ANNEALING:
-        if name != "none":
-            progress(f"methods, {name}")
-            fits = {key: our_fit(shape, key) for key in ("none", name)}
-            times = pass_times(fits, {}, size)
-            cells = [milliseconds(times[key]) for key in fits]
-            rows.append([name, *cells, spread(times[name] / times["none"])])
-    page.table(["method", "none, ms", "ms", "ratio"], rows)
-    return page.lines
+    add_methods(page, lambda name: our_fit(shape, name), size)
 
 
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "passes": (measure_passes, True),
-    "methods": (measure_methods, True),
-}
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    Script(
-        model="factorial_mixture",
-        title="Speed of factorial mixtures",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="factorial_mixture_speed.md",
-        peers={},
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
-
+SPEED = Speed(
+    __doc__,
+    model="factorial_mixture",
+    title="Speed of factorial mixtures",
+    output="factorial_mixture_speed.md",
+    sections={"passes": measure_passes, "methods": measure_methods},
+    full=FULL,
+    quick=QUICK,
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

@@ -1,102 +1,177 @@
 """Speed of gamma-process NMF against scikit-learn's multiplicative updates.
 
-All comparisons are interleaved in this process, and given as medians of the ratios of the same
-rounds; processor time of one thread.
+A pass is made by the functions of the loop itself: the visit before the update of the weights, with
+one sweep over the activations and the complete lower bound, the visit before the update of the
+components, and both updates. scikit-learn's iteration is made as its own loop makes it, by
+``_multiplicative_update_w`` and ``_multiplicative_update_h``. Both go on from their last call.
 
-    python -m benchmarks.gamma_process_nmf.speed            # everything, about 2 minutes
-    python -m benchmarks.gamma_process_nmf.speed passes
-    python -m benchmarks.gamma_process_nmf.speed --write    # also the page of results
-    python -m benchmarks.gamma_process_nmf.speed --quick --write --output /tmp/quick.md
-
-The page is ``doc/results/gamma_process_nmf_speed.md``. Two corpora come from files, see
-``benchmarks/latent_dirichlet/data.py``. The dense counts are drawn, and so are all counts of a
-quick run.
+Two corpora come from files, and the dense counts are drawn, as are all counts of a quick run.
+``benchmarks/common/speed.py`` says how the command is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
+from sklearn.decomposition import NMF
+from sklearn.decomposition._nmf import _multiplicative_update_h, _multiplicative_update_w
 
+from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.parallel.thread_limits import one_thread
+from sklearn_anneal.inference import loop, visits
+from sklearn_anneal.inference.conjugate import update
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
-from ..common.measuring import (
-    Script,
-    interleaved,
-    milliseconds,
-    progress,
-    reached,
-    spread,
-)
+from ..common import speed
+from ..common.measuring import interleaved, milliseconds, progress, reached, spread
 from ..common.report import Page
-from .workload import (
-    DENSE,
-    FULL,
-    QUICK,
-    Iterations,
-    Size,
-    counts,
-    estimator,
-    going_on,
-    n_counted,
-    names,
-)
+from ..common.speed import NEVER, Fit, Speed, add_methods, of_passes
+from ..latent_dirichlet.data import available, corpus
 
+DENSE = "dense"
+CORPORA = ("AP", "20 Newsgroups")
 # How many times as fast as scikit-learn's iteration a pass should be, dense and sparse.
 TARGET_DENSE, TARGET_SPARSE = 1.0, 5.0
 DTYPES = (np.float64, np.float32)
+# Both kinds of tempering are refused for these models.
+METHODS = tuple(name for name in ANNEALING if "tempering" not in name)
 
 
-def measure_passes(size: Size) -> list[str]:
-    """A pass that goes on from the last one against an iteration of scikit-learn's."""
-    k = size.n_components
-    page = Page()
+@dataclass(frozen=True)
+class Size(speed.Size):
+    """The size of a run: rows and columns of the dense counts, and K."""
+
+    dense: tuple[int, int] = (2000, 1000)
+    n_components: int = 50
+
+
+FULL = Size(7, (1, 6))
+QUICK = Size(1, (1, 3), quick=True, dense=(120, 40), n_components=8)
+
+
+def names(size: Size) -> list[str]:
+    """The data sets of a section whose files are there."""
+    return [DENSE, *available(["drawn"] if size.quick else CORPORA)]
+
+
+@cache
+def dense(n_rows: int, n_columns: int, n_components: int) -> np.ndarray:
+    """Counts that follow the model, with a mean of 1."""
+    rng = np.random.default_rng(0)
+    activations = rng.gamma(0.3, 1 / 0.3, (n_rows, n_components))
+    parts = rng.gamma(0.3, 1 / 0.3, (n_components, n_columns))
+    return rng.poisson(activations @ parts / n_components).astype(np.float64)
+
+
+def counts(name: str, size: Size, dtype: Any = np.float64) -> Any:
+    X = dense(*size.dense, size.n_components) if name == DENSE else corpus(name)
+    return X.astype(dtype)
+
+
+class Passes:
+    """Passes of plain inference over some counts, one per call, each from the last one's result.
+
+    Parameters
+    ----------
+    X : {ndarray, sparse matrix}
+    n_components : int
+    """
+
+    def __init__(self, X: Any, n_components: int):
+        estimator = AnnealedGammaProcessNMF(n_components, annealing="none", max_iter=0)
+        self.ctx = estimator.fit(X)._inference.ctx
+        self._units = estimator._make_units(estimator._validate_data(X, reset=False), None)
+        self._settings = loop.Settings(NEVER, None, None, 1.0, 0.6)  # type: ignore[arg-type]
+        self._local = self._known = None
+        self.bound = -np.inf
+        self()
+        self.ctx.exploring = False
+        for _ in range(2):
+            self()
+
+    def __call__(self) -> None:
+        ctx, units = self.ctx, self._units
+        visited = visits.visit(ctx, loop.PLAIN, units, SEQUENTIAL, self._local, self._known)
+        self.bound = visited.step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
+        how = {"minibatch": False, "passes": 1.0}
+        visited = update(ctx, loop.PLAIN, units, visited, self._settings, SEQUENTIAL, **how)
+        self._local, self._known = visited.local, visited.visit.known
+
+
+class Iterations:
+    """Iterations of scikit-learn's multiplicative updates, one per call."""
+
+    def __init__(self, X: Any, n_components: int):
+        self._X = X
+        nmf = NMF(
+            n_components,
+            solver="mu",
+            beta_loss="kullback-leibler",
+            init="random",
+            random_state=0,
+            max_iter=1,
+        )
+        self.activations = np.ascontiguousarray(nmf.fit_transform(X))
+        self.components = nmf.components_
+        self()
+
+    def __call__(self) -> None:
+        shared: dict[str, Any] = {"beta_loss": 1, "gamma": 1.0}
+        X, W, H = self._X, self.activations, self.components
+        W, *_ = _multiplicative_update_w(X, W, H, l1_reg_W=0, l2_reg_W=0, **shared)
+        H = _multiplicative_update_h(X, W, H, l1_reg_H=0, l2_reg_H=0, **shared)
+        self.activations, self.components = W, H
+
+
+def our_fit(X: Any, k: int, annealing: str) -> Fit:
+    settings = {"max_sweeps": 1, "random_state": 0, "tol": 0, "effort": 0}
+    return lambda n: of_passes(AnnealedGammaProcessNMF(k, **settings), annealing, n).fit(X)
+
+
+def measure_passes(page: Page, size: Size) -> None:
     page.section(
         "A pass against an iteration of scikit-learn",
         "*Pass*: it goes on from the activations of the last pass, and makes one sweep over them, "
         "the updates of weights and components, all expectations and the complete lower bound. "
         '*Iteration*: of `NMF(solver="mu", beta_loss="kullback-leibler")`, by '
         "`_multiplicative_update_w` and `_multiplicative_update_h` as in its own loop, without its "
-        f"error. K = {k}, one thread, processor time. Ratio: scikit-learn's time over ours, median "
-        f"and quartiles of {size.rounds} rounds. The targets are {TARGET_DENSE:g} for dense counts "
-        f"and {TARGET_SPARSE:g} for sparse ones, in float64. A pass divides the counts "
-        "twice, once for the activations and the weights and once for the components, and so does "
-        "an iteration.",
+        f"error. K = {size.n_components}, one thread, processor time. Ratio: scikit-learn's time "
+        f"over ours, median and quartiles of {size.rounds} rounds. The targets are "
+        f"{TARGET_DENSE:g} for dense counts and {TARGET_SPARSE:g} for sparse ones, in float64. A "
+        "pass divides the counts twice, once for the activations and the weights and once for the "
+        "components, and so does an iteration.",
     )
-    rows = []
-    for name in names(size):
-        for dtype in DTYPES:
-            progress(f"passes, {name}, {np.dtype(dtype).name}")
-            X = counts(name, size, dtype)
-            times = _interleaved(
-                {"ours": going_on(name, size, dtype), "peer": Iterations(X, k)}, size.rounds
-            )
-            ratio = times["peer"] / times["ours"]
-            target = TARGET_DENSE if name == DENSE else TARGET_SPARSE
-            held = reached(bool(np.median(ratio) >= target)) if dtype is np.float64 else "–"
-            rows.append(
-                [name, f"{X.shape[0]:,} × {X.shape[1]:,}", f"{n_counted(X):,}", X.dtype.name]
-                + [milliseconds(times["peer"]), milliseconds(times["ours"])]
-                + [spread(ratio), f"{target:g}: {held}" if held != "–" else "–"]
-            )
+    rows = [_passes_row(name, dtype, size) for name in names(size) for dtype in DTYPES]
     header = ["counts", "rows × columns", "cells or non-zeros", "dtype", "iteration, ms"]
     page.table([*header, "pass, ms", "ratio", "target"], rows)
-    return page.lines
 
 
-def _interleaved(runs: dict[str, Callable[[], object]], rounds: int, **how: Any) -> dict[str, Any]:
-    with one_thread():
-        return interleaved(runs, rounds, **how)
+def _passes_row(name: str, dtype: Any, size: Size) -> list[str]:
+    progress(f"passes, {name}, {np.dtype(dtype).name}")
+    X, k = counts(name, size, dtype), size.n_components
+    times = interleaved({"peer": Iterations(X, k), "ours": Passes(X, k)}, size.rounds)
+    ratio = times["peer"] / times["ours"]
+    target = TARGET_DENSE if name == DENSE else TARGET_SPARSE
+    holds = f"{target:g}: {reached(bool(np.median(ratio) >= target))}"
+    return [
+        *(
+            name,
+            f"{X.shape[0]:,} × {X.shape[1]:,}",
+            f"{X.nnz if issparse(X) else X.size:,}",
+            X.dtype.name,
+        ),
+        *(milliseconds(each) for each in times.values()),
+        *(spread(ratio), holds if dtype is np.float64 else "–"),
+    ]
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def measure_methods(page: Page, size: Size) -> None:
     k, (few, many) = size.n_components, size.passes
     (name,) = names(size)[1:2] or [DENSE]
-    page = Page()
     page.section(
         "What annealing costs per pass",
         f"{name}, K = {k}, float64, with `max_sweeps=1`, so that all methods make as many sweeps: "
@@ -107,42 +182,19 @@ def measure_methods(size: Size) -> list[str]:
         "before both updates, where the others need it once.",
     )
     X = counts(name, size)
-    rows = []
-    for method in ANNEALING:
-        if method in ("none", "tempering", "local_tempering"):
-            continue
-        progress(f"methods, {method}")
-        runs = {
-            (key, n): lambda key=key, n=n: estimator(k, n, key).set_params(max_sweeps=1).fit(X)
-            for key in ("none", method)
-            for n in size.passes
-        }
-        runs[method, few]()
-        found = _interleaved(runs, size.rounds)
-        times = [(found[key, many] - found[key, few]) / (many - few) for key in ("none", method)]
-        rows.append([method, *(milliseconds(t) for t in times), spread(times[1] / times[0])])
-    page.table(["method", "none, ms", "ms", "ratio"], rows)
-    return page.lines
+    add_methods(page, lambda annealing: our_fit(X, k, annealing), size, METHODS)
 
 
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "passes": (measure_passes, True),
-    "methods": (measure_methods, True),
-}
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    Script(
-        model="gamma_process_nmf",
-        title="Speed of gamma-process NMF",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="gamma_process_nmf_speed.md",
-        peers={},
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
-
+SPEED = Speed(
+    __doc__,
+    model="gamma_process_nmf",
+    title="Speed of gamma-process NMF",
+    output="gamma_process_nmf_speed.md",
+    sections={"passes": measure_passes, "methods": measure_methods},
+    full=FULL,
+    quick=QUICK,
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

@@ -1,1 +1,1 @@
-"""Measurements of Gaussian mixtures: speed, and the papers' claims."""
+"""Measurements of Gaussian mixtures."""

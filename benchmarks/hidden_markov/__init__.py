@@ -1,1 +1,1 @@
-"""Measurements of hidden Markov models: speed, and the papers' claims."""
+"""Measurements of hidden Markov models."""

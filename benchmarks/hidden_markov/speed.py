@@ -1,56 +1,270 @@
 """Speed of hidden Markov models against hmmlearn's, and what annealing costs.
 
-All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
-runs. Work in a single thread is measured in processor time, which other work on the machine changes
-less than wall time.
-
-    python -m benchmarks.hidden_markov.speed            # everything, about 5 minutes
-    python -m benchmarks.hidden_markov.speed symbols methods
-    python -m benchmarks.hidden_markov.speed --write    # also into doc/results/sequences_speed.md
-    python -m benchmarks.hidden_markov.speed --quick --write --output /tmp/quick.md
-
-The pen trajectories come from a file, see ``data.py`` in this folder; a quick run draws sequences
-and needs no file. hmmlearn is left out with a message if it is not installed.
+The pen trajectories come from a file, and a quick run draws sequences. hmmlearn is left out with a
+message if it is not installed. ``benchmarks/common/speed.py`` says how the command is run.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.cluster import MiniBatchKMeans
 
+from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.data.units import Sequences
+from sklearn_anneal.inference import loop, visits
+from sklearn_anneal.inference.stopping import RiseOfBound
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
+from ..common import speed
+from ..common.data import load
 from ..common.measuring import (
-    Script,
     interleaved,
     milliseconds,
-    processor_seconds,
     progress,
     reached,
     spread,
 )
+from ..common.peers import is_there
+from ..common.priors import PEER_OF_SEQUENCES
 from ..common.report import Page
-from .workload import (
-    FULL,
-    QUICK,
-    WINDOW,
-    Data,
-    Ours,
-    Peer,
-    Size,
-    kept,
-    peer_is_there,
-    symbols,
-    vectors,
-    vhmm,
-    windows,
-)
+from ..common.speed import Speed
+
+try:
+    from hmmlearn import vhmm
+except ImportError:
+    vhmm = None
 
 FASTER_SYMBOLS, FASTER_VECTORS = 12, 5
 # Bounds count as the same if their relative difference is at most this.
 SAME = 1e-8
+_FILE = "character_trajectories.npz"
+# Number of frames that are joined in one row to give D = 12.
+WINDOW = 4
+BATCH = loop.Settings(
+    max_iter=0, stop=RiseOfBound(0.0), batch_size=None, learning_offset=1.0, learning_decay=0.0
+)
+_MISSING = "Left out: hmmlearn is not installed."
+
+
+@dataclass(frozen=True)
+class Size(speed.Size):
+    """The size of a run.
+
+    Attributes
+    ----------
+    trained : int
+        Number of passes by our estimator before the two libraries are compared.
+    further : int
+        Number of passes of hmmlearn's other implementation.
+    components : tuple of int
+        Numbers of states (K) for the section on symbols.
+    many : int
+        Number of states (K) for all other sections.
+    symbols : int
+        Size of the codebook.
+    every : int
+        In the section on vectors, hmmlearn gets only every n-th sequence, because it is slow.
+    """
+
+    trained: int = 10
+    further: int = 5
+    components: tuple[int, ...] = (5, 10)
+    many: int = 10
+    symbols: int = 500
+    every: int = 8
+
+
+FULL = Size(7)
+QUICK = Size(
+    rounds=1, quick=True, trained=3, further=2, components=(3,), many=3, symbols=20, every=2
+)
+
+
+# Sequences
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sequences of symbols or of vectors.
+
+    Attributes
+    ----------
+    name : str
+    X : ndarray of shape (n_frames, n_columns)
+        int64 or float64.
+    lengths : ndarray of shape (n_sequences,)
+    n_symbols : int or None
+        None: vectors.
+    """
+
+    name: str
+    X: np.ndarray
+    lengths: np.ndarray
+    n_symbols: int | None = None
+
+    @property
+    def n_frames(self) -> int:
+        return len(self.X)
+
+    @property
+    def emission(self) -> dict[str, Any]:
+        """The parameters of our estimator that describe a frame."""
+        if self.n_symbols is None:
+            return {"emission": "gaussian"}
+        return {"emission": "categorical", "n_symbols": self.n_symbols}
+
+    def thinned(self, every: int) -> Data:
+        """Keep every n-th sequence."""
+        chosen = np.arange(len(self.lengths)) % every == 0
+        return replace(
+            self, X=self.X[np.repeat(chosen, self.lengths)], lengths=self.lengths[chosen]
+        )
+
+
+@cache
+def _frames(quick: bool) -> tuple[np.ndarray, np.ndarray]:
+    if not quick:
+        archive = load(_FILE)
+        return archive["X"].astype(np.float64), archive["lengths"].astype(np.int64)
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(40, 80, size=160)
+    states = np.repeat(rng.integers(4, size=-(-lengths.sum() // 10)), 10)[: lengths.sum()]
+    centers = 3.0 * rng.standard_normal((4, 3))
+    return centers[states] + rng.standard_normal((len(states), 3)), lengths
+
+
+@cache
+def vectors(size: Size) -> Data:
+    """Velocities and force of the pen tip, D = 3, or drawn vectors."""
+    X, lengths = _frames(size.quick)
+    return Data("D = 3", X, lengths)
+
+
+@cache
+def windows(size: Size) -> Data:
+    """Join four consecutive frames in one, D = 12; a rest at the end of a sequence is dropped."""
+    X, lengths = _frames(size.quick)
+    starts = np.cumsum(lengths) - lengths
+    parts = [
+        X[start : start + n // WINDOW * WINDOW].reshape(n // WINDOW, -1)
+        for start, n in zip(starts, lengths, strict=True)
+    ]
+    return Data(f"D = {3 * WINDOW}", np.concatenate(parts), lengths // WINDOW)
+
+
+@cache
+def symbols(size: Size) -> Data:
+    """Replace every frame by the number of the nearest entry of a codebook."""
+    X, lengths = _frames(size.quick)
+    codebook = MiniBatchKMeans(size.symbols, batch_size=4096, n_init=1, random_state=0).fit(X)
+    codes = codebook.predict(X).astype(np.int64)[:, None]
+    return Data("symbols", codes, lengths, size.symbols)
+
+
+# Models
+
+
+def estimator(data: Data, k: int, **parameters: Any) -> AnnealedHMM:
+    """An estimator without annealing and without any test of convergence."""
+    settings = {"annealing": "none", "tol": 0, "reg_covar": 0.0, "random_state": 0}
+    return AnnealedHMM(k, **data.emission, **{**PEER_OF_SEQUENCES, **settings, **parameters})
+
+
+class Ours:
+    """Our variational inference; each call makes one pass, and ``bounds`` has those before them."""
+
+    def __init__(self, data: Data, k: int):
+        self._est = est = estimator(data, k, max_iter=0)
+        est.fit(data.X, lengths=data.lengths)
+        self.ctx = est._inference.ctx
+        frames = est._validate_data(est._data(data.X, None, data.lengths), reset=False)
+        self.units: Sequences = est._make_units(frames, None).centered(self.ctx.summary)
+        self.method = loop.PLAIN
+        self.bounds: list[float] = []
+
+    @classmethod
+    def trained(cls, data: Data, k: int, n_passes: int) -> Ours:
+        """Make some passes and return this object."""
+        ours = cls(data, k)
+        for _ in range(n_passes):
+            ours()
+        return ours
+
+    def branch(self, annealing: Any = "none") -> Ours:
+        """A copy that continues from here, with an annealing method that is at its start."""
+        other = copy(self)
+        other.bounds = []
+        ctx = other.ctx = replace(
+            self.ctx, state={"updates": 0, "passes": 0.0}, rng=np.random.default_rng(0)
+        )
+        if annealing != "none":
+            method = clone(self._est).set_params(annealing=annealing)._strategy(ctx.model)
+            rehearse = partial(loop.rehearse, ctx, self.units, BATCH)
+            other.method = method.calibrate(ctx, self.units, rehearse)
+            ctx.state |= other.method.initial_state(ctx)
+        return other
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The current priors and posteriors, by the names of their attributes."""
+        return self._est._fitted_attributes(self.ctx)
+
+    def __call__(self) -> None:
+        ctx, method, units = self.ctx, self.method, self.units
+        seen = visits.visit(ctx, method, units, SEQUENTIAL)
+        self.bounds.append(seen.step.bound - ctx.model.kl(ctx.q, ctx.prior))
+        loop.UPDATES["conjugate"](
+            ctx, method, units, seen, BATCH, SEQUENTIAL, minibatch=False, passes=1.0
+        )
+
+
+class Peer:
+    """hmmlearn's inference from given priors and posteriors, by the functions that its fit calls.
+
+    Parameters
+    ----------
+    data : Data
+    k : int
+    start : dict
+        Attributes of a fitted estimator of ours.
+    implementation : {"log", "scaling"}
+    """
+
+    def __init__(self, data: Data, k: int, start: dict[str, Any], implementation: str = "log"):
+        self.data = data
+        how = {"init_params": "", "implementation": implementation}
+        names = ["startprob", "transmat"]
+        if data.n_symbols is not None:
+            self.hmm = vhmm.VariationalCategoricalHMM(k, n_features=data.n_symbols, **how)
+            names += ["emissionprob"]
+        else:
+            self.hmm = vhmm.VariationalGaussianHMM(k, covariance_type="full", **how)
+            names += ["means", "beta", "dof", "scale"]
+        for name in names:
+            for which in ("prior", "posterior"):
+                setattr(self.hmm, f"{name}_{which}_", np.array(start[f"{name}_{which}_"]))
+        self.hmm._init(data.X, data.lengths)
+        self.hmm._check()
+        self.bounds: list[float] = []
+
+    def __call__(self) -> None:
+        hmm = self.hmm
+        statistics, log_probability = hmm._do_estep(self.data.X, self.data.lengths)
+        bound = hmm._compute_lower_bound(log_probability)
+        hmm._do_mstep(statistics)
+        # hmmlearn leaves the constant of vectors out.
+        left_out = 0.0 if self.data.n_symbols else 0.5 * self.data.X.size * np.log(2.0 * np.pi)
+        self.bounds.append(float(bound - left_out))
+
+
+# Sections
 
 
 def corpus(size: Size) -> str:
@@ -63,32 +277,25 @@ def corpus(size: Size) -> str:
 # Passes against hmmlearn
 
 
-def compared(data: Data, k: int, size: Size) -> tuple[Ours, Peer, list[str]]:
-    """Measure passes of both libraries from the same posterior.
-
-    Returns both models after these passes, and the cells of a row.
-    """
+def compared(data: Data, k: int, size: Size) -> tuple[Ours, list[str]]:
+    """Our model after passes of both libraries from the same posterior, and the cells of a row."""
     ours = Ours.trained(data, k, size.trained)
     peer = Peer(data, k, ours.attributes)
-    bounds: dict[str, list[float]] = {"ours": [], "peer": []}
-    runs = {"ours": kept(ours, bounds["ours"]), "peer": kept(peer, bounds["peer"])}
-    times = interleaved(runs, size.rounds)
+    times = interleaved({"ours": ours, "peer": peer}, size.rounds)
     ratios = times["peer"] / times["ours"]
-    mine, theirs = (np.array(bounds[name]) for name in ("ours", "peer"))
+    mine, theirs = (np.array(model.bounds[-size.rounds :]) for model in (ours, peer))
     difference = float(np.max(np.abs(mine - theirs) / np.abs(theirs)))
     cells = [milliseconds(times["peer"]), milliseconds(times["ours"])]
     cells += [f"{1e9 * np.median(times['ours']) / data.n_frames:.0f}", spread(ratios, 1)]
     cells += [f"{difference:.0e}" if difference <= SAME else f"**{difference:.0e}**"]
     target = FASTER_VECTORS if data.n_symbols is None else FASTER_SYMBOLS
-    return ours, peer, [*cells, reached(float(np.median(ratios)) >= target)]
+    return ours, [*cells, reached(float(np.median(ratios)) >= target)]
 
 
 HEADER = ["K", "hmmlearn, ms", "ours, ms", "ours, ns per frame", "ratio", "bounds apart"]
 
 
-def measure_symbols(size: Size) -> list[str]:
-    """A pass over symbols against both implementations of hmmlearn."""
-    page = Page()
+def measure_symbols(page: Page, size: Size) -> None:
     page.section(
         "A pass over symbols",
         f"{corpus(size)}, as symbols of a codebook of {size.symbols} by k-means. A pass is the "
@@ -100,83 +307,36 @@ def measure_symbols(size: Size) -> list[str]:
         "bounds of the passes.",
     )
     data = symbols(size)
-    if not peer_is_there():
-        return [*page.lines, "Left out: hmmlearn is not installed.", ""]
-    rows, scaled, starts = [], [], []
+    if not is_there("hmmlearn", vhmm):
+        page.lines += [_MISSING, ""]
+        return
+    rows, scaled = [], []
     for k in size.components:
         progress(f"symbols, K = {k}")
-        ours, _, cells = compared(data, k, size)
+        ours, cells = compared(data, k, size)
         rows.append([str(k), *cells])
         scaled.append(_scaling_row(data, k, ours, size))
-        progress(f"starts, K = {k}")
-        starts.append(_start_row(data, k, size))
     page.table([*HEADER, f"target {FASTER_SYMBOLS}"], rows)
     page.lines += [
         'hmmlearn\'s `implementation="scaling"` from the posterior after these passes:',
         "",
     ]
     page.table(["K", "scaling, ms", "ours, ms", "what scaling did"], scaled)
-    page.lines += [
-        "From the start that each draws by default. hmmlearn's emissions come from a Dirichlet "
-        "distribution of one over the number of symbols, most of whose probabilities are below "
-        "1e-100; ours are posteriors of random counts.",
-        "",
-    ]
-    header = ["K", "ours, first pass, ms", "ours, second pass, ms", "ours"]
-    page.table([*header, 'hmmlearn, "log"', 'hmmlearn, "scaling"'], starts)
-    return page.lines
 
 
 def _scaling_row(data: Data, k: int, ours: Ours, size: Size) -> list[str]:
     scaling = Peer(data, k, ours.attributes, "scaling")
-    bounds: list[float] = []
-    runs = {"ours": ours, "scaling": kept(scaling, bounds)}
     try:
-        times = interleaved(runs, size.passes)
+        times = interleaved({"ours": ours, "scaling": scaling}, size.further)
     except ValueError as error:
-        return [str(k), "–", "–", f"stopped in pass {len(bounds) + 1}: {error}"]
+        return [str(k), "–", "–", f"stopped in pass {len(scaling.bounds) + 1}: {error}"]
     ratio = spread(times["scaling"] / times["ours"], 1)
     what = f"ran; {ratio} times the time of ours"
     return [str(k), milliseconds(times["scaling"]), milliseconds(times["ours"]), what]
 
 
-def _start_row(data: Data, k: int, size: Size) -> list[str]:
-    ours = Ours(data, k)
-    bounds: list[float] = []
-    passes = [processor_seconds(kept(ours, bounds)) for _ in range(size.passes)]
-    row = [str(k), *(milliseconds(np.array([seconds])) for seconds in passes[:2])]
-    row.append(_outcome(bounds))
-    for implementation in ("log", "scaling"):
-        peer = vhmm.VariationalCategoricalHMM(
-            k,
-            n_features=data.n_symbols,
-            n_iter=size.passes,
-            tol=-np.inf,
-            random_state=0,
-            implementation=implementation,
-        )
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                peer.fit(data.X, data.lengths)
-            except ValueError as error:
-                row.append(f"stopped: {error}")
-            else:
-                row.append(_outcome(list(peer.monitor_.history)))
-    return row
-
-
-def _outcome(bounds: Sequence[float]) -> str:
-    if np.isfinite(bounds).all():
-        return f"bound {bounds[-1]:.0f} in pass {len(bounds)}"
-    first = int(np.argmin(np.isfinite(bounds)))
-    return f"bound is not a number from pass {first + 1} on"
-
-
-def measure_vectors(size: Size) -> list[str]:
-    """A pass over vectors against hmmlearn's."""
+def measure_vectors(page: Page, size: Size) -> None:
     k = size.many
-    page = Page()
     page.section(
         "A pass over vectors",
         f"The same with Gaussian emissions of full covariance, K = {k}, against "
@@ -184,25 +344,23 @@ def measure_vectors(size: Size) -> list[str]:
         f"are, and D = {3 * WINDOW}, {WINDOW} consecutive frames as one. hmmlearn is so slow that "
         f"both pass over one sequence of {size.every}.",
     )
-    if not peer_is_there():
-        return [*page.lines, "Left out: hmmlearn is not installed.", ""]
+    if not is_there("hmmlearn", vhmm):
+        page.lines += [_MISSING, ""]
+        return
     rows = []
     for whole in (vectors(size), windows(size)):
         data = whole.thinned(size.every)
         progress(f"vectors, {data.name}")
-        _, _, cells = compared(data, k, size)
+        _, cells = compared(data, k, size)
         rows.append([data.name, f"{data.n_frames:,}", str(k), *cells])
     page.table(["data", "frames", *HEADER, f"target {FASTER_VECTORS}"], rows)
-    return page.lines
 
 
 # Annealing methods
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
+def measure_methods(page: Page, size: Size) -> None:
     k = size.many
-    page = Page()
     page.section(
         "What annealing costs per pass",
         'Ratio of the time per pass to that of `annealing="none"`, batch mode, all sequences, '
@@ -224,28 +382,19 @@ def measure_methods(size: Size) -> list[str]:
     rows = [[name, *(cell for column in cells for cell in column[name])] for name in ANNEALING]
     header = [f"{data.name}, {what}" for data in cases for what in ("ms", "ratio")]
     page.table(["method", *header], rows)
-    return page.lines
 
 
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "symbols": (measure_symbols, True),
-    "vectors": (measure_vectors, True),
-    "methods": (measure_methods, True),
-}
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    Script(
-        model="hidden_markov",
-        title="Speed of hidden Markov models",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="sequences_speed.md",
-        peers={"hmmlearn": vhmm},
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
-
+SPEED = Speed(
+    __doc__,
+    model="hidden_markov",
+    title="Speed of hidden Markov models",
+    output="sequences_speed.md",
+    sections={"symbols": measure_symbols, "vectors": measure_vectors, "methods": measure_methods},
+    full=FULL,
+    quick=QUICK,
+    peers={"hmmlearn": vhmm},
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

@@ -1,1 +1,1 @@
-"""Measurements of topic models: speed, and the papers' claims."""
+"""Measurements of topic models."""

@@ -1,21 +1,13 @@
-"""Speed of topic models: the local step against scikit-learn's, and whole fits of ours.
+"""Speed of topic models: the local step against scikit-learn's.
 
-All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
-runs. Work in a single thread is measured in processor time, which other work on the machine changes
-less than wall time.
-
-    python -m benchmarks.latent_dirichlet.speed            # everything, about 15 minutes
-    python -m benchmarks.latent_dirichlet.speed local jobs
-    python -m benchmarks.latent_dirichlet.speed --write    # also into doc/results/topics_speed.md
-    python -m benchmarks.latent_dirichlet.speed --quick --write --output /tmp/quick.md
-
-The corpora come from files, see ``data.py`` in this folder; a quick run draws a small corpus and
-needs no file.
+The corpora come from files, and a quick run draws a small one. ``benchmarks/common/speed.py`` says
+how the command is run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -24,16 +16,16 @@ from scipy.sparse import csr_matrix
 from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
+from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.data.units import Documents
+from sklearn_anneal.models.topics import LatentDirichlet
 
-from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
+from ..common import speed
+from ..common.measuring import interleaved, milliseconds, progress, reached, spread
+from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
-from .absent import measure_absent
-from .counts import measure_counts
-from .data import corpus, documents
-from .passes import measure_passes
-from .processes import measure_jobs
-from .workload import FULL, QUICK, Size, estimator, model_of, names
+from ..common.speed import Speed
+from .data import available, corpus
 
 STATES = ("fresh", "trained")
 # Only every n-th document of these large corpora is used.
@@ -41,17 +33,41 @@ SAMPLED = {"20 Newsgroups": 4}
 ITERATIONS = 20
 
 # Plain C with the same loops was this many times faster than scikit-learn's local step on the same
-# corpora, for K = 20, 50, 100. The factors are a yardstick from outside and are not measured here.
+# corpora, by K. The factors are a yardstick from outside and are not measured here.
 PLAIN_C = {
-    ("20 Newsgroups", "float64"): (14.6, 10.3, 9.2),
-    ("AP", "float64"): (8.6, 6.1, 5.9),
-    ("NIPS", "float64"): (4.2, 3.2, 3.4),
-    ("20 Newsgroups", "float32"): (15.1, 18.0, 16.3),
-    ("AP", "float32"): (8.3, 9.8, 7.9),
-    ("NIPS", "float32"): (3.9, 5.9, 5.6),
+    ("20 Newsgroups", "float64"): {20: 14.6, 50: 10.3, 100: 9.2},
+    ("AP", "float64"): {20: 8.6, 50: 6.1, 100: 5.9},
+    ("NIPS", "float64"): {20: 4.2, 50: 3.2, 100: 3.4},
+    ("20 Newsgroups", "float32"): {20: 15.1, 50: 18.0, 100: 16.3},
+    ("AP", "float32"): {20: 8.3, 50: 9.8, 100: 7.9},
+    ("NIPS", "float32"): {20: 3.9, 50: 5.9, 100: 5.6},
 }
-TOPICS_OF_C = (20, 50, 100)
 SHARE_OF_C = 0.85
+
+
+@dataclass(frozen=True)
+class Size(speed.Size):
+    """The size of a run.
+
+    Attributes
+    ----------
+    topics : tuple of int
+        Numbers of topics (K) in the section on the local step.
+    dtypes : tuple of type
+        Precisions of the counts.
+    """
+
+    topics: tuple[int, ...] = (20, 50, 100)
+    dtypes: tuple[type, ...] = (np.float64, np.float32)
+
+
+FULL = Size()
+QUICK = Size(rounds=1, quick=True, topics=(8,), dtypes=(np.float64,))
+
+
+def names(size: Size) -> list[str]:
+    """The corpora whose files are there."""
+    return available(["drawn"] if size.quick else ("20 Newsgroups", "AP", "NIPS"))
 
 
 # The local step
@@ -64,13 +80,18 @@ def topics_of(name: str, n_components: int, state: str) -> np.ndarray:
     if state == "fresh":
         random_state = np.random.RandomState(0)
         return random_state.gamma(100.0, 0.01, (n_components, X.shape[1]))
-    lda = estimator(n_components, max_iter=20, max_doc_update_iter=10, tol=0)
+    how = {"max_iter": 20, "max_doc_update_iter": 10, "tol": 0, "random_state": 0}
+    how |= PEER_OF_TOPICS | {"annealing": "none", "batch_size": 128}
+    lda = AnnealedLatentDirichletAllocation(n_components, **how)
     return lda.fit(X.astype(np.float64)).components_
 
 
 def our_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any]:
     """Our local step over documents at given topics, including the final work on its statistics."""
-    model = model_of(*topics.shape, n_iter, X.dtype)
+    (k, n_words), share = topics.shape, 1.0 / len(topics)
+    priors = np.full(k, share), np.full(n_words, share)
+    how = {"max_doc_update_iter": n_iter, "mean_change_tol": 0.0, "dtype": X.dtype}
+    model = LatentDirichlet(k, n_words, *priors, **how)
     units = Documents(X.data, X.indices, X.indptr)
     visit = model.visit({"topic_word": np.asfortranarray(topics)}, units)
 
@@ -94,9 +115,7 @@ def peer_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], An
     return run
 
 
-def measure_local(size: Size) -> list[str]:
-    """The local step at a fixed number of iterations, against scikit-learn's."""
-    page = Page()
+def measure_local(page: Page, size: Size) -> None:
     page.section(
         "The local step",
         f"{ITERATIONS} iterations over every document, whatever has converged, and the "
@@ -112,7 +131,7 @@ def measure_local(size: Size) -> list[str]:
     rows = []
     for name in names(size):
         for dtype in size.dtypes:
-            X = documents(name, SAMPLED).astype(dtype)
+            X = corpus(name)[:: SAMPLED.get(name, 1)].astype(dtype)
             for k in size.topics:
                 progress(f"local step, {name}, {np.dtype(dtype).name}, K = {k}")
                 rows.append(_local_row(name, X, k, size.rounds))
@@ -120,7 +139,6 @@ def measure_local(size: Size) -> list[str]:
     header += ["ratio, fresh", "ours, trained, ms", "ratio, trained", "C", "85 % of C"]
     header += ["fresh", "trained"]
     page.table(header, rows)
-    return page.lines
 
 
 def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
@@ -133,8 +151,7 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
         runs["ours", state]()
     times = interleaved(runs, rounds)
     ratios = {state: times["peer", state] / times["ours", state] for state in STATES}
-    of_c = PLAIN_C.get((name, X.dtype.name))
-    target = of_c[TOPICS_OF_C.index(k)] if of_c is not None and k in TOPICS_OF_C else None
+    target = PLAIN_C.get((name, X.dtype.name), {}).get(k)
     row = [name, f"{X.nnz / X.shape[0]:.0f}", X.dtype.name, str(k)]
     row.append(milliseconds(times["peer", "fresh"]))
     for state in STATES:
@@ -145,27 +162,16 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
     return [*row, f"{target:.1f}", f"{SHARE_OF_C * target:.1f}", *verdicts]
 
 
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "local": (measure_local, True),
-    "counts": (measure_counts, True),
-    "absent": (measure_absent, True),
-    "passes": (measure_passes, True),
-    "jobs": (measure_jobs, False),
-}
-
-
-def main(argv: list[str] | None = None) -> None:
-    Script(
-        model="latent_dirichlet",
-        title="Speed of topic models",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="topics_speed.md",
-        peers={},
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
-
+SPEED = Speed(
+    __doc__,
+    model="latent_dirichlet",
+    title="Speed of topic models",
+    output="topics_speed.md",
+    sections={"local": measure_local},
+    full=FULL,
+    quick=QUICK,
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

@@ -1,1 +1,1 @@
-"""Measurements of the factorisation of ratings: speed, and the papers' claims."""
+"""Measurements of the factorisation of ratings."""

@@ -17,10 +17,8 @@ from ..common.data import load, present
 
 MOVIELENS = "MovieLens 100K"
 FILES = {MOVIELENS: "movielens_100k.npz"}
-_STARS = (1.0, 5.0)
 # Drawn ratings have this number of factors, which may differ from the number that is fitted.
 _TRUE_FACTORS = 10
-_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -45,27 +43,16 @@ class Ratings:
 
 @cache
 def ratings(name: str) -> Ratings:
-    """All ratings of a data set; ``"drawn"`` needs no file.
+    """All ratings of a data set.
 
     Raises
     ------
     DataNotFoundError
         If the file is missing.
     """
-    if name == "drawn":
-        return _drawn()
     found = load(FILES[name])
     pairs = np.stack([found["user"], found["item"]], axis=1).astype(np.int64)
     return Ratings(pairs, found["rating"].astype(np.float64))
-
-
-def _drawn() -> Ratings:
-    rng = np.random.default_rng(0)
-    u, v = rng.standard_normal((60, 2)), rng.standard_normal((40, 2))
-    pairs = np.argwhere(rng.random((60, 40)) < rng.beta(1.0, 2.0, (60, 1)))
-    means = 3.5 + np.sum(0.7 * u[pairs[:, 0]] * v[pairs[:, 1]], axis=1)
-    stars = np.rint(means + 0.7 * rng.standard_normal(len(pairs))).clip(*_STARS)
-    return Ratings(pairs, stars)
 
 
 def available(names: Iterable[str]) -> list[str]:
@@ -127,10 +114,5 @@ def _stars(
         for n in (shape.n_users, shape.n_items)
     )
     b, c = 0.45 * rng.standard_normal(shape.n_users), 0.5 * rng.standard_normal(shape.n_items)
-    stars = np.empty(len(users))
-    for start in range(0, len(users), _PAIRS):
-        some = slice(start, start + _PAIRS)
-        i, j = users[some], items[some]
-        mean = 3.6 + b[i] + c[j] + np.einsum("nk,nk->n", u[i], v[j])
-        stars[some] = np.rint(mean + 0.8 * rng.standard_normal(len(i))).clip(1, 5)
-    return stars
+    mean = 3.6 + b[users] + c[items] + np.einsum("nk,nk->n", u[users], v[items])
+    return np.rint(mean + 0.8 * rng.standard_normal(len(mean))).clip(1, 5)

@@ -1,156 +1,196 @@
 """Speed of matrix factorisation against alternating least squares.
 
-All comparisons are interleaved in this process, and given as medians of the ratios of the same
-rounds. Work in a single thread is measured in processor time, which other work on the machine
-changes less than wall time.
-
-    python -m benchmarks.matrix_factorization.speed            # everything, about 15 minutes
-    python -m benchmarks.matrix_factorization.speed passes
-    python -m benchmarks.matrix_factorization.speed --write    # also doc/results/ratings_speed.md
-    python -m benchmarks.matrix_factorization.speed --quick --write --output /tmp/quick.md
-
-Ratings are drawn with the shape of MovieLens, so that no file is needed. cmfrec and implicit are
-left out with a message if they are not installed.
+Ratings are drawn with the shape of MovieLens. ``benchmarks/common/speed.py`` says how the command
+is run. cmfrec and implicit are left out with a message if they are not installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal import AnnealedPMF
 
-from ..common.measuring import (
-    Script,
-    milliseconds,
-    progress,
-    reached,
-    spread,
-)
+from ..common import speed
+from ..common.measuring import milliseconds, progress, reached, spread
+from ..common.peers import is_there
+from ..common.priors import PEER_OF_RATINGS
 from ..common.report import Page
-from .data import draw
-from .workload import (
-    FULL,
-    QUICK,
-    Size,
-    estimator,
-    libraries,
-    our_fit,
-    pass_times,
-    peers,
-    warm,
-)
+from ..common.speed import Fit, Speed, add_methods, of_passes, pass_times
+from .data import Shape, draw
+
+try:
+    from cmfrec import CMF
+except ImportError:
+    CMF = None
+try:
+    from implicit.cpu.als import AlternatingLeastSquares
+except ImportError:
+    AlternatingLeastSquares = None
 
 SLOWER = 2.0
+# The noise variance divided by the prior variance of factors, from our defaults for stars from 1
+# to 5.
+_RIDGE = 8.0
 
 
-def data_words(size: Size) -> str:
-    """A description of the ratings, in words."""
-    shape = size.shape
-    return (
-        f"{shape.n_ratings:,} drawn ratings of the shape of {shape.name}, {shape.n_users:,} users "
-        f"and {shape.n_items:,} items, activity and popularity skewed as there"
-    )
+@dataclass(frozen=True)
+class Size(speed.Size):
+    """The size of a run.
+
+    Attributes
+    ----------
+    shape : Shape
+    components : tuple of int
+        Numbers of factors (d) in the section on passes.
+    many : int
+        Number of factors in the section on methods.
+    """
+
+    shape: Shape = Shape("MovieLens 1M", 6040, 3706, 1_000_209, 1.05, 1.25)
+    components: tuple[int, ...] = (5, 10, 20)
+    many: int = 10
 
 
-def measure_passes(size: Size) -> list[str]:
-    """One of our passes against a sweep of alternating least squares."""
-    few, many = size.passes
-    page = Page()
+FULL = Size(5, (2, 12))
+QUICK = Size(
+    rounds=1,
+    passes=(1, 3),
+    quick=True,
+    shape=Shape("a small shape", 100, 60, 1500, 1.0, 1.2),
+    components=(3,),
+    many=3,
+)
+
+
+def our_fit(X: csr_matrix, d: int, annealing: str = "none") -> Fit:
+    settings = PEER_OF_RATINGS | {"tol": 0, "random_state": 0}
+    if annealing != "none":
+        settings["effort"] = 0
+    return lambda n: of_passes(AnnealedPMF(d, **settings), annealing, n).fit(X)
+
+
+def cmfrec_fit(X: csr_matrix, d: int) -> Fit:
+    """Alternating least squares of explicit ratings, with biases, by Cholesky's method."""
+    ratings = X.tocoo()
+    model = {
+        "k": d,
+        "lambda_": _RIDGE,
+        "method": "als",
+        "use_cg": False,
+        "user_bias": True,
+        "item_bias": True,
+        "center": True,
+        "use_float": X.dtype == np.float32,
+        "precompute_for_predictions": False,
+        "verbose": False,
+        "nthreads": 1,
+    }
+    return lambda n: CMF(niter=n, **model).fit(ratings)
+
+
+def implicit_fit(X: csr_matrix, d: int) -> Fit:
+    """Alternating least squares of implicit feedback, by Cholesky's method."""
+    how = {
+        "regularization": _RIDGE,
+        "dtype": X.dtype.type,
+        "use_cg": False,
+        "num_threads": 1,
+        "random_state": 0,
+    }
+
+    def fit(n: int) -> Any:
+        model = AlternatingLeastSquares(factors=d, iterations=n, **how)
+        model.fit(X, show_progress=False)
+        return model
+
+    return fit
+
+
+PEERS: dict[str, Callable[[csr_matrix, int], Fit]] = {
+    "cmfrec": cmfrec_fit,
+    "implicit": implicit_fit,
+}
+
+
+def libraries() -> dict[str, Any]:
+    """The other libraries by name; None for one that is not installed."""
+    return {"cmfrec": CMF, "implicit": AlternatingLeastSquares}
+
+
+def measure_passes(page: Page, size: Size) -> None:
+    (few, many), shape = size.passes, size.shape
     page.section(
         "A pass against a sweep of alternating least squares",
-        f"{data_words(size)}. Ours: all users, then all items, full covariances and the lower "
+        f"{shape.n_ratings:,} drawn ratings of the shape of {shape.name}, {shape.n_users:,} users "
+        f"and {shape.n_items:,} items, activity and popularity skewed as there. Ours: all users, "
+        "then all items, full covariances and the lower "
         "bound; with biases. cmfrec: `CMF`, explicit ratings, with biases, `use_cg=False`. "
         "implicit: `AlternatingLeastSquares`, implicit feedback, which is another model, "
         "`use_cg=False`. The same d, the same width of floating-point numbers, one thread. "
         f"A fit of {many} passes less one of {few}, divided by {many - few}; processor time. "
         f"Ratio: time of ours over theirs, median and quartiles of {size.rounds} rounds.",
     )
-    there = peers()
-    rows = []
-    for d in size.components:
-        for dtype in (np.float32, np.float64):
-            name = np.dtype(dtype).name
-            progress(f"passes, d = {d}, {name}")
-            X = draw(size.shape).astype(dtype)
-            warm(X, estimator(d, 1))
-            fits = {"ours": our_fit(X, d)} | {p: fit(X, d) for p, fit in there.items()}
-            times, _ = pass_times(fits, size.passes, size.rounds)
-            ours = times["ours"]
-            row = [str(d), name, milliseconds(ours)]
-            row += [f"{1e9 * np.median(ours) / size.shape.n_ratings:.0f}"]
-            for peer in ("cmfrec", "implicit"):
-                found = peer in times
-                row.append(milliseconds(times[peer]) if found else "–")
-                row.append(spread(ours / times[peer]) if found else "–")
-            if "cmfrec" in times:
-                row.append(reached(float(np.median(ours / times["cmfrec"])) <= SLOWER))
-            else:
-                row.append("cmfrec is not installed")
-            rows.append(row)
+    there = [name for name, found in libraries().items() if is_there(name, found)]
     header = ["d", "ratings", "ours, ms", "ours, ns per rating", "cmfrec, ms", "ratio to cmfrec"]
-    page.table([*header, "implicit, ms", "ratio to implicit", f"target {SLOWER:g}"], rows)
-    return page.lines
+    page.table(
+        [*header, "implicit, ms", "ratio to implicit", f"target {SLOWER:g}"],
+        [
+            _passes_row(d, dtype, there, size)
+            for d in size.components
+            for dtype in (np.float32, np.float64)
+        ],
+    )
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
-    d = size.many
-    few, many = _long(size)
-    page = Page()
+def _passes_row(d: int, dtype: Any, there: list[str], size: Size) -> list[str]:
+    name = np.dtype(dtype).name
+    progress(f"passes, d = {d}, {name}")
+    X = draw(size.shape).astype(dtype)
+    times = pass_times({"ours": our_fit(X, d)} | {p: PEERS[p](X, d) for p in there}, {}, size)
+    ours = times["ours"]
+    row = [str(d), name, milliseconds(ours), f"{1e9 * np.median(ours) / X.nnz:.0f}"]
+    for peer in PEERS:
+        found = peer in there
+        row += [milliseconds(times[peer]), spread(ours / times[peer])] if found else ["–", "–"]
+    if "cmfrec" not in there:
+        return [*row, "cmfrec is not installed"]
+    return [*row, reached(float(np.median(ours / times["cmfrec"])) <= SLOWER)]
+
+
+def measure_methods(page: Page, size: Size) -> None:
+    few, many = size.passes
+    # Fits are so long that differences of a few percent are visible.
+    longer = replace(size, passes=(few, few + 4 * (many - few)))
     page.section(
         "What annealing costs per pass",
         'Ratio of the time of an annealed pass to that of one with `annealing="none"`, each '
         "method in turns with it, the same ratings as float32, "
-        f"d = {d}, with the settings that are recommended for ratings; one thread, processor time, "
-        f"a fit of {many} passes less one of {few}: median and quartiles of {size.rounds} rounds. "
+        f"d = {size.many}, with the settings that are recommended for ratings; one thread, "
+        f"processor time, a fit of {longer.passes[1]} passes less one of {few}: median and "
+        f"quartiles of {size.rounds} rounds. "
         "Local tempering and structured inference see users as local variables. Bounds that some "
         "methods need an additional pass for are not counted.",
     )
     X = draw(size.shape).astype(np.float32)
-    rows = []
-    for name in ANNEALING:
-        if name != "none":
-            progress(f"methods, {name}")
-            rows.append([name, *_cost(X, d, name, size)])
-    page.table(["method", "none, ms", "ms", "ratio"], rows)
-    return page.lines
+    add_methods(page, lambda name: our_fit(X, size.many, name), longer)
 
 
-def _long(size: Size) -> tuple[int, int]:
-    """Numbers of passes of two fits, long enough that differences of a few percent are visible."""
-    few, many = size.passes
-    return few, few + 4 * (many - few)
-
-
-def _cost(X: csr_matrix, d: int, method: str, size: Size) -> list[str]:
-    """Times of passes without and with a method, and their ratio, in words."""
-    warm(X, estimator(d, 1, method))
-    fits = {name: our_fit(X, d, name) for name in ("none", method)}
-    times, _ = pass_times(fits, _long(size), size.rounds)
-    return [*(milliseconds(times[name]) for name in fits), spread(times[method] / times["none"])]
-
-
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "passes": (measure_passes, True),
-    "methods": (measure_methods, True),
-}
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    Script(
-        model="matrix_factorization",
-        title="Speed of matrix factorisation",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="ratings_speed.md",
-        peers=libraries(),
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
-
+SPEED = Speed(
+    __doc__,
+    model="matrix_factorization",
+    title="Speed of matrix factorisation",
+    output="ratings_speed.md",
+    sections={"passes": measure_passes, "methods": measure_methods},
+    full=FULL,
+    quick=QUICK,
+    peers=libraries(),
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

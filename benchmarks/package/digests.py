@@ -16,50 +16,41 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from sklearn_anneal import (
-    AnnealedBayesianGaussianMixture,
-    AnnealedBayesianMixture,
-    AnnealedFactorialMixture,
-    AnnealedGammaProcessNMF,
-    AnnealedHMM,
-    AnnealedLatentDirichletAllocation,
-    AnnealedPMF,
-    AnnealedSpikeSlabFactorAnalysis,
-)
-from sklearn_anneal.annealing import (
-    DeterministicAnnealing,
-    LocalVariationalTempering,
-    NoAnnealing,
-    ProximityVI,
-    StochasticAnnealing,
-    StructuredVI,
-    SVIPlus,
-    VariationalTempering,
-)
+import sklearn_anneal as models
+from sklearn_anneal import annealing
 
 from ..common.priors import PEER_OF_MIXTURES, PEER_OF_RATINGS, PEER_OF_SEQUENCES, PEER_OF_TOPICS
 
 METHODS: dict[str, Callable[[], Any]] = {
-    "none": NoAnnealing,
-    "deterministic": lambda: DeterministicAnnealing(n_passes=6),
-    "posterior form": lambda: DeterministicAnnealing(
+    "none": annealing.NoAnnealing,
+    "deterministic": lambda: annealing.DeterministicAnnealing(n_passes=6),
+    "posterior form": lambda: annealing.DeterministicAnnealing(
         form="posterior", initial_temperature=1.5, jitter=0.1, n_passes=6
     ),
-    "local form": lambda: DeterministicAnnealing(form="local", initial_temperature=1.5, n_passes=6),
-    "stochastic": lambda: StochasticAnnealing(n_passes=6),
-    "tempering": lambda: VariationalTempering(n_passes=6),
-    "local_tempering": lambda: LocalVariationalTempering(n_passes=4),
-    "svi_plus": lambda: SVIPlus(n_passes=6),
-    "svi_plus dirichlet": lambda: SVIPlus(noise="dirichlet", effective_batch_size=0.5, n_passes=6),
-    "svi_plus gaussian": lambda: SVIPlus(noise="gaussian", effective_batch_size=0.5, n_passes=6),
-    "structured": lambda: StructuredVI(n_passes=6, evaluate_every=2),
-    "structured exact": lambda: StructuredVI(gradient="exact", n_passes=6, evaluate_every=2),
-    "proximity": lambda: ProximityVI(n_passes=6),
+    "local form": lambda: annealing.DeterministicAnnealing(
+        form="local", initial_temperature=1.5, n_passes=6
+    ),
+    "stochastic": lambda: annealing.StochasticAnnealing(n_passes=6),
+    "tempering": lambda: annealing.VariationalTempering(n_passes=6),
+    "local_tempering": lambda: annealing.LocalVariationalTempering(n_passes=4),
+    "svi_plus": lambda: annealing.SVIPlus(n_passes=6),
+    "svi_plus dirichlet": lambda: annealing.SVIPlus(
+        noise="dirichlet", effective_batch_size=0.5, n_passes=6
+    ),
+    "svi_plus gaussian": lambda: annealing.SVIPlus(
+        noise="gaussian", effective_batch_size=0.5, n_passes=6
+    ),
+    "structured": lambda: annealing.StructuredVI(n_passes=6, evaluate_every=2),
+    "structured exact": lambda: annealing.StructuredVI(
+        gradient="exact", n_passes=6, evaluate_every=2
+    ),
+    "proximity": lambda: annealing.ProximityVI(n_passes=6),
 }
 
 
@@ -140,54 +131,38 @@ Case = tuple[str, Callable[[], Any], Callable[[np.random.Generator], Any], dict[
 
 def cases() -> Iterator[Case]:
     """The models: name, estimator, data, and the parameters of a fit in minibatches."""
-    shared = {"max_iter": 8, "random_state": 0}
+    shared: dict[str, Any] = {"max_iter": 8, "random_state": 0}
     batches = {"batch_size": 64}
-    online = {"learning_method": "online", "batch_size": 64}
+    dirichlet = {"weight_concentration_prior_type": "dirichlet_distribution"}
     mixtures: dict[str, dict[str, Any]] = {
         "full": {},
-        "diag": {
-            "covariance_type": "diag",
-            "weight_concentration_prior_type": "dirichlet_distribution",
-        },
+        "diag": {"covariance_type": "diag", **dirichlet},
         "tied independent": {"covariance_type": "tied", "factorization": "independent"},
         "spherical random": {"covariance_type": "spherical", "init_params": "random"},
     }
     for name, params in mixtures.items():
-
-        def mixture(params: dict[str, Any] = params) -> Any:
-            settings = PEER_OF_MIXTURES | shared | params
-            return AnnealedBayesianGaussianMixture(n_components=5, **settings)
-
+        settings = PEER_OF_MIXTURES | shared | params
+        mixture = partial(models.AnnealedBayesianGaussianMixture, 5, **settings)
         yield f"gaussian_mixture {name}", mixture, rows, batches
     for name in ("full", "tied", "diag", "spherical"):
-
-        def with_defaults(name: str = name) -> Any:
-            return AnnealedBayesianGaussianMixture(5, covariance_type=name, **shared)
-
-        yield f"gaussian_mixture {name} missing", with_defaults, with_gaps, batches
+        mixture = partial(models.AnnealedBayesianGaussianMixture, 5, covariance_type=name, **shared)
+        yield f"gaussian_mixture {name} missing", mixture, with_gaps, batches
+    emissions = ("gaussian", "categorical", "poisson", "bernoulli")
     dependent = {"emission": "gaussian", "covariance_type": "full"}
     blocks = [("a", "gaussian", [0, 1]), ("b", "gaussian", [2, 3])]
-    tables: dict[str, dict[str, Any]] = {
-        emission: {"emission": emission}
-        for emission in ("gaussian", "categorical", "poisson", "bernoulli")
-    }
+    tables: dict[str, dict[str, Any]] = {name: {"emission": name} for name in emissions}
     tables["categorical"] |= {"n_categories": [2, 3, 4, 4], "init_params": "kmeans"}
-    tables["bernoulli"] |= {"weight_concentration_prior_type": "dirichlet_distribution"}
+    tables["bernoulli"] |= dirichlet
     tables |= {"gaussian full": dependent, "gaussian blocks": dependent | {"emission": blocks}}
     tables["gaussian random"] = {"emission": "gaussian", "init_params": "random"}
     for name, params in tables.items():
-
-        def table(params: dict[str, Any] = params) -> Any:
-            return AnnealedBayesianMixture(5, **shared, **params)
-
+        table = partial(models.AnnealedBayesianMixture, 5, **shared, **params)
         yield f"mixture {name}", table, columns(name), batches
-    for emission in ("gaussian", "categorical", "poisson", "bernoulli"):
-
-        def markov(emission: str = emission) -> Any:
-            symbols = {"n_symbols": 4} if emission == "categorical" else {}
-            return AnnealedHMM(4, emission=emission, **PEER_OF_SEQUENCES, **shared, **symbols)
-
-        yield f"hidden_markov {emission}", markov, sequences(emission), batches
+    for name in emissions:
+        symbols = {"n_symbols": 4} if name == "categorical" else {}
+        settings = PEER_OF_SEQUENCES | shared | symbols
+        markov = partial(models.AnnealedHMM, 4, emission=name, **settings)
+        yield f"hidden_markov {name}", markov, sequences(name), batches
     topics: dict[str, dict[str, Any]] = {
         "mean_field": {},
         "auto": {"doc_topic_prior": "auto", "topic_word_prior": "auto"},
@@ -195,48 +170,30 @@ def cases() -> Iterator[Case]:
         "gibbs": {"local_step": "gibbs"},
     }
     for name, params in topics.items():
-
-        def allocation(params: dict[str, Any] = params) -> Any:
-            return AnnealedLatentDirichletAllocation(
-                n_components=5, **PEER_OF_TOPICS | shared | params
-            )
-
+        allocation = partial(
+            models.AnnealedLatentDirichletAllocation, 5, **PEER_OF_TOPICS | shared | params
+        )
+        online = {"learning_method": "online", **batches}
         yield f"latent_dirichlet {name}", allocation, documents, online
     factorizations: dict[str, dict[str, Any]] = {
         "default": {},
-        "auto": {
-            "noise_variance": "auto",
-            "factor_variance": "auto",
-            "bias_variance": "auto",
-        },
+        "auto": dict.fromkeys(PEER_OF_RATINGS, "auto"),
         "no biases": {"biases": False, "fit_intercept": False},
     }
     for name, params in factorizations.items():
-
-        def factorization(params: dict[str, Any] = params) -> Any:
-            return AnnealedPMF(3, **PEER_OF_RATINGS | shared | params)
-
+        factorization = partial(models.AnnealedPMF, 3, **PEER_OF_RATINGS | shared | params)
         yield f"matrix_factorization {name}", factorization, ratings, batches
-    for step in ("mean_field", "enumerate"):
-
-        def factorial(step: str = step) -> Any:
-            return AnnealedFactorialMixture(4, local_step=step, **shared)
-
-        yield f"factorial_mixture {step}", factorial, rows, batches
+    for name in ("mean_field", "enumerate"):
+        factorial = partial(models.AnnealedFactorialMixture, 4, local_step=name, **shared)
+        yield f"factorial_mixture {name}", factorial, rows, batches
     for name, data in {"": rows, " missing": with_gaps}.items():
-
-        def slab() -> Any:
-            return AnnealedSpikeSlabFactorAnalysis(4, **shared)
-
+        slab = partial(models.AnnealedSpikeSlabFactorAnalysis, 4, **shared)
         yield f"spike_slab_factor_analysis{name}", slab, data, batches
     priors = dict.fromkeys(("activation_prior", "component_prior", "concentration"), "auto")
     kinds = {"missing": (counts, {}), "sparse": (documents, {}), "auto": (counts, priors)}
-    for name, (data, params) in kinds.items():
-
-        def nmf(params: dict[str, Any] = params) -> Any:
-            return AnnealedGammaProcessNMF(6, **shared, **params)
-
-        yield f"gamma_process_nmf {name}", nmf, data, batches
+    for name, (kind, params) in kinds.items():
+        nmf = partial(models.AnnealedGammaProcessNMF, 6, **shared, **params)
+        yield f"gamma_process_nmf {name}", nmf, kind, batches
 
 
 def digest(estimator: Any, X: Any) -> str:

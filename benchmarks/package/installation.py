@@ -1,4 +1,4 @@
-"""Installed size, and the time of the first fit with and without compiled kernels on disk.
+"""Installed size, and the time of first fits with and without compiled kernels on disk.
 
 Sizes are those of the environment that runs this script, without pip and setuptools. Every time is
 measured in a fresh interpreter, whose directory for compiled kernels is either empty or was just
@@ -26,16 +26,6 @@ import sklearn_anneal
 from ..common import ROOT
 from ..common.interpreters import seconds_in_fresh_interpreter
 
-FIRST_FIT = """
-from time import perf_counter
-import numpy as np
-from sklearn_anneal import AnnealedBayesianGaussianMixture
-X = np.random.default_rng(0).standard_normal((200, 3))
-mixture = AnnealedBayesianGaussianMixture(n_components=2, annealing="none", max_iter=1, tol=0)
-start = perf_counter()
-mixture.fit(X)
-print(perf_counter() - start)
-"""
 WARM_UP = """
 from time import perf_counter
 import sklearn_anneal
@@ -101,15 +91,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args(argv).rounds
-    times: dict[str, list[float]] = {"first fit": [], "first fit, cached": [], "warm_up": []}
+    seconds = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
-            times["first fit"].append(seconds_in_fresh_interpreter(FIRST_FIT, cache))
-            times["first fit, cached"].append(seconds_in_fresh_interpreter(FIRST_FIT, cache))
-        with tempfile.TemporaryDirectory() as cache:
-            times["warm_up"].append(seconds_in_fresh_interpreter(WARM_UP, cache))
-    for name, values in times.items():
-        print(f"{name}: median {statistics.median(values):.2f} s of {rounds}")
+            seconds.append(seconds_in_fresh_interpreter(WARM_UP, cache))
+    print(f"warm_up: median {statistics.median(seconds):.2f} s of {rounds}")
     measure_estimators(rounds)
     files = [p for p in (ROOT / "sklearn_anneal").rglob("*.py")]
     print(f"package: {sum(p.stat().st_size for p in files) / 2**20:.2f} MB of Python files")

@@ -6,13 +6,20 @@ rows less that with few rows, divided by the difference of the numbers of rows, 
 the rest does not depend on the rows.
 
     python -m benchmarks.package.memory_of_fits --write
+
+``measure_memmap`` and ``measure_array``, whose limits tests have, are about Gaussian mixtures of
+many rows: a fit in minibatches to rows of a file on disk, whose growth is counted from the state
+after the import and so includes the compiler and the kernels, and a batch fit to rows in memory,
+whose growth is that of the temporary arrays of the loop.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,12 +30,14 @@ from sklearn_anneal.annealing import StructuredVI
 
 from ..common import RESULTS
 from ..common.interpreters import in_fresh_interpreter, run_task
-from ..common.memory import Sampler
+from ..common.memory import Sampler, anonymous_megabytes
+from ..common.priors import PEER_OF_MIXTURES
 from ..common.report import Page, machine, write_or_print
 
 PAGE = RESULTS / "memory.md"
 FEW, MANY = 5_000, 25_000
 PASSES = 3
+_SCRIPT = "package.memory_of_fits"
 
 
 def _real(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -105,10 +114,7 @@ def written(quick: bool) -> str:
     )
     rows = []
     for name in CASES:
-        a, b = (
-            in_fresh_interpreter("package.memory_of_fits", "fit", estimator=name, rows=n)
-            for n in (few, many)
-        )
+        a, b = (in_fresh_interpreter(_SCRIPT, "fit", estimator=name, rows=n) for n in (few, many))
         data = (b["data"] - a["data"]) * 1e6 / (many - few)
         beyond = (b["growth"] - a["growth"]) * 1e6 / (many - few)
         rest = a["growth"] - beyond * few / 1e6
@@ -118,10 +124,90 @@ def written(quick: bool) -> str:
     return "\n".join(page.lines)
 
 
+# Many rows
+
+
+def draw_rows(n_rows: int, n_features: int) -> np.ndarray:
+    """Draw float32 rows around eight centers."""
+    rng = np.random.default_rng(0)
+    centers = 4 * np.random.default_rng(1).standard_normal((8, n_features))
+    rows = rng.standard_normal((n_rows, n_features), dtype=np.float32)
+    rows += centers.astype(np.float32)[rng.integers(8, size=n_rows)]
+    return rows
+
+
+def mixture(options: dict[str, Any], **parameters: Any) -> Any:
+    """The estimator; ``passes`` are those of the schedule and also those at T = 1 after it."""
+    made = sklearn_anneal.AnnealedBayesianGaussianMixture(
+        n_components=options["components"],
+        annealing=options["annealing"],
+        max_iter=options["passes"],
+        random_state=0,
+        **PEER_OF_MIXTURES | parameters,
+    )
+    if options["annealing"] != "none":
+        made.set_params(annealing__n_passes=options["passes"])
+    return made
+
+
+def fit_memmap(options: dict[str, Any]) -> dict[str, float]:
+    """Growth of the anonymous memory of a fit to a memory-mapped file, in this process."""
+    before = anonymous_megabytes()
+    shape = (options["rows"], options["features"])
+    X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
+    return _sampled(mixture(options, batch_size=10_000), X, before)
+
+
+def fit_array(options: dict[str, Any]) -> dict[str, float]:
+    """Growth of the anonymous memory of a batch fit to an array, in this process."""
+    sklearn_anneal.warm_up("gaussian_mixture")
+    X = draw_rows(options["rows"], options["features"]).astype(np.float64)
+    return _sampled(mixture(options, init_params="random"), X, anonymous_megabytes())
+
+
+def copy_array(options: dict[str, Any]) -> dict[str, float]:
+    """Growth of the anonymous memory while an array is copied, to test the measure itself."""
+    X = np.ones(options["values"])
+    with Sampler() as sampler:
+        copy = X.copy()
+    return {"growth": sampler.growth, "copy": copy.nbytes / 1e6}
+
+
+def _sampled(made: Any, X: np.ndarray, before: float) -> dict[str, float]:
+    """Fit while a sampler measures the memory."""
+    warnings.simplefilter("ignore")
+    with Sampler() as sampler:
+        made.fit(X)
+    return {"growth": sampler.peak - before}
+
+
+def measure_memmap(annealing: str, rows: int) -> dict[str, float]:
+    """Write a file, fit it in minibatches in a fresh interpreter, and return the cost."""
+    shape = {"rows": rows, "features": 10, "components": 8}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.float32"
+        draw_rows(rows, shape["features"]).tofile(path)
+        return in_fresh_interpreter(
+            _SCRIPT, "memmap", path=str(path), annealing=annealing, passes=1, **shape
+        )
+
+
+def measure_array(annealing: str) -> dict[str, float]:
+    """Fit an array in batch mode in a fresh interpreter, and return the cost."""
+    shape = {"rows": 50_000, "features": 30, "components": 20}
+    return in_fresh_interpreter(_SCRIPT, "array", annealing=annealing, passes=3, **shape)
+
+
+def measure_copy() -> dict[str, float]:
+    """Copy an array in a fresh interpreter, and return the growth and the size of the copy."""
+    return in_fresh_interpreter(_SCRIPT, "copy", values=5_000_000)
+
+
 def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["--task"]:
-        run_task({"fit": fit}, argv[1])
+        tasks = {"fit": fit, "memmap": fit_memmap, "array": fit_array, "copy": copy_array}
+        run_task(tasks, argv[1])
         return
     write_or_print(__doc__, PAGE, written, argv)
 

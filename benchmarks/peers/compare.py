@@ -13,7 +13,6 @@ not installed and files that are missing are left out with a message, and named 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 import warnings
@@ -30,7 +29,7 @@ from threadpoolctl import threadpool_limits
 from ..common import RESULTS
 from ..common.data import available, left_out
 from ..common.records import BaseSpec, Cache, run_missing
-from ..common.report import Page, machine
+from ..common.report import Page, machine, page_options, parsed
 from .contests import OURS, Contest, Contestant, contests, quick_contests
 
 PAGE = RESULTS / "peers.md"
@@ -187,16 +186,10 @@ def written(chosen: dict[str, Contest], cache: Cache, n_seeds: int) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    every = contests()
-    parser.add_argument("--write", action="store_true", help="write the page")
-    parser.add_argument("--output", type=Path, default=PAGE, help="another file for the page")
+    parser, every = page_options(__doc__, PAGE), contests()
     parser.add_argument("--records", type=Path, help="a file that keeps each fit")
     parser.add_argument("--only", nargs="+", choices=every, help="contests that are run")
-    parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
-    arguments = parser.parse_args(argv)
-    if arguments.quick and arguments.write and arguments.output == PAGE:
-        parser.error("a quick run does not replace the page: give --output")
+    arguments = parsed(parser, argv, PAGE)
     chosen = quick_contests() if arguments.quick else every
     with tempfile.TemporaryDirectory() as folder:
         cache = Cache(arguments.records or Path(folder) / "peers.jsonl", Spec)

@@ -1,6 +1,10 @@
 """Fits by other libraries, each a function that returns what scores the held-out data.
 
 The fit is timed, and the score is not. Libraries are imported by the functions that use them.
+
+The estimates of maximum likelihood have probabilities of exactly zero, by which one unseen category
+in one held-out row makes the density of all of them zero. One pseudo-count for each probability is
+therefore added before held-out data are scored.
 """
 
 from __future__ import annotations
@@ -8,22 +12,113 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import coo_matrix, csr_matrix
 from scipy.special import logsumexp
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 
+from ..suite import data
 from ..suite.families import RatingSet, Sequence, Topics, rmse
-from ..suite.libraries import fitted_hmm, fitted_stepmix, smoothed, smoothed_density
-from ..suite.settings import PLAIN
+from ..suite.settings import MAX_ITER, PLAIN, TOL
 
 Score = Callable[[], float]
+
+
+# Fits whose probabilities are smoothed
+
+
+def smoothed(probabilities: np.ndarray, counts: Any) -> np.ndarray:
+    """Probabilities along the last axis with one pseudo-count each, given the counts behind them.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (..., n)
+    counts : float or ndarray of shape (..., 1)
+        The expected number of observations from which each distribution was estimated.
+    """
+    return (counts * probabilities + 1.0) / (counts + probabilities.shape[-1])
+
+
+def fitted_stepmix(
+    train: np.ndarray, emission: str, n_components: int, seed: int, n_init: int
+) -> Any:
+    """StepMix's mixture, fitted to binary columns or categories, with −1 for missing cells."""
+    from stepmix import StepMix
+
+    missing = train < 0
+    name = {"bernoulli": "binary", "categorical": "categorical"}[emission]
+    fitted = StepMix(
+        n_components,
+        measurement=f"{name}_nan" if missing.any() else name,
+        n_init=n_init,
+        random_state=seed,
+        abs_tol=TOL,
+        max_iter=MAX_ITER,
+        progress_bar=0,
+    )
+    with warnings.catch_warnings(action="ignore"):
+        return fitted.fit(np.where(missing, np.nan, train.astype(float)))
+
+
+def smoothed_density(fitted: Any, train: np.ndarray, test: np.ndarray, emission: str) -> np.ndarray:
+    """Log densities of held-out rows under a mixture of StepMix, whose shares are smoothed."""
+    counts = len(train) * fitted.weights_
+    joint = np.log(smoothed(fitted.weights_, len(train))) + np.zeros((len(test), 1))
+    table = fitted.get_parameters()["measurement"]["pis"]
+    n_components, n_columns = len(counts), train.shape[1]
+    if emission == "bernoulli":
+        each = np.stack([1.0 - table, table], axis=-1)
+    else:
+        each = table.reshape(n_components, n_columns, -1)
+    # Levels of a column are those that either part has, as for our estimator.
+    levels = np.maximum(train.max(axis=0), test.max(axis=0)).astype(int) + 1
+    for column in range(n_columns):
+        known = np.zeros((n_components, levels[column] if emission != "bernoulli" else 2))
+        n = min(known.shape[1], each.shape[2])
+        known[:, :n] = each[:, column, :n]
+        logs = np.log(smoothed(known, counts[:, None]))
+        there = test[:, column] >= 0
+        joint[there] += logs[:, test[there, column].astype(int)].T
+    return logsumexp(joint, axis=1)
+
+
+def fitted_hmm(train: data.Sequences, model: dict[str, Any], seed: int, n_init: int) -> Any:
+    """The best of several starts of hmmlearn's EM, with smoothed probabilities.
+
+    Raises
+    ------
+    NotImplementedError
+        If hmmlearn does not have the emission.
+    """
+    from hmmlearn import hmm
+
+    gaussian = model["emission"] == "gaussian"
+    if model["emission"] not in ("gaussian", "categorical"):
+        raise NotImplementedError(f"hmmlearn has no EM for {model['emission']!r}.")
+    settings = {"n_iter": MAX_ITER, "tol": TOL * len(train.X)}
+    kind = hmm.GaussianHMM if gaussian else hmm.CategoricalHMM
+    if gaussian:
+        settings["covariance_type"] = model.get("covariance_type", "full")
+    else:
+        settings["n_features"] = model["n_symbols"]
+    fits = []
+    for restart in range(n_init):
+        fitted = kind(model["n_components"], random_state=n_init * seed + restart, **settings)
+        fits.append(fitted.fit(train.X, train.lengths))
+    best = max(fits, key=lambda fit: np.nan_to_num(fit.monitor_.history[-1], nan=-np.inf))
+    occupied = best.predict_proba(train.X, train.lengths).sum(axis=0)[:, None]
+    best.startprob_ = smoothed(best.startprob_, len(train))
+    best.transmat_ = smoothed(best.transmat_, occupied)
+    if not gaussian:
+        best.emissionprob_ = smoothed(best.emissionprob_, occupied)
+    return best
 
 
 # Mixtures
@@ -182,8 +277,41 @@ def gensim_topics(family: Topics, seed: int, passes: int) -> Score:
 
 
 def cmfrec(family: RatingSet, seed: int) -> Score:
-    predict = family.fit_cmfrec(seed)
-    return lambda: rmse(predict(family.test.X), family.test.y)
+    """cmfrec with the ridge that is best for a tenth of the ratings."""
+    order = np.random.default_rng(seed).permutation(len(family.train))
+    inner, rest = np.split(order, [len(order) // 10])
+    validation, training = family.train.take(np.sort(inner)), family.train.take(np.sort(rest))
+    ridges = (1.0, 3.0, 10.0, 30.0, 100.0)
+    errors = [_cmfrec_error(family, training, validation, ridge, seed)() for ridge in ridges]
+    return _cmfrec_error(family, family.train, family.test, ridges[int(np.argmin(errors))], seed)
+
+
+def _cmfrec_error(
+    family: RatingSet, known: data.Ratings, others: data.Ratings, ridge: float, seed: int
+) -> Score:
+    """The error on other ratings of a fit to the known ones."""
+    from cmfrec import CMF
+
+    model = CMF(
+        k=family.instance.n_components,
+        lambda_=ridge,
+        method="als",
+        use_cg=False,
+        niter=30,
+        nthreads=1,
+        random_state=seed,
+        verbose=False,
+    )
+    shape = (family.model["n_users"], family.model["n_items"])
+    model.fit(coo_matrix((known.y, tuple(known.X.T)), shape=shape))
+
+    def score() -> float:
+        # An item without ratings is predicted by the mean.
+        predicted = model.predict(user=others.X[:, 0], item=others.X[:, 1])
+        predicted = np.where(np.isnan(predicted), known.y.mean(), predicted)
+        return rmse(predicted.clip(known.y.min(), known.y.max()), others.y)
+
+    return score
 
 
 def myfm(family: RatingSet, seed: int, iterations: int) -> Score:

@@ -1,1 +1,1 @@
-"""Measurements of sigmoid belief nets: bad starts, and held-out rows."""
+"""Measurements of sigmoid belief nets."""

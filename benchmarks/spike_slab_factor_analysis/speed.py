@@ -1,15 +1,7 @@
 """Speed of spike-and-slab factor analysis against mofapy2, matrix products and imputation.
 
-All comparisons are interleaved in this process, and given as medians of the ratios of the same
-rounds; processor time of one thread.
-
-    python -m benchmarks.spike_slab_factor_analysis.speed            # everything, about 5 minutes
-    python -m benchmarks.spike_slab_factor_analysis.speed peer
-    python -m benchmarks.spike_slab_factor_analysis.speed --write    # also the page of results
-    python -m benchmarks.spike_slab_factor_analysis.speed --quick --write --output /tmp/quick.md
-
-The page is ``doc/results/spike_slab_factor_analysis_speed.md``. The rows are drawn, so that no file
-is needed. mofapy2 is left out with a message where it is not installed.
+The rows are drawn, or digits of scikit-learn. ``benchmarks/common/speed.py`` says how the command
+is run. mofapy2 is left out with a message where it is not installed.
 """
 
 from __future__ import annotations
@@ -17,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -27,13 +18,12 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import FactorAnalysis
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
-from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StructuredVI
-from sklearn_anneal.parallel.thread_limits import one_thread
 
-from ..common.measuring import Script, milliseconds, progress, reached, spread
+from ..common import speed
+from ..common.measuring import milliseconds, progress, reached, spread
 from ..common.peers import is_there
 from ..common.report import Page
-from ..factorial_mixture.workload import Shape, pass_times
+from ..common.speed import Fit, Shape, Speed, add_methods, of_passes, pass_times, products
 
 try:
     from mofapy2.run.entry_point import entry_point
@@ -43,7 +33,6 @@ except ImportError:
 PEERS = {"mofapy2": entry_point}
 # How many times as fast as an iteration of mofapy2 a pass should be.
 TARGET = 5.0
-_NEVER = 10**6
 # Share of the cells that are deleted.
 _MISSING = 0.1
 # Rounds in which factor analysis fills in the missing cells, and numbers of passes of ours.
@@ -51,42 +40,40 @@ _ROUNDS_OF_PEER, _PASSES = 3, 20
 
 
 @dataclass(frozen=True)
-class Size:
-    """The size of the measurements.
+class Size(speed.Size):
+    """The size of a run.
 
     Attributes
     ----------
     peer : Shape
         The shape that is compared with mofapy2.
     methods : Shape
-    rounds : int
-        Number of interleaved repetitions.
-    passes : tuple of int
-        Numbers of passes of the two fits whose difference is measured.
     iterations : tuple of int
-        The same for mofapy2.
+        Numbers of iterations of mofapy2 whose difference is measured.
+    pictures : tuple of (str, int)
+        Names of pictures, and K.
     """
 
     peer: Shape = Shape(2_000, 1_000, 20)
     methods: Shape = Shape(5_000, 64, 16)
-    rounds: int = 5
-    passes: tuple[int, int] = (4, 24)
     iterations: tuple[int, int] = (2, 7)
     pictures: tuple[tuple[str, int], ...] = (
-        ("digits", 20),
-        ("digits", 40),
-        ("drawn", 20),
-        ("drawn", 80),
+        *(("digits", k) for k in (20, 40)),
+        *(("drawn", k) for k in (20, 80)),
     )
-    quick: bool = False
-
-    def with_rounds(self, n: int) -> Size:
-        return replace(self, rounds=n)
 
 
 FULL = Size()
 _SMALL = Shape(200, 16, 4)
-QUICK = Size(_SMALL, _SMALL, 1, (1, 3), (1, 2), (("digits", 3),), quick=True)
+QUICK = Size(
+    rounds=1,
+    passes=(1, 3),
+    quick=True,
+    peer=_SMALL,
+    methods=_SMALL,
+    iterations=(1, 2),
+    pictures=(("digits", 3),),
+)
 
 
 @cache
@@ -108,24 +95,11 @@ def with_gaps(shape: Shape) -> np.ndarray:
     return X
 
 
-def estimator(k: int, n_passes: int, annealing: str) -> AnnealedSpikeSlabFactorAnalysis:
-    """An estimator that makes a given number of passes, without any test of convergence."""
-    made = AnnealedSpikeSlabFactorAnalysis(k, random_state=0, tol=0, max_iter=0)
-    if annealing == "none":
-        return made.set_params(annealing="none", max_iter=n_passes)
+def our_fit(X: np.ndarray, k: int, annealing: str = "none") -> Fit:
+    settings: dict[str, Any] = {"random_state": 0, "tol": 0}
     if annealing == "reheating":
-        return made.set_params(annealing="reheating", effort=0, max_iter=n_passes)
-    if annealing == "structured":
-        # The evaluation of its bound takes another pass, which must not be measured.
-        how = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)
-        return made.set_params(annealing=how)
-    if annealing == "deterministic":
-        return made.set_params(annealing=DeterministicAnnealing(n_passes=n_passes))
-    return made.set_params(annealing=annealing, annealing__n_passes=n_passes)
-
-
-def our_fit(X: np.ndarray, k: int, annealing: str = "none") -> Callable[[int], Any]:
-    return lambda n: estimator(k, n, annealing).fit(X)
+        settings["effort"] = 0
+    return lambda n: of_passes(AnnealedSpikeSlabFactorAnalysis(k, **settings), annealing, n).fit(X)
 
 
 def peer_seconds(X: np.ndarray, k: int, n_iterations: int) -> float:
@@ -144,21 +118,8 @@ def peer_seconds(X: np.ndarray, k: int, n_iterations: int) -> float:
         return time.process_time() - start
 
 
-def products(X: np.ndarray, k: int) -> Callable[[], None]:
-    """The matrix products that a pass cannot do without: W Xᵀ and E[u] X."""
-    loadings = np.random.default_rng(1).random((k, X.shape[1]))
-
-    def run() -> None:
-        for begin in range(0, len(X), 1024):
-            part = X[begin : begin + 1024]
-            (loadings @ part.T) @ part
-
-    return run
-
-
-def measure_peer(size: Size) -> list[str]:
-    """One pass against an iteration of mofapy2 and against the products."""
-    shape, page = size.peer, Page()
+def measure_peer(page: Page, size: Size) -> None:
+    shape = size.peer
     page.section(
         "A pass against an iteration of mofapy2",
         f"{shape} rows × columns, K = {shape.n_components}, without annealing and with learned "
@@ -176,10 +137,11 @@ def measure_peer(size: Size) -> list[str]:
     found: dict[str, list[np.ndarray]] = {"complete": [], "missing cells": [], "products": []}
     peers: list[float] = []
     one_round = replace(size, rounds=1)
+    loadings = np.random.default_rng(1).random((k, X.shape[1]))
     for i in range(size.rounds):
         progress(f"peer, round {i + 1} of {size.rounds}")
         fits = {"complete": our_fit(X, k), "missing cells": our_fit(gaps, k)}
-        times = pass_times(fits, {"products": products(X, k)}, one_round)  # type: ignore[arg-type]
+        times = pass_times(fits, {"products": products(X, loadings)}, one_round)
         for name, values in times.items():
             found[name].append(values)
         if there:
@@ -199,12 +161,10 @@ def measure_peer(size: Size) -> list[str]:
         lines.append(row)
     header = ["", "ms", "ns per cell and factor"]
     page.table(header + (["mofapy2, ms", "ratio", "target"] if there else []), lines)
-    return page.lines
 
 
-def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against plain inference."""
-    shape, page = size.methods, Page()
+def measure_methods(page: Page, size: Size) -> None:
+    shape = size.methods
     page.section(
         "What annealing costs per pass",
         'Ratio of the time of an annealed pass to that of one with `annealing="none"`, each method '
@@ -212,16 +172,8 @@ def measure_methods(size: Size) -> list[str]:
         "rows start anew, with five sweeps at most. Median and quartiles of "
         f"{size.rounds} rounds.",
     )
-    lines = []
-    for name in ANNEALING:
-        if name != "none":
-            progress(f"methods, {name}")
-            fits = {key: our_fit(rows(shape), shape.n_components, key) for key in ("none", name)}
-            times = pass_times(fits, {}, size)  # type: ignore[arg-type]
-            cells = [milliseconds(times[key]) for key in fits]
-            lines.append([name, *cells, spread(times[name] / times["none"])])
-    page.table(["method", "none, ms", "ms", "ratio"], lines)
-    return page.lines
+    X = rows(shape)
+    add_methods(page, lambda name: our_fit(X, shape.n_components, name), size)
 
 
 @cache
@@ -258,13 +210,11 @@ def filled_by_peer(X: np.ndarray, k: int) -> np.ndarray:
 
 
 def filled_by_factors(X: np.ndarray, k: int) -> np.ndarray:
-    model = estimator(k, _PASSES, "none").fit(X)
+    model = our_fit(X, k)(_PASSES)
     return model.inverse_transform(model.transform(X))
 
 
-def measure_pictures(size: Size) -> list[str]:
-    """Error and time of cells of pictures that are filled in."""
-    page = Page()
+def measure_pictures(page: Page, size: Size) -> None:
     page.section(
         "Missing cells of dense pictures",
         f"{_MISSING:.0%} of the cells are missing; error is the root of the mean square in them, "
@@ -275,10 +225,7 @@ def measure_pictures(size: Size) -> list[str]:
         f"of 40 subjects. Seconds: median of {size.rounds} rounds; ratio: ours over "
         "FactorAnalysis's, median and quartiles. Target: its error in at most twice its time.",
     )
-    ways = {
-        "FactorAnalysis": filled_by_peer,
-        "ours": filled_by_factors,
-    }
+    ways = {"FactorAnalysis": filled_by_peer, "ours": filled_by_factors}
     lines = []
     for name, k in size.pictures:
         X, gone = pictures(name, 40 if size.quick else 400)
@@ -298,36 +245,19 @@ def measure_pictures(size: Size) -> list[str]:
         cells = [f"{errors[way]:.3f} in {np.median(seconds[way]):.2f} s" for way in ways]
         lines.append([name, str(k), *cells, spread(ratio, 1), reached(bool(better))])
     page.table(["pictures", "K", *ways, "ratio", "target"], lines)
-    return page.lines
 
 
-def _of_one_thread(measure: Callable[[Size], list[str]]) -> Callable[[Size], list[str]]:
-    def run(size: Size) -> list[str]:
-        with one_thread():
-            return measure(size)
-
-    return run
-
-
-BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
-    "peer": (_of_one_thread(measure_peer), True),
-    "methods": (measure_methods, True),
-    "pictures": (_of_one_thread(measure_pictures), True),
-}
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    Script(
-        model="spike_slab_factor_analysis",
-        title="Speed of spike-and-slab factor analysis",
-        description=(__doc__ or "").partition("\n")[0],
-        benchmarks=BENCHMARKS,
-        output="spike_slab_factor_analysis_speed.md",
-        peers=PEERS,
-        full=FULL,
-        quick=QUICK,
-    ).run(argv)
-
+SPEED = Speed(
+    __doc__,
+    model="spike_slab_factor_analysis",
+    title="Speed of spike-and-slab factor analysis",
+    output="spike_slab_factor_analysis_speed.md",
+    sections={"peer": measure_peer, "methods": measure_methods, "pictures": measure_pictures},
+    full=FULL,
+    quick=QUICK,
+    peers=PEERS,
+)
+main = SPEED.main
 
 if __name__ == "__main__":
     main()

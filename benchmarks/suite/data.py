@@ -1,12 +1,19 @@
 """Real data of the suite: each function returns training and held-out data, the same in every run.
 
-Files are looked for as ``benchmarks/common/data.py`` says. The ``data.py`` of the models name some
-of them; the others are ``basic_motions.npz``, ``libras.npz`` and ``daphnet_s06.npz`` with frames
-``X`` and ``lengths``, ``vowels_train.npz`` with those and ``labels``, ``life_sequences.npz`` with
-``biofam`` (2000, 16) and ``mvad`` (712, 72), ``splice.npz`` with ``symbols`` (3190, 60),
-``geyser.npz`` with ``X`` (299, 2), ``wine_quality.npz`` with ``X`` (6497, 11), ``labels`` and
-``quality``, ``newsgroups_basehock.npz`` with counts as CSR arrays, and ``jester.npz`` with
-``user``, ``item`` and ``rating``.
+Files are looked for as ``benchmarks/common/data.py`` says. They have the arrays
+
+- ``X`` and ``lengths`` of frames: ``basic_motions.npz``, ``libras.npz``, ``daphnet_s06.npz``,
+  ``character_trajectories.npz`` with ``labels`` and ``label_names``, ``vowels_train.npz`` with
+  ``labels``;
+- tables, in which −1 is a missing cell: ``surveys_polca.npz`` with ``gss82`` and ``election``,
+  ``mushroom.npz`` and ``votes_1984.npz`` with ``X``, ``newsgroups_w100.npz`` with a binary ``X``
+  (n_posts, 100), ``life_sequences.npz`` with ``biofam`` (2000, 16) and ``mvad`` (712, 72),
+  ``splice.npz`` with ``symbols`` (3190, 60);
+- rows: ``mnist.npz`` with ``images`` (n, 784) of 0..255 and ``labels``, ``geyser.npz`` with ``X``
+  (299, 2), ``pima.npz`` with ``X`` and ``y``, ``wine_quality.npz`` with ``X`` (6497, 11),
+  ``labels`` and ``quality``;
+- counts of the corpora in ``benchmarks/latent_dirichlet/data.py``;
+- ``user``, ``item`` and ``rating``: ``movielens_100k.npz`` and ``jester.npz``.
 
 Sets are cut so that one fit takes at most a few seconds. Where the same sequence or the same
 measurement occurs more than once, one copy is kept, because a copy in both parts would be predicted
@@ -16,7 +23,9 @@ observations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -25,21 +34,39 @@ from scipy.sparse import csr_matrix, issparse, vstack
 from sklearn import datasets
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
+from sklearn.model_selection import train_test_split
 
 from ..common.data import load
-from ..gamma_process_nmf.data import split as split_counts
-from ..gaussian_mixture.data import mnist_of
-from ..hidden_markov import data as written
-from ..hidden_markov.data import Sequences
+from ..latent_dirichlet.data import counts_of
 from ..matrix_factorization.data import Ratings
-from ..mixture.data import table as table_of
-from ..spike_slab_factor_analysis.data import DRAWN as DRAWN_FACTORS
-from ..spike_slab_factor_analysis.data import drawn as drawn_factors
-from ..spike_slab_factor_analysis.data import split as split_factors
 
 Rows = tuple[np.ndarray, np.ndarray]
 
-LIVES, WINES = "life_sequences.npz", "wine_quality.npz"
+LIVES, WINES, MNIST = "life_sequences.npz", "wine_quality.npz", "mnist.npz"
+SURVEYS, WORDS = "surveys_polca.npz", "newsgroups_w100.npz"
+MOTIONS, GAIT, GESTURES = "basic_motions.npz", "daphnet_s06.npz", "libras.npz"
+PENS, VOWELS = "character_trajectories.npz", "vowels_train.npz"
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Several sequences, one after another.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_frames, n_features)
+    lengths : ndarray of int, shape (n_sequences,)
+    """
+
+    X: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, sequences: list[np.ndarray]) -> Sequences:
+        return cls(np.concatenate(sequences), np.array([len(s) for s in sequences]))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
 
 
 def divided_anew(train: Any, test: Any, split: int) -> tuple[Any, Any]:
@@ -112,9 +139,20 @@ def digits(label: int | None, n_components: int, at_most: int | None = None) -> 
     return rows_of(X if label is None else X[y == label], n_components, at_most)
 
 
+@cache
+def _mnist() -> tuple[PCA, np.ndarray, np.ndarray]:
+    archive = load(MNIST)
+    images, labels = archive["images"], archive["labels"]
+    rows = np.random.default_rng(0).choice(len(images), 10_000, replace=False)
+    return PCA(30, random_state=0).fit(images[rows] / 255.0), images, labels
+
+
 def mnist(label: int) -> Rows:
-    """800 MNIST digits of one class on 30 principal components, and 800 others."""
-    return mnist_of(label, 800)
+    """800 MNIST digits of one class, and 800 others, on 30 principal components of all digits."""
+    pca, images, labels = _mnist()
+    rows = np.random.default_rng(label).permutation(np.flatnonzero(labels == label))[:1600]
+    X = pca.transform(images[rows] / 255.0)
+    return X[:800], X[800:]
 
 
 def table(file: str) -> Rows:
@@ -130,8 +168,7 @@ def frames(file: str, every: int) -> Rows:
 
 def pen_frames() -> Rows:
     """One frame in 60 of the pen trajectories of all letters; whole trajectories are held out."""
-    found = load("character_trajectories.npz")
-    each = np.split(found["X"].astype(np.float64), np.cumsum(found["lengths"])[:-1])
+    each = _of_file(PENS)
     # The last frames of a trajectory are padding.
     thinned = [sequence[20:-20:30] for sequence in each[::2]]
     train, test = _parts(thinned)
@@ -140,7 +177,7 @@ def pen_frames() -> Rows:
 
 def gestures() -> Rows:
     """Whole gestures as rows of 90 columns on 12 principal components, the distinct ones."""
-    flat = np.array([sequence.ravel() for sequence in _distinct(_of_file("libras.npz"))])
+    flat = np.array([sequence.ravel() for sequence in _distinct(_of_file(GESTURES))])
     return rows_of(flat, 12)
 
 
@@ -153,14 +190,20 @@ def wines(label: int, at_most: int) -> Rows:
 # Tables of any columns
 
 
-def survey(name: str) -> Rows:
-    """A table of answers, votes or descriptions by its name in ``benchmarks/mixture/data.py``."""
-    return _divided(table_of(name).astype(np.int64), 1200)
+def survey(file: str, name: str = "X") -> Rows:
+    """A table of answers, votes or descriptions."""
+    X = load(file)[name]
+    if name == "election":
+        X = X[:, :12]
+        X = X[(X >= 0).all(axis=1)]
+    return _divided(X.astype(np.int64), 1200)
 
 
 def words() -> Rows:
     """Posts to newsgroups, and which of 100 words occur in each."""
-    return _divided(table_of("words").astype(np.int64), 1200)
+    X = load(WORDS)["X"].astype(np.int64)
+    X = X[np.random.default_rng(0).permutation(len(X))[: 3 * len(X) // 4]]
+    return _divided(X, 1200)
 
 
 def pixels(at_most: int) -> Rows:
@@ -207,24 +250,37 @@ def images(at_most: int, label: int | None = None) -> Rows:
     return _divided((X if label is None else X[y == label]) / 16.0, at_most)
 
 
-# Rows for training, and as many for testing, of tables that factor analysis is fitted to.
-_FACTOR_ROWS = 600
-
-
 def factor_rows(name: str) -> Rows:
-    """A table of ``benchmarks/spike_slab_factor_analysis/data.py``, drawn or real."""
-    if name in DRAWN_FACTORS:
-        X, _ = drawn_factors(name, 2 * _FACTOR_ROWS, 0)
-        return X[:_FACTOR_ROWS], X[_FACTOR_ROWS:]
-    return tuple(part[:_FACTOR_ROWS] for part in split_factors(name, 0))
+    """600 rows of digits or of ``"cancer"``, and as many others, on the scales of the first."""
+    X = datasets.load_breast_cancer().data
+    if name == "digits":
+        X = datasets.load_digits().data
+        # A Gaussian of a column that is almost always zero says nothing.
+        X = X[:, (X > 0).mean(axis=0) >= 0.05]
+        # Pixels have 17 values. Without noise that fills the gaps between them their density has
+        # no upper limit.
+        X = X + np.random.default_rng(0).random(X.shape)
+    train, test = train_test_split(X, test_size=0.25, random_state=0)
+    train, test = _scaled(train, test)
+    return train[:600], test[:600]
 
 
-def count_rows(name: str, n_rows: int, n_columns: int) -> Rows:
-    """Counts of words or pixels of ``benchmarks/gamma_process_nmf/data.py``."""
-    train, _, test = split_counts(name, n_rows, n_rows // 2, n_columns, 0)
-    dense = (part.toarray() if issparse(part) else part for part in (train, test))
-    train, test = (part.astype(np.float64) for part in dense)
-    return train, test
+def count_rows(file: str | None, n_rows: int, n_columns: int) -> Rows:
+    """Rows of counts, and half as many others, with the most frequent columns alone.
+
+    Without a file they are scikit-learn's digits, whose pixels are counts from 0 to 16. A column
+    that has no count in the rows for fitting is left out.
+    """
+    X = datasets.load_digits().data.astype(np.int64) if file is None else counts_of(file)
+    frequent = np.argsort(-np.asarray(X.sum(axis=0)).ravel(), kind="stable")[:n_columns]
+    X = X[:, np.sort(frequent)]
+    X = (X.toarray() if issparse(X) else X).astype(np.float64)
+    # As many rows as are held out are left for choosing settings.
+    half = n_rows // 2
+    order = np.random.default_rng(0).permutation(len(X))[: n_rows + 2 * half]
+    train = X[order[:n_rows]]
+    used = train.sum(axis=0) > 0
+    return train[:, used], X[order[n_rows + half :]][:, used]
 
 
 # Sequences
@@ -287,10 +343,21 @@ def above_median(parts: tuple[Sequences, Sequences]) -> tuple[Sequences, Sequenc
     return _changed(parts, lambda X: X > middle)
 
 
+def _shuffled(sequences: list[np.ndarray]) -> list[np.ndarray]:
+    """The sequences in an order that is random, and the same in every run."""
+    return [sequences[i] for i in np.random.default_rng(0).permutation(len(sequences))]
+
+
 def pen(letter: str, at_most: int) -> tuple[Sequences, Sequences]:
-    """Every third frame of the pen trajectories of a letter."""
-    each = [sequence[::3] for sequence in written.letter(letter)]
-    return _standardised(_parts(each, at_most))
+    """Every third frame of the pen trajectories of a letter, without the zeros at both ends."""
+    found = load(PENS)
+    wanted = list(found["label_names"]).index(letter)
+    each = []
+    for sequence, label in zip(_of_file(PENS), found["labels"], strict=True):
+        if label == wanted:
+            moving = np.flatnonzero(sequence.any(axis=1))
+            each.append(sequence[moving[0] : moving[-1] + 1])
+    return _standardised(_parts([sequence[::3] for sequence in _shuffled(each)], at_most))
 
 
 def pen_symbols(letter: str, at_most: int, n_symbols: int) -> tuple[Sequences, Sequences]:
@@ -304,9 +371,7 @@ def vowels(speaker: int | None, at_most: int | None = None) -> tuple[Sequences, 
     """Utterances of one speaker, or of all, as frames of 12 coefficients."""
     chosen = [
         sequence
-        for sequence, label in zip(
-            _of_file("vowels_train.npz"), load("vowels_train.npz")["labels"], strict=True
-        )
+        for sequence, label in zip(_of_file(VOWELS), load(VOWELS)["labels"], strict=True)
         if speaker is None or label == speaker
     ]
     return _standardised(_parts(_distinct(chosen), at_most))
@@ -327,7 +392,15 @@ def splice(at_most: int) -> tuple[Sequences, Sequences]:
 
 def english(at_most: int) -> tuple[Sequences, Sequences]:
     """Paragraphs of scikit-learn's descriptions of its data sets, letter by letter."""
-    each = [paragraph[:80] for paragraph in written.english()]
+    loaders = ("iris", "wine", "breast_cancer", "diabetes", "linnerud", "digits")
+    paragraphs = []
+    for name in loaders:
+        for text in getattr(datasets, f"load_{name}")().DESCR.split("\n\n"):
+            letters = " ".join(re.findall("[a-z]+", text.lower()))
+            if len(letters) >= 40:
+                codes = np.frombuffer(letters.encode(), dtype=np.uint8).astype(int)
+                paragraphs.append(np.where(codes == ord(" "), 26, codes - ord("a"))[:, None])
+    each = [paragraph[:80] for paragraph in _shuffled(paragraphs)]
     return _parts(_distinct(each), at_most)
 
 
@@ -355,9 +428,7 @@ def corpus(
     shortest : int
         Leave out documents with fewer tokens in all.
     """
-    found = load(file)
-    X = csr_matrix((found["data"], found["indices"], found["indptr"]), shape=found["shape"])
-    X = X.astype(np.float64)
+    X = counts_of(file).astype(np.float64)
     long_enough = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() >= shortest)
     order = np.random.default_rng(0).permutation(long_enough)
     train = X[order[:n_documents]]

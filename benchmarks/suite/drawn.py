@@ -13,9 +13,7 @@ import numpy as np
 from sklearn_anneal.datasets import make_factorial_mixture, make_mixture
 
 from ..gamma_process_nmf.data import drawn as drawn_counts
-from ..hidden_markov.data import Sequences
-
-Rows = tuple[np.ndarray, np.ndarray]
+from .data import Rows, Sequences
 
 # The least distance between the means of two groups, in standard deviations within a group.
 DISTANCES = {"separated": 7.0, "overlapping": 3.0}
@@ -216,3 +214,17 @@ def counts(n_rows: int, n_columns: int, n_components: int) -> Rows:
     """Counts of a mean of 2 from components of known number."""
     X, _ = drawn_counts(2 * n_rows, n_columns, n_components, 2.0, 0)
     return held_out(X, n_rows)
+
+
+def factors(sparse_loadings: bool) -> Rows:
+    """600 rows of 8 factors, a fifth of which are on, with sparse or dense loadings of 50 columns.
+
+    Every factor has the variance 1, and the noise of every column too.
+    """
+    rng = np.random.default_rng(0)
+    loadings = rng.standard_normal((8, 50))
+    if sparse_loadings:
+        loadings *= rng.random(loadings.shape) < 0.2
+    factors = rng.standard_normal((1200, 8))
+    factors *= (rng.random(factors.shape) < 0.2) / np.sqrt(0.2)
+    return held_out(factors @ loadings + rng.standard_normal((1200, 50)), 600)

@@ -2,14 +2,14 @@
 
 A peer is the best of ten restarts of plain inference, with the default priors of its class. Its
 tolerance and its largest number of passes are ours at T = 1. The bounds of both are complete and
-computed by the same code. Other methods and libraries, which have no such bound, are measured by
-held-out data alone.
+computed by the same code. EM of drawn groups, which has no such bound, is measured by held-out data
+alone.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -21,16 +21,14 @@ from sklearn_anneal.data.units import Rows, Units
 from sklearn_anneal.inference.loop import lower_bound
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
-from . import anchors, libraries, predictive
+from . import predictive
 from .data import divided_anew
-from .instances import EM, EM_OF_TEN, NMF, RANDOM_SWAP, SPLIT_AND_MERGE, Instance
+from .instances import Instance
 from .settings import ESTIMATORS, MAX_ITER, PLAIN, RESTARTS, TOL
 
 Figures = dict[str, float]
 
-# The starts of EM, by the name of the contestant.
-_STARTS = {EM: 1, EM_OF_TEN: RESTARTS}
-# Figures that other methods do not have.
+# Figures that some fits do not have.
 _MISSING: Figures = dict.fromkeys(
     ("bound", "bound_at_peer", "passes", "held_out", "rmse", "found", "matched"), float("nan")
 )
@@ -45,14 +43,7 @@ class Family(ABC):
     split : int, default=0
         0 for the instance's own training and held-out parts, and other numbers for other parts of
         the same sizes.
-
-    Attributes
-    ----------
-    needs : dict
-        The packages that other methods and libraries need, by their names in ``instance.also``.
     """
-
-    needs: ClassVar[dict[str, str]] = {}
 
     def __init__(self, instance: Instance, split: int = 0):
         self.instance = instance
@@ -109,16 +100,6 @@ class Family(ABC):
         """The figures of a fit of the peer, as :meth:`measure`; its priors are the peer's."""
         return self.measure(fitted)
 
-    def measure_other(self, library: str, seed: int) -> Figures:
-        """Fit another library, and measure it; ``seconds`` are added by the caller.
-
-        Raises
-        ------
-        ImportError
-            If the library is not installed.
-        """
-        raise NotImplementedError(f"{library} has no {self.instance.family}.")
-
     @abstractmethod
     def predictions(self, fitted: Any) -> Figures:
         """``held_out``, in nats per held-out observation, and for ratings ``rmse``."""
@@ -155,8 +136,6 @@ class Family(ABC):
 class Mixture(Family):
     """Gaussian mixtures; the peer is scikit-learn's class."""
 
-    needs = dict.fromkeys((EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE), "sklearn")
-
     @property
     def n_observations(self) -> float:
         return len(self.train)
@@ -179,26 +158,6 @@ class Mixture(Family):
         bound = self.bound_of(host := self.host(), self._natural(host, fitted))
         found = {"bound": bound, "bound_at_peer": bound, "passes": float(fitted.n_iter_)}
         return _MISSING | found | self._used(fitted) | self.predictions(fitted)
-
-    def measure_other(self, library: str, seed: int) -> Figures:
-        fitted: Any
-        if library in _STARTS:
-            fitted = GaussianMixture(
-                n_init=_STARTS[library],
-                max_iter=MAX_ITER,
-                tol=TOL,
-                reg_covar=anchors.REG_COVAR,
-                random_state=seed,
-                **self.model,
-            ).fit(self.train)
-        else:
-            search = {
-                RANDOM_SWAP: anchors.random_swap,
-                SPLIT_AND_MERGE: anchors.split_and_merge,
-            }[library]
-            fitted = search(self.train, self.instance.n_components, seed)
-        density = float(fitted.score_samples(self.test).mean())
-        return _MISSING | {"held_out": density} | self._used(fitted)
 
     def _used(self, fitted: Any) -> Figures:
         """The number of components with more than one row in the fit of another class."""
@@ -240,6 +199,14 @@ class Groups(Mixture):
     def _used(self, fitted: Any) -> Figures:
         return super()._used(fitted) | self._matched(fitted)
 
+    def measure_em(self, seed: int) -> Figures:
+        """The figures of one start of scikit-learn's EM."""
+        fitted = GaussianMixture(max_iter=MAX_ITER, tol=TOL, random_state=seed, **self.model).fit(
+            self.train
+        )
+        density = float(fitted.score_samples(self.test).mean())
+        return _MISSING | {"held_out": density} | self._used(fitted)
+
     def _matched(self, fitted: Any) -> Figures:
         """How many groups have a component of their own among the held-out rows.
 
@@ -273,8 +240,6 @@ class Scored(Family):
 class Columns(Scored):
     """Mixtures of any columns."""
 
-    needs = dict.fromkeys((EM, EM_OF_TEN), "stepmix")
-
     def __init__(self, instance: Instance, split: int = 0):
         super().__init__(instance, split)
         # Categories that only held-out rows have are declared.
@@ -290,30 +255,13 @@ class Columns(Scored):
             }
             self.model["n_categories"] = levels
 
-    def measure_other(self, library: str, seed: int) -> Figures:
-        density, n_iter = libraries.stepmix_density(
-            self.train,
-            self.test,
-            self.model["emission"],
-            self.instance.n_components,
-            seed,
-            _STARTS[library],
-        )
-        return _MISSING | {"held_out": float(density.mean()), "passes": float(n_iter)}
-
 
 class Counts(Scored):
     """Factorisations of counts, by the log probability of one half of each row given the other."""
 
-    needs: ClassVar[dict[str, str]] = {NMF: "sklearn"}
-
     @property
     def n_observations(self) -> float:
         return self.train.size
-
-    def measure_other(self, library: str, seed: int) -> Figures:
-        score = libraries.nmf_score(self.train, self.test, self.instance.n_components, seed)
-        return _MISSING | {"held_out": score}
 
 
 class Sequence(Family):
@@ -321,8 +269,6 @@ class Sequence(Family):
 
     Its priors are hmmlearn's defaults, except that symbols have a concentration of at least 0.1.
     """
-
-    needs = dict.fromkeys((EM, EM_OF_TEN, "hmmlearn"), "hmmlearn")
 
     @property
     def n_observations(self) -> float:
@@ -337,58 +283,6 @@ class Sequence(Family):
 
     def predictions(self, fitted: Any) -> Figures:
         return {"held_out": predictive.sequence_density(fitted, self.test, self.model)}
-
-    def measure_other(self, library: str, seed: int) -> Figures:
-        if library in _STARTS:
-            density, n_iter = libraries.hmm_density(
-                self.train, self.test, self.model, seed, _STARTS[library]
-            )
-            return _MISSING | {"held_out": density, "passes": float(n_iter)}
-        best = self.fit_hmmlearn(seed)
-        bound = self.bound_of(host := self.host(), self._natural(host, best))
-        passes = float(len(best.monitor_.history))
-        found = {"bound": bound, "bound_at_peer": bound, "passes": passes}
-        return _MISSING | found | self.predictions(best)
-
-    def fit_hmmlearn(self, seed: int) -> Any:
-        """The best start of hmmlearn's variational inference."""
-        from hmmlearn import vhmm
-
-        gaussian = self.model["emission"] == "gaussian"
-        kind = vhmm.VariationalGaussianHMM if gaussian else vhmm.VariationalCategoricalHMM
-        # Its tolerance is for the bound of all frames, ours for the bound per frame.
-        settings = {"n_iter": MAX_ITER, "tol": TOL * self.n_observations}
-        if gaussian:
-            settings["covariance_type"] = self.model.get("covariance_type", "full")
-        else:
-            settings["n_features"] = self.model["n_symbols"]
-        fits = [
-            kind(
-                self.instance.n_components, random_state=RESTARTS * seed + restart, **settings
-            ).fit(self.train.X, self.train.lengths)
-            for restart in range(RESTARTS)
-        ]
-        # Some of its restarts end with a bound and parameters that are not numbers.
-        sound = [fit for fit in fits if np.isfinite(fit.monitor_.history[-1])]
-        return max(sound, key=lambda fit: fit.monitor_.history[-1])
-
-    @staticmethod
-    def _natural(host: Any, fitted: Any) -> dict[str, Any]:
-        """The natural parameters of hmmlearn's fitted parameters, with our model's names."""
-        chain = {
-            "startprob": fitted.startprob_posterior_,
-            "transmat": fitted.transmat_posterior_,
-        }
-        if hasattr(fitted, "emissionprob_posterior_"):
-            return chain | {"emissionprob": fitted.emissionprob_posterior_}
-        ctx = host._inference.ctx
-        joint = {
-            "mean": fitted.means_posterior_ - ctx.summary.emission.center,
-            "mean_precision": fitted.beta_posterior_,
-            "inverse_scale": fitted.scale_posterior_,
-            "dof": fitted.dof_posterior_,
-        }
-        return chain | ctx.model.emission.factors[0].family.from_standard(**joint)
 
 
 class Topics(Family):
@@ -432,8 +326,6 @@ class Topics(Family):
 class RatingSet(Family):
     """Matrix factorisation; the peer is plain inference by our class."""
 
-    needs: ClassVar[dict[str, str]] = {"cmfrec": "cmfrec"}
-
     def __init__(self, instance: Instance, split: int = 0):
         super().__init__(instance, split)
         every = np.concatenate([self.train.X, self.test.X])
@@ -455,53 +347,6 @@ class RatingSet(Family):
     def predictions(self, fitted: Any) -> Figures:
         density = float(fitted.score(self.test.X, self.test.y))
         return {"held_out": density, "rmse": rmse(fitted.predict(self.test.X), self.test.y)}
-
-    def measure_other(self, library: str, seed: int) -> Figures:
-        return _MISSING | {"rmse": rmse(self.fit_cmfrec(seed)(self.test.X), self.test.y)}
-
-    def fit_cmfrec(self, seed: int) -> Any:
-        """The predictions of cmfrec with the ridge that is best for a tenth of the ratings.
-
-        Returns
-        -------
-        predict : callable
-            Returns the ratings of pairs of shape (n_pairs, 2).
-        """
-        order = np.random.default_rng(seed).permutation(len(self.train))
-        inner, rest = np.split(order, [len(order) // 10])
-        validation, training = self.train.take(np.sort(inner)), self.train.take(np.sort(rest))
-        ridge = min(
-            (1.0, 3.0, 10.0, 30.0, 100.0),
-            key=lambda ridge: rmse(
-                self._by_cmfrec(training, ridge, seed)(validation.X), validation.y
-            ),
-        )
-        return self._by_cmfrec(self.train, ridge, seed)
-
-    def _by_cmfrec(self, known: Any, ridge: float, seed: int) -> Any:
-        from cmfrec import CMF
-        from scipy.sparse import coo_matrix
-
-        shape = (self.model["n_users"], self.model["n_items"])
-        model = CMF(
-            k=self.instance.n_components,
-            lambda_=ridge,
-            method="als",
-            use_cg=False,
-            niter=30,
-            nthreads=1,
-            random_state=seed,
-            verbose=False,
-        )
-        model.fit(coo_matrix((known.y, tuple(known.X.T)), shape=shape))
-
-        def predict(X: np.ndarray) -> np.ndarray:
-            # An item without ratings is predicted by the mean.
-            predicted = model.predict(user=X[:, 0], item=X[:, 1])
-            predicted = np.where(np.isnan(predicted), known.y.mean(), predicted)
-            return predicted.clip(known.y.min(), known.y.max())
-
-        return predict
 
 
 def rmse(predicted: np.ndarray, y: np.ndarray) -> float:

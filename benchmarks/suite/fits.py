@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from ..common.records import BaseSpec
-from .families import FAMILY, Family
+from .families import FAMILY, Family, Groups
 from .instances import INSTANCES
-from .settings import PEER, REFERENCES, SETTINGS, parameters, version
+from .settings import PEER, SETTINGS, is_ours, parameters, version
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,12 @@ class Spec(BaseSpec):
     ----------
     instance : str
     setting : str
-        A key of ``SETTINGS``, ``PEER``, or another method or library that the instance names.
+        A key of ``SETTINGS``, ``PEER`` or ``EM``.
     version : str
         What the setting meant when the fit was made, see ``settings.py``.
     code : str
         The state of the package, in the words of whoever measures it. It is empty for references
-        and other libraries: they are not ours, or plain inference, which is to give the same in
-        every state.
+        and EM: they are not ours, or plain inference, which is to give the same in every state.
     seed : int
     split : int
         0 for the instance's own training and held-out parts; others are of the same sizes.
@@ -48,7 +47,7 @@ class Spec(BaseSpec):
     def of(cls, instance: str, setting: str, code: str = "") -> Spec:
         """The specification of a fit by a setting as it is now, or by a peer."""
         family = INSTANCES[instance].family
-        kept = code if setting in SETTINGS and setting not in REFERENCES else ""
+        kept = code if is_ours(setting) else ""
         return cls(instance, setting, version(setting, family), kept)
 
     @property
@@ -82,7 +81,8 @@ class Spec(BaseSpec):
             known = parameters(self.setting, family.instance.family)
             fitted, measure = family.fit_ours(self.seed, known), family.measure
         else:
-            figures = family.measure_other(self.setting, self.seed)
+            assert isinstance(family, Groups)
+            figures = family.measure_em(self.seed)
             fitted, measure = None, lambda _: figures
         seconds = {
             "seconds": time.process_time() - processor,

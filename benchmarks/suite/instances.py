@@ -17,12 +17,6 @@ from typing import Any
 import numpy as np
 
 from ..common.data import present
-from ..gamma_process_nmf.data import DIGITS as COUNTS_OF_DIGITS
-from ..gamma_process_nmf.data import FILES as FILES_OF_COUNTS
-from ..gamma_process_nmf.data import NEWSGROUPS, NIPS
-from ..mixture.data import FILES as FILES_OF_TABLES
-from ..spike_slab_factor_analysis.data import BOTH, CANCER, FACTORS
-from ..spike_slab_factor_analysis.data import DIGITS as FACTORS_OF_DIGITS
 from . import data, drawn
 
 FAMILIES = {
@@ -38,15 +32,8 @@ FAMILIES = {
 }
 """The families of models, each with what one observation is called."""
 
-EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE = (
-    "EM",
-    "ten starts of EM",
-    "random-swap EM",
-    "split-and-merge EM",
-)
-NMF = "NMF"
-_GAUSSIAN_EM = (EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE)
-_EM = (EM, EM_OF_TEN)
+EM = "EM"
+"""The name of one start of EM, which is fitted to drawn groups."""
 
 HALVES = ("choose", "confirm")
 
@@ -66,9 +53,6 @@ class Instance:
         The data file that it needs.
     model : dict
         Parameters of the model that all fits have in common, by our estimator's names.
-    also : tuple of str
-        Other methods and libraries that are fitted for comparison. Apart from EM on groups, the
-        verdicts do not depend on them.
     labels : callable or None
         For drawn groups, returns the groups of the held-out rows.
     """
@@ -78,7 +62,6 @@ class Instance:
     load: Callable[[], tuple[Any, Any]]
     file: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
-    also: tuple[str, ...] = ()
     labels: Callable[[], np.ndarray] | None = None
 
     @property
@@ -97,12 +80,8 @@ class Instance:
 def _mixtures() -> list[Instance]:
     def mixture(name, n_components, load, *arguments, file=None, **model):
         made = partial(load, *arguments)
-        # The searches around EM have full covariances only.
-        also = _EM if model else _GAUSSIAN_EM
-        return Instance(f"mixture/{name}", n_components, made, file, model, also)
+        return Instance(f"mixture/{name}", n_components, made, file, model)
 
-    motions, daphnet, mnist = "basic_motions.npz", "daphnet_s06.npz", "mnist.npz"
-    letters = "character_trajectories.npz"
     return [
         mixture("geyser", 4, data.table, "geyser.npz", file="geyser.npz"),
         mixture("iris", 5, data.bundled, "iris"),
@@ -115,13 +94,13 @@ def _mixtures() -> list[Instance]:
         mixture("digit 3", 8, data.digits, 3, 15),
         mixture("digit 7", 12, data.digits, 7, 15),
         mixture("digits", 20, data.digits, None, 15, 1200),
-        mixture("mnist 2", 12, data.mnist, 2, file=mnist),
-        mixture("mnist 4", 12, data.mnist, 4, file=mnist),
-        mixture("mnist 8", 12, data.mnist, 8, file=mnist),
-        mixture("motion frames", 12, data.frames, motions, 5, file=motions),
-        mixture("gestures", 15, data.gestures, file="libras.npz"),
-        mixture("pen frames", 20, data.pen_frames, file=letters),
-        mixture("gait frames", 8, _gait, file=daphnet, covariance_type="diag"),
+        mixture("mnist 2", 12, data.mnist, 2, file=data.MNIST),
+        mixture("mnist 4", 12, data.mnist, 4, file=data.MNIST),
+        mixture("mnist 8", 12, data.mnist, 8, file=data.MNIST),
+        mixture("motion frames", 12, data.frames, data.MOTIONS, 5, file=data.MOTIONS),
+        mixture("gestures", 15, data.gestures, file=data.GESTURES),
+        mixture("pen frames", 20, data.pen_frames, file=data.PENS),
+        mixture("gait frames", 8, _gait, file=data.GAIT, covariance_type="diag"),
         mixture("wine, red", 8, data.wines, 0, 1200, file=data.WINES),
         mixture("wine, white", 10, data.wines, 1, 1600, file=data.WINES),
     ]
@@ -136,7 +115,6 @@ def _groups() -> list[Instance]:
             f"groups/{kind} {n:02} in {d:02}",
             n,
             partial(drawn.group_rows, kind, n, d),
-            also=_GAUSSIAN_EM,
             labels=partial(drawn.group_labels, kind, n, d),
         )
         for kind, pairs in sizes_of.items()
@@ -147,9 +125,7 @@ def _groups() -> list[Instance]:
 def _columns() -> list[Instance]:
     def columns(name, n_components, load, *arguments, emission="categorical", file=None):
         made, model = partial(load, *arguments), {"emission": emission}
-        # StepMix is fitted to tables of one kind of columns.
-        also = () if isinstance(emission, list) else _EM
-        return Instance(f"columns/{name}", n_components, made, file, model, also)
+        return Instance(f"columns/{name}", n_components, made, file, model)
 
     measures = [
         ("measures", "gaussian", slice(1, 8)),
@@ -166,13 +142,14 @@ def _columns() -> list[Instance]:
         ("sizes", "gaussian", slice(8, 10)),
         ("ticks", "bernoulli", slice(10, 14)),
     ]
-    tables, binary = FILES_OF_TABLES, "bernoulli"
+    surveys, binary = data.SURVEYS, "bernoulli"
+    votes, mushroom = "votes_1984.npz", "mushroom.npz"
     return [
-        columns("election", 6, data.survey, "election", file=tables["election"]),
-        columns("gss82", 4, data.survey, "gss82", file=tables["gss82"]),
-        columns("votes", 5, data.survey, "votes", emission=binary, file=tables["votes"]),
-        columns("mushrooms", 15, data.survey, "mushroom", file=tables["mushroom"]),
-        columns("words", 8, data.words, emission=binary, file=tables["words"]),
+        columns("election", 6, data.survey, surveys, "election", file=surveys),
+        columns("gss82", 4, data.survey, surveys, "gss82", file=surveys),
+        columns("votes", 5, data.survey, votes, emission=binary, file=votes),
+        columns("mushrooms", 15, data.survey, mushroom, file=mushroom),
+        columns("words", 8, data.words, emission=binary, file=data.WORDS),
         columns("pixels", 15, data.pixels, 1200, emission=binary),
         columns("families", 8, data.lives, "biofam", 537, file=data.LIVES),
         columns("careers", 10, data.lives, "mvad", 500, file=data.LIVES),
@@ -199,96 +176,65 @@ def _factorial() -> list[Instance]:
 def _counts() -> list[Instance]:
     def counts(name, n_components, load, *arguments, file=None):
         made = partial(load, *arguments)
-        return Instance(f"counts/{name}", n_components, made, file, also=(NMF,))
+        return Instance(f"counts/{name}", n_components, made, file)
 
-    files = FILES_OF_COUNTS
+    nips, news = "nips.npz", "newsgroups20.npz"
     return [
         counts("drawn 5", 5, drawn.counts, 200, 40, 5),
         counts("drawn 12", 12, drawn.counts, 300, 60, 12),
-        counts("digits", 15, data.count_rows, COUNTS_OF_DIGITS, 500, 64),
-        counts("nips", 10, data.count_rows, NIPS, 200, 150, file=files[NIPS]),
-        counts("news", 10, data.count_rows, NEWSGROUPS, 500, 150, file=files[NEWSGROUPS]),
+        counts("digits", 15, data.count_rows, None, 500, 64),
+        counts("nips", 10, data.count_rows, nips, 200, 150, file=nips),
+        counts("news", 10, data.count_rows, news, 500, 150, file=news),
     ]
 
 
 def _factors() -> list[Instance]:
     return [
-        Instance(f"factors/{name}", k, partial(data.factor_rows, source))
-        for name, k, source in [
-            ("drawn, both sparse", 8, BOTH),
-            ("drawn, factors sparse", 8, FACTORS),
-            ("cancer", 8, CANCER),
-            ("digits", 12, FACTORS_OF_DIGITS),
-        ]
+        Instance("factors/drawn, both sparse", 8, partial(drawn.factors, sparse_loadings=True)),
+        Instance("factors/drawn, factors sparse", 8, partial(drawn.factors, sparse_loadings=False)),
+        Instance("factors/cancer", 8, partial(data.factor_rows, "cancer")),
+        Instance("factors/digits", 12, partial(data.factor_rows, "digits")),
     ]
 
 
 def _gait() -> data.Rows:
     """Frames of the walk as rows; whole windows are held out, as neighbours are alike."""
-    train, test = data.sequences("daphnet_s06.npz", every=4, window=16)
+    train, test = data.sequences(data.GAIT, every=4, window=16)
     return train.X, test.X
 
 
 def _motions_above_median() -> tuple[Any, Any]:
-    return data.above_median(data.sequences("basic_motions.npz", every=2))
+    return data.above_median(data.sequences(data.MOTIONS, every=2))
 
 
 def _sequences() -> list[Instance]:
-    def sequence(name, n_components, load, file=None, also=(), emission="gaussian", **model):
+    def sequence(name, n_components, load, file=None, emission="gaussian", **model):
         everything = {"emission": emission, **model}
-        # hmmlearn has no binary vectors.
-        em = () if emission == "bernoulli" else _EM
-        return Instance(f"sequence/{name}", n_components, load, file, everything, (*em, *also))
+        return Instance(f"sequence/{name}", n_components, load, file, everything)
 
-    motions, daphnet, libras = "basic_motions.npz", "daphnet_s06.npz", "libras.npz"
-    letters = "character_trajectories.npz"
+    motions, daphnet, libras, letters = data.MOTIONS, data.GAIT, data.GESTURES, data.PENS
     binary = {"emission": "bernoulli"}
-    symbols = {"emission": "categorical"}
-    checked = ("hmmlearn",)
-    lives, vowels = data.LIVES, "vowels_train.npz"
+    lives, vowels = data.LIVES, data.VOWELS
+
+    def symbols(n: int) -> dict[str, Any]:
+        return {"emission": "categorical", "n_symbols": n}
+
+    pens, careers = partial(data.pen_symbols, "g", 36, 32), partial(data.life_chains, "mvad", 90)
+    families = partial(data.life_chains, "biofam", 300)
     return [
         sequence("pen d", 6, partial(data.pen, "d", 36), letters),
         sequence("pen m", 10, partial(data.pen, "m", 36), letters),
         sequence("motions", 8, partial(data.sequences, motions, 2), motions),
-        sequence("gait", 6, partial(data.sequences, daphnet, 2, 64), daphnet, checked),
+        sequence("gait", 6, partial(data.sequences, daphnet, 2, 64), daphnet),
         sequence("gestures", 10, partial(data.sequences, libras, 1, None, 90), libras),
-        sequence(
-            "splice",
-            6,
-            partial(data.splice, 90),
-            "splice.npz",
-            checked,
-            **symbols,
-            n_symbols=4,
-        ),
-        sequence("english", 6, partial(data.english, 90), **symbols, n_symbols=27),
-        sequence(
-            "pen symbols g",
-            8,
-            partial(data.pen_symbols, "g", 36, 32),
-            letters,
-            **symbols,
-            n_symbols=32,
-        ),
+        sequence("splice", 6, partial(data.splice, 90), "splice.npz", **symbols(4)),
+        sequence("english", 6, partial(data.english, 90), **symbols(27)),
+        sequence("pen symbols g", 8, pens, letters, **symbols(32)),
         sequence("digit rows 3", 8, partial(data.digit_rows, 3), **binary),
         sequence("digit rows 8", 12, partial(data.digit_rows, 8), **binary),
         sequence("motions above median", 6, _motions_above_median, motions, **binary),
-        sequence(
-            "lives, careers",
-            8,
-            partial(data.life_chains, "mvad", 90),
-            lives,
-            **symbols,
-            n_symbols=6,
-        ),
-        sequence(
-            "lives, families",
-            6,
-            partial(data.life_chains, "biofam", 300),
-            lives,
-            **symbols,
-            n_symbols=8,
-        ),
+        sequence("lives, careers", 8, careers, lives, **symbols(6)),
+        sequence("lives, families", 6, families, lives, **symbols(8)),
         sequence("vowels", 9, partial(data.vowels, None, 120), vowels),
         sequence("vowels of a speaker", 4, partial(data.vowels, 0), vowels),
         *(
@@ -302,7 +248,7 @@ def _sequences() -> list[Instance]:
             for k in (6, 10)
         ),
         sequence("drawn, sticky 8", 8, partial(drawn.chains, "sticky", 8)),
-        sequence("drawn, symbols 6", 6, partial(drawn.symbols, 6), **symbols, n_symbols=12),
+        sequence("drawn, symbols 6", 6, partial(drawn.symbols, 6), **symbols(12)),
     ]
 
 
@@ -330,7 +276,6 @@ def _ratings() -> list[Instance]:
             rank,
             partial(data.ratings, f"{name}.npz", every),
             f"{name}.npz",
-            also=("cmfrec",),
         )
         for name, (every, ranks) in sets.items()
         for rank in ranks

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from .page import rows_of, tables
-from .report import BOUND_MARGIN, HELD_OUT_MARGIN, Kept, heading
+from .report import BOUND_MARGIN, HELD_OUT_MARGIN, Row, heading
 from .settings import TEN
 
 DOC = Path(__file__).resolve().parents[2] / "doc"
@@ -53,8 +53,8 @@ def gains(page: str) -> Iterator[Gain]:
     known, title = tables(page), heading("default", TEN)
     of_splits = rows_of(known, title, "splits")
     for name, row in rows_of(known, title, "time").items():
-        c = Kept.of(known[title][1].header, row, of_splits.get(name))
-        bound, held_out = (c.gain(figure) for figure in ("bound", "held_out"))
+        c = Row.of(known[title][1].header, row, of_splits.get(name))
+        bound, held_out = c.figures["bound"], c.figures["held_out"]
         if c.over_splits is None:
             judged = _judged(held_out, HELD_OUT_MARGIN)
         else:

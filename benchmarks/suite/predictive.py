@@ -17,7 +17,7 @@ from sklearn_anneal.metrics import document_completion_log_likelihood, split_doc
 from sklearn_anneal.models.topics import predictions
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
-from ..hidden_markov.data import Sequences
+from .data import Sequences
 
 
 def full(matrices: np.ndarray, covariance_type: str, shape: tuple[int, int]) -> np.ndarray:

@@ -5,15 +5,15 @@ Instances without records keep the rows of an earlier page.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import iqr
 
 from ..common.records import Cache, Record
-from ..common.report import Page, machine, quartiles
+from ..common.report import Page, machine, quartiles, retired
 from .fits import Spec
 from .instances import EM, FAMILIES, HALVES, INSTANCES, Instance, halves
 from .page import Table, rows_of, tables
@@ -80,158 +80,160 @@ RULES = (
 )
 
 
-@dataclass(frozen=True)
-class Row(ABC):
-    """A setting against something else on one instance."""
+class Pair(NamedTuple):
+    """Figures of ours and of something else on an instance, each over the seeds.
 
-    instance: Instance
-
-    @abstractmethod
-    def gain(self, figure: str) -> float:
-        """The median of a figure of ours less the other's."""
-
-    @property
-    @abstractmethod
-    def over_splits(self) -> tuple[float, float] | None:
-        """The mean held-out gain over further splits, and its standard error, if they decide."""
-
-    @property
-    @abstractmethod
-    def noise(self) -> float:
-        """Half the interquartile range of the held-out density over seeds, of both combined."""
-
-    @property
-    @abstractmethod
-    def time(self) -> float:
-        """The ratio of the times."""
-
-    @property
-    def bound_is_not_below(self) -> bool:
-        return self.gain("bound") >= -BOUND_MARGIN
-
-    @property
-    def bound_is_better(self) -> bool:
-        return self.gain("bound") > BOUND_MARGIN
-
-    @property
-    def held_out_is_not_below(self) -> bool:
-        if self.over_splits is None:
-            return self.gain("held_out") >= -HELD_OUT_MARGIN
-        mean, error = self.over_splits
-        return mean + 2.0 * error >= -HELD_OUT_MARGIN
-
-    @property
-    def held_out_is_better(self) -> bool:
-        if self.over_splits is None:
-            return self.gain("held_out") > HELD_OUT_MARGIN
-        mean, error = self.over_splits
-        return mean - 2.0 * error > HELD_OUT_MARGIN
-
-    @property
-    def is_within_noise(self) -> bool:
-        """Whether held out is not below the other by more than the noise."""
-        return self.gain("held_out") >= -self.noise
-
-
-@dataclass(frozen=True)
-class Comparison(Row):
-    """A comparison that has records.
-
-    It is judged by the digits that a page has, so that a page that keeps a row keeps its verdict.
-
-    Attributes
-    ----------
-    instance : Instance
-    ours, other : dict
-        Each figure over the seeds.
-    splits : ndarray of shape (n_splits,)
-        The held-out gain on each further split of the data.
+    ``splits`` has the held-out gain on each further split of the data.
     """
 
+    instance: Instance
     ours: Record
     other: Record
-    splits: np.ndarray = field(default_factory=lambda: np.empty(0))
+    splits: np.ndarray = np.empty(0)
 
-    def gain(self, figure: str, ours: str | None = None) -> float:
-        """The median of a figure of ours less the other's; ``ours`` if its name differs."""
-        found = np.median(self.ours[ours or figure]) - np.median(self.other[figure])
+    def gain(self, figure: str, of_ours: str | None = None) -> float:
+        """The median of a figure of ours, whose name may differ, less that of the other."""
+        found = np.median(self.ours[of_ours or figure]) - np.median(self.other[figure])
         return round(float(found), _DIGITS)
 
     @property
-    def over_splits(self) -> tuple[float, float] | None:
-        n = len(self.splits)
-        if n < LEAST_SPLITS:
-            return None
-        error = float(self.splits.std(ddof=1) / np.sqrt(n))
-        return round(float(self.splits.mean()), _DIGITS), round(error, _DIGITS)
-
-    @property
     def noise(self) -> float:
+        """Half the interquartile range of the held-out density over seeds, of both combined."""
         ranges = [iqr(record["held_out"]) for record in (self.ours, self.other)]
-        return round(max(float(np.hypot(*ranges)) / 2, TOLERANCE), _DIGITS)
+        return max(float(np.hypot(*ranges)) / 2, TOLERANCE)
 
     @property
     def time(self) -> float:
-        found = np.median(self.ours["seconds"]) / np.median(self.other["seconds"])
-        return round(float(found), 2)
+        return float(np.median(self.ours["seconds"]) / np.median(self.other["seconds"]))
 
 
 @dataclass(frozen=True)
-class Kept(Row):
-    """A comparison that an earlier page has, with the digits that it has.
+class Row:
+    """A setting against something else on one instance, as a row of the page.
+
+    It is judged by the digits that the page has, so that a page that keeps a row keeps its verdict.
 
     Attributes
     ----------
     instance : Instance
-    row : list of str
-        Its row of the table.
+    cells : list of str
     figures : dict
         The gains, the noise and the ratio of the times.
     of_splits : list of str or None
         Its row in the table of further splits.
+    fits : dict or None
+        Figures of ours over the seeds; None for a row of an earlier page.
     """
 
-    row: list[str]
+    instance: Instance
+    cells: list[str]
     figures: dict[str, float]
     of_splits: list[str] | None = None
+    fits: Record | None = None
 
     @classmethod
-    def of(cls, header: list[str], row: list[str], of_splits: list[str] | None) -> Kept:
+    def of(
+        cls,
+        header: Sequence[str],
+        cells: list[str],
+        of_splits: list[str] | None = None,
+        fits: Record | None = None,
+    ) -> Row:
         """Return the comparison of a row of a table with this header."""
-        cells = list(zip(header, row, strict=True))
-        gains = [float(cell) for name, cell in cells if name in ("gain", "held-out gain")]
-        figures = {name: float(cell) for name, cell in cells if name in ("noise", "time")}
+        named = list(zip(header, cells, strict=True))
+        gains = [float(cell) for name, cell in named if name in ("gain", "held-out gain")]
+        figures = {name: float(cell) for name, cell in named if name in ("noise", "time")}
         figures |= {"bound": gains[0], "held_out": gains[-1]}
-        return cls(INSTANCES[row[0]], row, figures, of_splits)
+        return cls(INSTANCES[cells[0]], cells, figures, of_splits, fits)
 
-    def gain(self, figure: str) -> float:
-        return self.figures[figure]
+    @classmethod
+    def measured(cls, pair: Pair, against: str) -> Row:
+        """Return the row of a comparison that has records."""
+        made = cls.of(header_of(against), _cells(pair, against), fits=pair.ours)
+        n = len(pair.splits)
+        if n < LEAST_SPLITS:
+            return made
+        error = float(pair.splits.std(ddof=1) / np.sqrt(n))
+        cells = [*made.cells[:2], str(n), f"{pair.splits.mean():+.4f}", f"{error:.4f}"]
+        made = replace(made, of_splits=cells)
+        verdict = "better" if made.held_out_is_better else "not below"
+        return replace(made, of_splits=[*cells, verdict if made.held_out_is_not_below else "below"])
 
     @property
     def over_splits(self) -> tuple[float, float] | None:
+        """The mean held-out gain over further splits, and its standard error, if they decide."""
         if self.of_splits is None:
             return None
         return float(self.of_splits[3]), float(self.of_splits[4])
 
     @property
-    def noise(self) -> float:
-        return self.figures["noise"]
+    def bound_is_not_below(self) -> bool:
+        return self.figures["bound"] >= -BOUND_MARGIN
 
     @property
-    def time(self) -> float:
-        return self.figures["time"]
+    def bound_is_better(self) -> bool:
+        return self.figures["bound"] > BOUND_MARGIN
+
+    @property
+    def held_out_is_not_below(self) -> bool:
+        mean, error = self.over_splits or (self.figures["held_out"], 0.0)
+        return mean + 2.0 * error >= -HELD_OUT_MARGIN
+
+    @property
+    def held_out_is_better(self) -> bool:
+        mean, error = self.over_splits or (self.figures["held_out"], 0.0)
+        return mean - 2.0 * error > HELD_OUT_MARGIN
+
+    @property
+    def is_within_noise(self) -> bool:
+        """Whether held out is not below the other by more than the noise."""
+        return self.figures["held_out"] >= -self.figures["noise"]
 
 
-Comparisons = Sequence[Comparison | Kept]
+def header_of(against: str) -> tuple[str, ...]:
+    """The header of the table of instances against something else."""
+    begin = ("instance", "half", "seeds")
+    if against == EM:
+        counts = ("found", "found by EM", "matched", "matched by EM")
+        return (*begin, "held-out gain", "noise", "groups", *counts, "time")
+    at_peer = ("gain at the peer's priors",) if against == PEER else ()
+    gains = ("bound", "gain", *at_peer, "held out", "gain")
+    return (*begin, *gains, "passes", "seconds", "time")
+
+
+def _cells(pair: Pair, against: str) -> list[str]:
+    """The cells below that header."""
+    instance, ours = pair.instance, pair.ours
+    begin = [instance.name, halves()[instance.name], str(len(ours["held_out"]))]
+    if against == EM:
+        counts = [record[name] for name in ("found", "matched") for record in pair[1:3]]
+        begin += [f"{pair.gain('held_out'):+.4f}", f"{pair.noise:.4f}", str(instance.n_components)]
+        return [*begin, *(quartiles(values) for values in counts), f"{pair.time:.2f}"]
+    gains = [f"{pair.gain('bound'):+.4f}"]
+    if against == PEER:
+        gain = pair.gain("bound", "bound_at_peer")
+        gains.append("–" if np.isnan(gain) else f"{gain:+.4f}")
+    median = {name: float(np.median(values)) for name, values in ours.items()}
+    return [
+        *(*begin, f"{median['bound']:.4f}", *gains),
+        *(f"{median['held_out']:.4f}", f"{pair.gain('held_out'):+.4f}"),
+        *(f"{median['passes']:.0f}", f"{median['seconds']:.2f}", f"{pair.time:.2f}"),
+    ]
+
+
+Rows = Sequence[Row]
 PageTables = dict[str, list[Table]]
 Question = Callable[[Row], bool]
-_QUESTIONS: dict[str, Question] = {
-    "bound": lambda c: c.bound_is_not_below,
-    "held out": lambda c: c.held_out_is_not_below,
+_SHARES: dict[str, Question] = {
+    "bound not below": lambda c: c.bound_is_not_below,
+    "bound better": lambda c: c.bound_is_better,
+    "held out not below": lambda c: c.held_out_is_not_below,
+    "held out better": lambda c: c.held_out_is_better,
 }
+_QUESTIONS = {name: _SHARES[f"{name} not below"] for name in ("bound", "held out")}
 
 
-def asked(question: str, comparisons: Comparisons) -> Comparisons:
+def asked(question: str, comparisons: Rows) -> Rows:
     """The comparisons that decide about a question, by its name."""
     if question != "bound":
         return comparisons
@@ -240,7 +242,7 @@ def asked(question: str, comparisons: Comparisons) -> Comparisons:
 
 def compared(
     instances: Iterable[Instance], setting: str, other: str, code: str, cache: Cache, n_seeds: int
-) -> list[Comparison]:
+) -> list[Pair]:
     """The comparisons whose records are in the file, from at most so many seeds."""
     found = []
     for instance in instances:
@@ -250,26 +252,26 @@ def compared(
             ours, theirs = (cache.record(spec, n) for spec in specs)
             assert ours is not None
             assert theirs is not None
-            found.append(Comparison(instance, ours, theirs, _over_splits(*specs, cache)))
+            found.append(Pair(instance, ours, theirs, _over_splits(*specs, cache)))
     return found
 
 
-def completed(found: Comparisons, page: PageTables, heading: str) -> Comparisons:
+def completed(found: Rows, page: PageTables, heading: str) -> Rows:
     """The comparisons, and those of an earlier page on the instances that have no records.
 
     All are in the order of the instances.
     """
-    measured = {c.instance.name for c in found}
+    measured = {row.instance.name for row in found}
     of_splits = rows_of(page, heading, "splits")
     kept = [
-        Kept.of(table.header, row, of_splits.get(row[0]))
+        Row.of(table.header, cells, of_splits.get(cells[0]))
         for table in page.get(heading, [])
         if table.header[0] == "instance" and "time" in table.header
-        for row in table.rows
-        if row[0] in INSTANCES and row[0] not in measured
+        for cells in table.rows
+        if cells[0] in INSTANCES and cells[0] not in measured
     ]
     names = list(INSTANCES)
-    return sorted([*found, *kept], key=lambda c: names.index(c.instance.name))
+    return sorted([*found, *kept], key=lambda row: names.index(row.instance.name))
 
 
 def _over_splits(ours: Spec, other: Spec, cache: Cache) -> np.ndarray:
@@ -283,13 +285,13 @@ def _over_splits(ours: Spec, other: Spec, cache: Cache) -> np.ndarray:
         gains.append(pair[0]["held_out"] - pair[1]["held_out"])
 
 
-def share(comparisons: Comparisons, holds: Question) -> float | None:
+def share(comparisons: Rows, holds: Question) -> float | None:
     """The share of comparisons for which an answer holds; None if there are none."""
     return float(np.mean([holds(c) for c in comparisons])) if comparisons else None
 
 
-def _median_time(comparisons: Comparisons) -> float:
-    return float(np.median([c.time for c in comparisons]))
+def _median_time(comparisons: Rows) -> float:
+    return float(np.median([c.figures["time"] for c in comparisons]))
 
 
 # Goals
@@ -300,16 +302,9 @@ _VERDICTS = {True: "**reached**", False: "**not reached**", None: "not measured"
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal of the suite, what was measured, and whether that reaches the goal.
+    """A goal against something else, the figure that was measured, and whether that reaches it.
 
-    Attributes
-    ----------
-    against : str
-        What ours is compared with.
-    text : str
-    figure : str
-    reached : bool or None
-        None if nothing was measured.
+    ``reached`` is None if nothing was measured.
     """
 
     against: str
@@ -323,21 +318,21 @@ class Goal:
 
 
 def _at_least(against: str, what: str, least: float, measured: float | None) -> Goal:
-    text = f"{what} at least {least:.0%}"
+    goal = Goal(against, f"{what} at least {least:.0%}")
     if measured is None:
-        return Goal(against, text)
-    return Goal(against, text, f"{measured:.0%}", measured >= least)
+        return goal
+    return replace(goal, figure=f"{measured:.0%}", reached=measured >= least)
 
 
-def _time_goal(against: str, most: float, comparisons: Comparisons) -> Goal:
-    text = f"median time ratio at most {most:g}"
+def _time_goal(against: str, most: float, comparisons: Rows) -> Goal:
+    goal = Goal(against, f"median time ratio at most {most:g}")
     if not comparisons:
-        return Goal(against, text)
+        return goal
     time = _median_time(comparisons)
-    return Goal(against, text, f"{time:.2f}", time <= most)
+    return replace(goal, figure=f"{time:.2f}", reached=time <= most)
 
 
-def goals(against: dict[str, Comparisons], kept: dict[str, Goal] | None = None) -> list[Goal]:
+def goals(against: dict[str, Rows], kept: dict[str, Goal] | None = None) -> list[Goal]:
     """The goals of the suite, decided by the comparisons of one setting with each reference.
 
     ``kept`` has those of an earlier page by their texts.
@@ -362,7 +357,7 @@ def goals(against: dict[str, Comparisons], kept: dict[str, Goal] | None = None) 
     ]
 
 
-def _weakest_goal(comparisons: Comparisons) -> Goal:
+def _weakest_goal(comparisons: Rows) -> Goal:
     text = f"in no family bound or held out not below on less than {WEAKEST:.0%}"
     if not comparisons:
         return Goal(TEN, text)
@@ -376,7 +371,7 @@ def _weakest_goal(comparisons: Comparisons) -> Goal:
     return Goal(TEN, text, f"{weakest:.0%} ({where})", weakest >= WEAKEST)
 
 
-def _goals_on_groups(separated: Comparisons, kept: dict[str, Goal]) -> list[Goal]:
+def _goals_on_groups(separated: Rows, kept: dict[str, Goal]) -> list[Goal]:
     """Goals on separated groups; shares of groups found are those of all fits, not of medians.
 
     A page does not have single fits, so that goals on groups none of which was measured anew stay
@@ -387,15 +382,13 @@ def _goals_on_groups(separated: Comparisons, kept: dict[str, Goal]) -> list[Goal
         "found": "as many components found as there are separated groups, in a share of fits of",
         "matched": "all separated groups matched, in a share of fits of",
     }
-    measured = [c for c in separated if isinstance(c, Comparison)]
-    complete = bool(measured) and len(measured) == len(separated)
+    fits = [(c.fits, c.instance.n_components) for c in separated if c.fits is not None]
     shares = []
     for figure, text in texts.items():
-        each = [c.ours[figure] == c.instance.n_components for c in measured if complete]
-        goal = _at_least(
-            EM, text, FOUND_SHARE, float(np.concatenate(each).mean()) if each else None
-        )
-        shares.append(goal if measured else kept.get(goal.text, goal))
+        reached = [found[figure] == n for found, n in fits if len(fits) == len(separated)]
+        measured = float(np.concatenate(reached).mean()) if reached else None
+        goal = _at_least(EM, text, FOUND_SHARE, measured)
+        shares.append(goal if fits else kept.get(goal.text, goal))
     if not separated:
         return [Goal(EM, held_out), *shares]
     below = [c.instance.name for c in separated if not c.is_within_noise]
@@ -405,7 +398,7 @@ def _goals_on_groups(separated: Comparisons, kept: dict[str, Goal]) -> list[Goal
 # Pages
 
 
-def _of_half(comparisons: Comparisons, half: str) -> Comparisons:
+def _of_half(comparisons: Rows, half: str) -> Rows:
     return [c for c in comparisons if halves()[c.instance.name] == half]
 
 
@@ -420,9 +413,7 @@ def _kept_goals(earlier: PageTables, setting: str, half: str) -> dict[str, Goal]
     return found
 
 
-def add_setting(
-    page: Page, setting: str, against: dict[str, Comparisons], earlier: PageTables
-) -> None:
+def add_setting(page: Page, setting: str, against: dict[str, Rows], earlier: PageTables) -> None:
     """The sections of one setting: its goals, and one section for each reference."""
     given = SETTINGS[setting]
     said = "defaults only" if not given else f"`{given}`"
@@ -447,7 +438,9 @@ def add_setting(
             add_reference(page, setting, name, against[name])
     groups = [c for c in against.get(EM, []) if c.instance.labels is not None]
     if groups:
-        add_groups(page, setting, groups)
+        # Held-out densities and numbers of components.
+        _begin(page, setting, EM, groups)
+        page.table(header_of(EM), [c.cells for c in groups])
 
 
 def heading(setting: str, name: str) -> str:
@@ -459,10 +452,6 @@ def heading(setting: str, name: str) -> str:
         EM: "one start of EM, on drawn groups",
     }
     return f"{setting} against {title[name]}"
-
-
-def _measured(comparisons: Comparisons) -> list[str]:
-    return [c.instance.name for c in comparisons if isinstance(c, Comparison)]
 
 
 def _of_runs(measured: list[str], n_rows: int) -> list[str]:
@@ -478,178 +467,34 @@ def _of_runs(measured: list[str], n_rows: int) -> list[str]:
     ]
 
 
-def add_reference(page: Page, setting: str, name: str, comparisons: Comparisons) -> None:
+def _begin(page: Page, setting: str, name: str, comparisons: Rows) -> None:
+    """The heading of the section on a setting against something else, and where rows are from."""
+    measured = [c.instance.name for c in comparisons if c.fits is not None]
+    page.lines += [f"### {heading(setting, name)}", "", *_of_runs(measured, len(comparisons))]
+
+
+def add_reference(page: Page, setting: str, name: str, comparisons: Rows) -> None:
     """The families and the instances of a setting against plain starts or the peer."""
-    page.lines += [
-        f"### {heading(setting, name)}",
-        "",
-        *_of_runs(_measured(comparisons), len(comparisons)),
-    ]
+    _begin(page, setting, name, comparisons)
     page.table(
-        (
-            "family",
-            "instances",
-            "bound not below",
-            "bound better",
-            "held out not below",
-            "held out better",
-            "time",
-        ),
+        ("family", "instances", *_SHARES, "time"),
         [_family_row(family, comparisons) for family in [*FAMILIES, "all"]],
     )
-    at_peer = ("gain at the peer's priors",) if name == PEER else ()
-    page.table(
-        (
-            *("instance", "half", "seeds", "bound", "gain", *at_peer, "held out", "gain"),
-            *("passes", "seconds", "time"),
-        ),
-        [_instance_row(c, name == PEER) for c in comparisons],
-    )
-    divided = [(c, c.over_splits) for c in comparisons if c.over_splits is not None]
+    page.table(header_of(name), [c.cells for c in comparisons])
+    divided = [c.of_splits for c in comparisons if c.of_splits is not None]
     if divided:
         page.table(
             ("instance", "half", "splits", "mean held-out gain", "standard error", "held out"),
-            [_split_row(c, *found) for c, found in divided if found is not None],
+            divided,
         )
 
 
-def _family_row(family: str, comparisons: Comparisons) -> list[str]:
+def _family_row(family: str, comparisons: Rows) -> list[str]:
     some = [c for c in comparisons if family in ("all", c.instance.family)]
     if not some:
         return [family, "0", *["–"] * 5]
-    holds: list[Question] = [
-        lambda c: c.bound_is_not_below,
-        lambda c: c.bound_is_better,
-        lambda c: c.held_out_is_not_below,
-        lambda c: c.held_out_is_better,
-    ]
-    shares = [f"{share(some, question):.0%}" for question in holds]
+    shares = [f"{share(some, question):.0%}" for question in _SHARES.values()]
     return [family, str(len(some)), *shares, f"{_median_time(some):.2f}"]
-
-
-def _instance_row(c: Comparison | Kept, at_peer: bool) -> list[str]:
-    if isinstance(c, Kept):
-        return c.row
-    gains = [f"{c.gain('bound'):+.4f}"]
-    if at_peer:
-        gain = c.gain("bound", "bound_at_peer")
-        gains.append("–" if np.isnan(gain) else f"{gain:+.4f}")
-    return [
-        c.instance.name,
-        halves()[c.instance.name],
-        str(len(c.ours["bound"])),
-        f"{np.median(c.ours['bound']):.4f}",
-        *gains,
-        f"{np.median(c.ours['held_out']):.4f}",
-        f"{c.gain('held_out'):+.4f}",
-        f"{np.median(c.ours['passes']):.0f}",
-        f"{np.median(c.ours['seconds']):.2f}",
-        f"{c.time:.2f}",
-    ]
-
-
-def _split_row(c: Comparison | Kept, mean: float, error: float) -> list[str]:
-    if isinstance(c, Kept):
-        return c.of_splits or []
-    verdict = "better" if c.held_out_is_better else "not below"
-    return [
-        c.instance.name,
-        halves()[c.instance.name],
-        str(len(c.splits)),
-        f"{mean:+.4f}",
-        f"{error:.4f}",
-        verdict if c.held_out_is_not_below else "below",
-    ]
-
-
-def add_groups(page: Page, setting: str, comparisons: Comparisons) -> None:
-    """Drawn groups against one start of EM: held-out densities and numbers of components."""
-    page.lines += [
-        f"### {heading(setting, EM)}",
-        "",
-        *_of_runs(_measured(comparisons), len(comparisons)),
-    ]
-    header = ("instance", "half", "seeds", "held-out gain", "noise", "groups")
-    counts = ("found", "found by EM", "matched", "matched by EM")
-    page.table((*header, *counts, "time"), [_group_row(c) for c in comparisons])
-
-
-def _group_row(c: Comparison | Kept) -> list[str]:
-    if isinstance(c, Kept):
-        return c.row
-    counts = [record[figure] for figure in ("found", "matched") for record in (c.ours, c.other)]
-    return [
-        c.instance.name,
-        halves()[c.instance.name],
-        str(len(c.ours["held_out"])),
-        f"{c.gain('held_out'):+.4f}",
-        f"{c.noise:.4f}",
-        str(c.instance.n_components),
-        *(quartiles(values) for values in counts),
-        f"{c.time:.2f}",
-    ]
-
-
-def add_others(
-    page: Page,
-    instances: list[Instance],
-    settings: list[str],
-    code: str,
-    cache: Cache,
-    n: int,
-    earlier: PageTables,
-) -> None:
-    """The section on other methods and libraries, one table for each setting."""
-    names = list(dict.fromkeys(name for each in INSTANCES.values() for name in each.also))
-    found = {}
-    for setting in settings:
-        cells = {
-            (row[0], name): cell
-            for table in earlier.get(setting, [])
-            for row in table.rows
-            for name, cell in zip(table.header, row, strict=True)
-            if name in names and cell != "–"
-        }
-        measured = set()
-        for name in names:
-            for c in compared(instances, setting, name, code, cache, n):
-                cells[c.instance.name, name] = _cell(c)
-                measured.add(c.instance.name)
-        shown = [name for name in names if any(key[1] == name for key in cells)]
-        rows = [
-            (instance, *(cells.get((instance, name), "–") for name in shown))
-            for instance in INSTANCES
-            if any((instance, name) in cells for name in shown)
-        ]
-        if rows:
-            of_runs = _of_runs([row[0] for row in rows if row[0] in measured], len(rows))
-            found[setting] = of_runs, ("instance", *shown), rows
-    if not found:
-        return
-    page.section(
-        "Other methods and libraries",
-        "Apart from one start of EM on separated groups, they decide about no goal. A cell has the "
-        "held-out gain of ours, and in parentheses the ratio of the times. EM is scikit-learn's "
-        "`GaussianMixture`, hmmlearn's EM, and StepMix; to each probability of the latter two one "
-        "pseudo-count is added before they predict, because a zero among them would make a whole "
-        "row impossible. Random-swap EM (Zhao and others, 2012) and split-and-merge EM (Ueda and "
-        "others, 2000) are written out in `anchors.py`. EM predicts with its estimates. "
-        "scikit-learn's NMF of counts is stopped early and smoothed, both as a fifth of the "
-        "training rows says. hmmlearn's variational "
-        "classes are the best of ten restarts at their own default priors, without restarts that "
-        "end with a bound of NaN. cmfrec's ridge is tuned on a tenth of the training ratings; it "
-        "has no density, so that its cell is by how much ours lowers the root mean square error. "
-        "The times of all include tuning and measurement.",
-    )
-    for setting, (of_runs, header, rows) in found.items():
-        page.lines += [f"### {setting}", "", *of_runs]
-        page.table(header, rows)
-
-
-def _cell(c: Comparison) -> str:
-    gain = c.gain("held_out")
-    shown = f"RMSE {c.gain('rmse'):+.4f}" if np.isnan(gain) else f"{gain:+.4f}"
-    return f"{shown} ({c.time:.2f})"
 
 
 def render(
@@ -672,17 +517,14 @@ def render(
     page.lines += [f"Written by `python -m benchmarks.suite.run`. {machine()}", ""]
     page.section("Rules", *RULES)
     for setting in settings:
-        against = {
-            name: completed(
-                compared(instances, setting, name, code, cache, n_seeds),
-                known,
-                heading(setting, name),
-            )
-            for name in (*REFERENCES, EM)
-        }
+        against = {}
+        for name in (*REFERENCES, EM):
+            pairs = compared(instances, setting, name, code, cache, n_seeds)
+            found = [Row.measured(pair, name) for pair in pairs]
+            against[name] = completed(found, known, heading(setting, name))
         if any(against.values()):
             add_setting(page, setting, against, known)
         else:
             page.section(f"Setting: {setting}", "There are no records of it.")
-    add_others(page, instances, settings, code, cache, n_seeds, known)
+    page.lines += retired(earlier.splitlines())
     return "\n".join(page.lines).rstrip() + "\n"

@@ -1,4 +1,4 @@
-"""Compare settings of all estimators with plain starts, EM and other methods on many instances.
+"""Compare settings of all estimators with plain starts, the usual priors and EM on many instances.
 
 Records of fits are appended to a file, so that an interrupted run goes on and what ours is compared
 with is fitted once; a report on them is printed.
@@ -6,7 +6,6 @@ with is fitted once; a report on them is printed.
     python -m benchmarks.suite.run --records FILE                          # "default", choose
     python -m benchmarks.suite.run --records FILE --settings default plain --seeds 3
     python -m benchmarks.suite.run --records FILE --instances "mixture/*" "topics/ap*"
-    python -m benchmarks.suite.run --records FILE --against "ten plain starts" EM
     python -m benchmarks.suite.run --records FILE --against "a hundred plain starts" --seeds 2
     python -m benchmarks.suite.run --records FILE --splits 16 --against "ten plain starts"
     python -m benchmarks.suite.run --records FILE --half confirm           # once, at the end
@@ -25,81 +24,31 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from ..common import RESULTS
-from ..common.data import left_out
 from ..common.records import Cache, run_missing
-from .families import FAMILY
 from .fits import Spec
-from .instances import HALVES, INSTANCES, Instance, selected, with_files
+from .instances import EM, HALVES, INSTANCES, Instance, selected, with_files
 from .report import render
-from .settings import HUNDRED, PEER, REFERENCES, RESTARTS, SETTINGS, TEN, has_peer, parameters
+from .settings import PEER, REFERENCES, TEN, has_peer, is_ours, parameters
 
 OUTPUT = "suite.md"
-
-
-# Seconds that one fit takes, roughly, for fits of which the file has none: one plain start, ours,
-# and the peer.
-_COSTS = {
-    "mixture": (0.05, 0.3, 1.5),
-    "groups": (0.1, 0.5, 2.0),
-    "columns": (0.05, 0.3, 0.5),
-    "factorial": (0.05, 0.3, 0.5),
-    "counts": (0.2, 1.0, 1.0),
-    "factors": (0.1, 0.5, 1.0),
-    "sequence": (0.08, 0.5, 1.0),
-    "topics": (0.3, 0.5, 30.0),
-    "ratings": (0.1, 0.3, 2.0),
-}
-_COST_OF_OTHERS = 3.0
-
-
-def _usual_cost(cell: Spec) -> float:
-    plain, ours, peer = _COSTS[INSTANCES[cell.instance].family]
-    known = {TEN: RESTARTS * plain, HUNDRED: 10 * RESTARTS * plain, PEER: peer}
-    return known.get(cell.setting, ours if cell.setting in SETTINGS else _COST_OF_OTHERS)
-
-
-def estimate(cells: list[Spec], n_seeds: int, cache: Cache) -> float:
-    """Roughly how many minutes the fits take that the file does not have.
-
-    Fits of a kind that the file has are taken to need the time that the first of them did.
-    """
-    seconds = 0.0
-    for cell in cells:
-        missing = sum(spec not in cache for spec in cell.seeded(n_seeds))
-        known = cache.record(cell, 1)
-        seconds += missing * (_usual_cost(cell) if known is None else float(known["seconds"][0]))
-    return seconds / 60
-
-
-def others() -> list[str]:
-    """The names of all other methods and libraries."""
-    return sorted({name for instance in INSTANCES.values() for name in instance.also})
 
 
 def planned(
     instances: list[Instance], settings: list[str], against: list[str], code: str
 ) -> list[Spec]:
-    """The fits of all instances: settings, and what they are compared with.
-
-    Other libraries are left out with a message where they are not installed.
-    """
-    cells, missing = [], set()
+    """The fits of all instances: settings, and what they are compared with."""
+    cells = []
     for instance in instances:
-        needs = FAMILY[instance.family].needs
-        there = [name for name in instance.also if name in against]
-        gone = {needs[name] for name in there if find_spec(needs[name]) is None}
-        missing |= gone
         names = [name for name in REFERENCES if name in against]
         if not has_peer(instance.family):
             names = [name for name in names if name != PEER]
-        names += [*settings, *(name for name in there if needs[name] not in gone)]
+        names += settings
+        if EM in against and instance.labels is not None:
+            names.append(EM)
         cells += [Spec.of(instance.name, name, code) for name in dict.fromkeys(names)]
-    for library in sorted(missing):
-        left_out(f"{library}, which is not installed (pip install {library}).")
     return cells
 
 
@@ -114,16 +63,11 @@ def divided(cells: list[Spec], n_splits: int) -> list[Spec]:
     ]
 
 
-def is_ours(setting: str) -> bool:
-    """Whether a contestant is a setting, and not something that settings are compared with."""
-    return setting in SETTINGS and setting not in REFERENCES
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=Path, required=True, help="JSON lines, one per fit")
     parser.add_argument("--settings", nargs="+", default=["default"], help="names in settings.py")
-    contestants = [*REFERENCES, *others()]
+    contestants = [*REFERENCES, EM]
     parser.add_argument(
         "--against",
         nargs="+",
@@ -160,8 +104,7 @@ def main(argv: list[str] | None = None) -> None:
     if not arguments.report:
         instances = with_files(instances)
         cells = planned(instances, arguments.settings, arguments.against, arguments.code)
-        minutes = estimate(cells, arguments.seeds, cache)
-        print(f"{len(instances)} instances, about {minutes:.0f} minutes on one core.", flush=True)
+        print(f"{len(instances)} instances, {len(cells)} fits for each seed.", flush=True)
         run_missing(cells, arguments.seeds, cache, arguments.jobs)
         run_missing(divided(cells, arguments.splits), 1, cache, arguments.jobs)
     page, earlier = arguments.output or RESULTS / OUTPUT, ""

@@ -10,29 +10,27 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
-from sklearn_anneal import (
-    AnnealedBayesianGaussianMixture,
-    AnnealedBayesianMixture,
-    AnnealedFactorialMixture,
-    AnnealedGammaProcessNMF,
-    AnnealedHMM,
-    AnnealedLatentDirichletAllocation,
-    AnnealedPMF,
-    AnnealedSpikeSlabFactorAnalysis,
-)
+import sklearn_anneal
 
+from ..common.priors import (
+    PEER_OF_MIXTURES,
+    PEER_OF_RATINGS,
+    PEER_OF_SEQUENCES,
+    PEER_OF_TABLES,
+    PEER_OF_TOPICS,
+)
 from .instances import FAMILIES
 
 ESTIMATORS: dict[str, Any] = {
-    "mixture": AnnealedBayesianGaussianMixture,
-    "groups": AnnealedBayesianGaussianMixture,
-    "columns": AnnealedBayesianMixture,
-    "factorial": AnnealedFactorialMixture,
-    "counts": AnnealedGammaProcessNMF,
-    "factors": AnnealedSpikeSlabFactorAnalysis,
-    "sequence": AnnealedHMM,
-    "topics": AnnealedLatentDirichletAllocation,
-    "ratings": AnnealedPMF,
+    "mixture": sklearn_anneal.AnnealedBayesianGaussianMixture,
+    "groups": sklearn_anneal.AnnealedBayesianGaussianMixture,
+    "columns": sklearn_anneal.AnnealedBayesianMixture,
+    "factorial": sklearn_anneal.AnnealedFactorialMixture,
+    "counts": sklearn_anneal.AnnealedGammaProcessNMF,
+    "factors": sklearn_anneal.AnnealedSpikeSlabFactorAnalysis,
+    "sequence": sklearn_anneal.AnnealedHMM,
+    "topics": sklearn_anneal.AnnealedLatentDirichletAllocation,
+    "ratings": sklearn_anneal.AnnealedPMF,
 }
 
 
@@ -41,52 +39,17 @@ def every(**parameters: Any) -> dict[str, dict[str, Any]]:
     return {family: dict(parameters) for family in FAMILIES}
 
 
-def all_but_topics(**parameters: Any) -> dict[str, dict[str, Any]]:
-    """The same for all families whose default annealing ends with plain inference."""
-    return {family: given for family, given in every(**parameters).items() if family != "topics"}
-
-
 RESTARTS, MAX_ITER, TOL = 10, 100, 1e-6
 
-_GAUSSIAN_PRIORS = dict.fromkeys(
-    (
-        "weight_concentration_prior",
-        "mean_precision_prior",
-        "mean_prior",
-        "degrees_of_freedom_prior",
-        "covariance_prior",
-    )
-)
 _PRIORS: dict[str, dict[str, Any]] = {
-    "mixture": _GAUSSIAN_PRIORS,
-    "groups": _GAUSSIAN_PRIORS,
-    "columns": dict.fromkeys(
-        (
-            "weight_concentration_prior",
-            "emissionprob_prior",
-            "lambdas_prior",
-            "lambdas_weight",
-            "means_prior",
-            "beta_prior",
-            "dof_prior",
-            "scale_prior",
-        )
-    ),
+    "mixture": PEER_OF_MIXTURES,
+    "groups": PEER_OF_MIXTURES,
+    "columns": PEER_OF_TABLES,
     # The values with which the class begins to learn.
     "counts": {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0},
-    "sequence": dict.fromkeys(
-        (
-            "startprob_prior",
-            "transmat_prior",
-            "emissionprob_prior",
-            "means_prior",
-            "beta_prior",
-            "dof_prior",
-            "scale_prior",
-        )
-    ),
-    "topics": dict.fromkeys(("doc_topic_prior", "topic_word_prior")),
-    "ratings": dict.fromkeys(("noise_variance", "factor_variance", "bias_variance")),
+    "sequence": PEER_OF_SEQUENCES | {"emissionprob_prior": None},
+    "topics": PEER_OF_TOPICS,
+    "ratings": PEER_OF_RATINGS,
 }
 
 # All is written out, so that peers stay as they are when a default changes: None is the prior of
@@ -111,29 +74,13 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     TEN: every(annealing="none", n_init=RESTARTS),
     HUNDRED: every(annealing="none", n_init=10 * RESTARTS),
     "plain": PLAIN,
-    "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
-    "twice the effort": all_but_topics(effort=8.0),
-    "annealed, usual priors": {
-        family: plain | {"annealing": "deterministic"}
-        for family, plain in PLAIN.items()
-        if family in ("mixture", "sequence")
-    },
-    "all priors of frames learned": {"sequence": {"emissionprob_prior": "auto"}},
     "usual covariances of frames": {"sequence": {"dof_prior": None, "scale_prior": None}},
     "ten starts from clusters": {
         "sequence": {"annealing": "none", "n_init": RESTARTS, "init_params": "kmeans"}
     },
-    "deterministic": {"topics": {"annealing": "deterministic"}},
-    "deterministic, usual priors": {
-        "topics": {"annealing": "deterministic", "doc_topic_prior": None, "topic_word_prior": None}
-    },
-    "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
-    "fixed variance of factors": {"ratings": {"factor_variance": None}},
     "learned variances of loadings": {"factors": {"loading_variance": "auto"}},
     "an offset of the rows": {"factorial": {"center": True}},
-    "smaller tolerance": {"counts": {"tol": 1e-6}, "factors": {"tol": 1e-6, "max_iter": 1000}},
-    "race": all_but_topics(n_init=RESTARTS, restarts="race"),
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 
@@ -142,6 +89,12 @@ PEER = "peer"
 
 REFERENCES = (TEN, HUNDRED, PEER)
 """The references of comparisons: plain starts with the same priors as ours, and the peer."""
+
+
+def is_ours(setting: str) -> bool:
+    """Whether a contestant is a setting, and not something that settings are compared with."""
+    return setting in SETTINGS and setting not in REFERENCES
+
 
 # To be raised where plain inference, its learned priors or a peer change, so that old records of
 # them do not count.

@@ -23,7 +23,7 @@ _BATCHES = 4
 _DOCUMENTS_PER_BATCH = 128, 1024
 # Tokens are not drawn one by one if documents have so many of each of their words, and so many for
 # each topic. Mean-field steps then predict as well, and take no longer for words that occur more
-# often (`counts` of benchmarks.latent_dirichlet.speed).
+# often ("Many counts" in doc/results/topics_speed.md).
 _MANY_OF_WORD, _MANY_OF_TOPIC = 8.0, 100.0
 
 

@@ -8,5 +8,5 @@ numbers, as in mixtures) and ``chains.py`` (steps along chains of states).
 
 A sum whose order is fixed keeps a compiler from using vectors. Here the order is written out
 together with the instructions, so that it is fixed and the same on every machine.
-``python -m benchmarks.package.simd`` compares each function with the loop that it replaces.
+``doc/results/simd.md`` compares each function with the loop that it replaces.
 """
