@@ -40,7 +40,12 @@ if TYPE_CHECKING:
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
 # Initial values of learned priors.
-_STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+_STARTS = {
+    "activation_prior": 0.1,
+    "component_prior": 0.1,
+    "concentration": 1.0,
+    "dispersion": 1.0,
+}
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.
 _STRONGEST = 1e8
@@ -286,6 +291,7 @@ class AnnealedGammaProcessNMF(
         **BaseAnnealed._parameter_constraints,
         "n_components": NUMBER_OR_AUTO,
         **dict.fromkeys(_PRIORS, _PRIOR),
+        "dispersion": [*_PRIOR, None],
         "init_params": [StrOptions({"auto", "random", "random_from_data", "collapsed_gibbs"})],
         "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
@@ -300,7 +306,7 @@ class AnnealedGammaProcessNMF(
         "give priors closer to 1."
     )
     _start_parameters = ("components_init",)
-    _model_parameters = ("n_components", *_PRIORS)
+    _model_parameters = ("n_components", *_PRIORS, "dispersion")
 
     def __init__(
         self,
@@ -310,6 +316,7 @@ class AnnealedGammaProcessNMF(
         activation_prior="auto",
         component_prior="auto",
         concentration="auto",
+        dispersion=None,
         init_params="auto",
         components_init=None,
         max_sweeps=None,
@@ -334,6 +341,7 @@ class AnnealedGammaProcessNMF(
         self.activation_prior = activation_prior
         self.component_prior = component_prior
         self.concentration = concentration
+        self.dispersion = dispersion
         self.init_params = init_params
         self.components_init = components_init
         self.max_sweeps = max_sweeps
@@ -434,7 +442,11 @@ class AnnealedGammaProcessNMF(
         self, X: np.ndarray | csr_matrix, units: DenseCounts | SparseCounts
     ) -> GammaProcessNMF:
         priors = {name: getattr(self, name) for name in _PRIORS}
-        learns = tuple(name for name, value in priors.items() if is_auto(value))
+        dispersion = self.dispersion
+        given = priors | {"dispersion": dispersion}
+        learns = tuple(name for name, value in given.items() if is_auto(value))
+        if is_auto(dispersion):
+            dispersion = _STARTS["dispersion"]
         b = self.activation_prior
         if not is_auto(b) and b > _STRONGEST:
             raise ValueError(
@@ -450,6 +462,7 @@ class AnnealedGammaProcessNMF(
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
             dtype=np.float32 if X.dtype == np.float32 else np.float64,
+            dispersion=None if dispersion is None else float(dispersion),
         )
 
     def _given_start(self, model: GammaProcessNMF) -> Given:
@@ -467,6 +480,7 @@ class AnnealedGammaProcessNMF(
         model, shape, rate = ctx.model, ctx.q["weights_shape"], ctx.q["weights_rate"]
         return {
             **{f"{name}_": float(getattr(model, name)) for name in _PRIORS},
+            "dispersion_": model.dispersion,
             "component_weights_": shape / rate,
             "component_weights_std_": np.sqrt(shape) / rate,
             "n_components_": model.n_components,
