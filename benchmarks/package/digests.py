@@ -231,6 +231,7 @@ def cases() -> Iterator[Case]:
         yield f"spike_slab_factor_analysis{name}", slab, data, batches
     priors = dict.fromkeys(("activation_prior", "component_prior", "concentration"), "auto")
     kinds = {"missing": (counts, {}), "sparse": (documents, {}), "auto": (counts, priors)}
+    kinds["noise"] = counts, {"dispersion": "auto"}
     for name, (data, params) in kinds.items():
 
         def nmf(params: dict[str, Any] = params) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix, issparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from ..data.units import DenseCounts, SparseCounts
@@ -49,7 +50,9 @@ _MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 
 
 class CountPredictions(
-    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF]
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF],
 ):
     """Methods of :class:`AnnealedGammaProcessNMF` that predict, for rows of any data."""
 

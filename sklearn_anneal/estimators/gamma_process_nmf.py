@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative
 
@@ -51,11 +50,7 @@ _STARTS = {
 _STRONGEST = 1e8
 
 
-class AnnealedGammaProcessNMF(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    CountPredictions,
-):
+class AnnealedGammaProcessNMF(CountPredictions):
     """Non-negative matrix factorisation of counts with a gamma process over components.
 
     Every row of counts is a sum of parts: x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), with components w,
