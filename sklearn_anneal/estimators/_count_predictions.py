@@ -147,11 +147,11 @@ class CountPredictions(
             of frames. For each table, the components and their weights are drawn from the
             variational posterior once; given them, the activations of each row are drawn given its
             observed counts, by twenty Gibbs sweeps from their posterior means, and then Poisson
-            counts.
+            counts, or negative binomial ones with ``dispersion``.
         std : ndarray or frame of shape (n_samples, n_features)
-            Standard deviations of the predictive distribution of a count, with activations and
-            components that are independent as in the variational posterior; 0 for observed cells.
-            Only returned if ``return_std`` is True.
+            Standard deviations of the predictive distribution of a count, with noise, activations
+            and components that are independent as in the variational posterior; 0 for observed
+            cells. Only returned if ``return_std`` is True.
 
         Raises
         ------

@@ -65,7 +65,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     ``inverse_transform`` multiplies them by ``components_``. The equations hold for all
     non-negative numbers up to 2**53, such as the magnitudes of a spectrogram, though only counts
     can follow the model. The larger such numbers are, the more they are trusted, and the more
-    components are used. A zero is a count of zero, in sparse matrices too. NaN marks missing cells
+    components are used. Counts that vary more than Poisson counts do have a ``dispersion`` [3]_.
+    A zero is a count of zero, in sparse matrices too. NaN marks missing cells
     of dense arrays, which are assumed to be missing at random.
 
     Read more in the :ref:`user guide <counts>`.
@@ -99,6 +100,14 @@ class AnnealedGammaProcessNMF(CountPredictions):
         The concentration α of the gamma process: θ_k ~ Gamma(α / K, α / m), m being the mean of X.
         A small one expects few components, which matters little where each component has many
         counts. ``"auto"`` starts from 1.
+    dispersion : float, "auto" or None, default=None
+        The variance of gamma noise by which the rate of each cell is multiplied, so that counts
+        are negative binomial, with the variance m + ``dispersion`` m² around their rate m. Counts
+        of words, mutations or purchases come in bursts, which Poisson counts explain by further
+        components. None: no noise. ``"auto"`` starts from 1 and learns it by the lower bound, from
+        1e-4 to 1000, like the priors; weak noise at the start would leave bursts to components.
+        With noise a pass takes time for every cell, also of sparse matrices, because cells without
+        counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
         The start of the components: random numbers that differ by 10 percent, means of a few random
         rows, or counts that 200 sweeps of collapsed Gibbs sampling (Griffiths and Steyvers, 2004,
@@ -213,6 +222,11 @@ class AnnealedGammaProcessNMF(CountPredictions):
         ``fit`` computes it, and ``partial_fit`` removes it.
     activation_prior_, component_prior_, concentration_ : float
         The priors that were used, or that were learned.
+    dispersion_ : float or None
+        The dispersion that was used, or that was learned. 1 / ``dispersion_`` is what
+        ``count_shapes_`` of mixtures is. As activations are more certain in the variational
+        posterior than given the noise, a learned one is somewhat too small, the more so the fewer
+        columns a component has.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
         it is the estimate that the last batch gave for the parameters before their update.
@@ -267,6 +281,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     .. [1] Hoffman, Blei, Cook (2010). Bayesian nonparametric matrix factorization for recorded
        music. ICML.
     .. [2] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS, section 4.3.
+    .. [3] Gouvert, Oberlin, Févotte (2018). Negative binomial matrix factorization for recommender
+       systems. arXiv:1801.01708.
 
     Examples
     --------
