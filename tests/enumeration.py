@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import betaln, gammaln, logsumexp, multigammaln
+from scipy.stats import nbinom
 
 
 def _assignments(estimator: Any, n: int, y: Any) -> Iterator[tuple[int, ...]]:
@@ -240,6 +241,8 @@ def gamma_process_log_evidence(estimator: Any, X: Any, n_draws: int = 50_000) ->
     rates = weights[:, :, None] * rng.gamma(a, 1.0 / a, (n_draws, k, d))
     log_rates = np.log(np.maximum(rates, 1e-300))
     result = np.zeros(n_draws)
+    if estimator.dispersion_ is not None:
+        return _noisy_log_evidence(counts, rates, b, 1.0 / estimator.dispersion_, rng)
     for row in counts:
         seen = np.flatnonzero(~np.isnan(row))
         totals = rates[:, :, seen].sum(axis=2)
@@ -252,6 +255,19 @@ def gamma_process_log_evidence(estimator: Any, X: Any, n_draws: int = 50_000) ->
             terms.append(term - (np.log(b + totals) * shape).sum(axis=1))
         result += logsumexp(terms, axis=0)
     return float(logsumexp(result) - np.log(n_draws))
+
+
+def _noisy_log_evidence(
+    counts: np.ndarray, rates: np.ndarray, b: float, shape: float, rng: np.random.Generator
+) -> float:
+    """log p(observed counts) with noise, which is integrated out; activations are drawn too."""
+    result = np.zeros(len(rates))
+    for row in counts:
+        seen = np.flatnonzero(~np.isnan(row))
+        h = rng.gamma(b, 1.0 / b, rates.shape[:2])
+        mean = np.einsum("ik,ikv->iv", h, rates[:, :, seen])
+        result += nbinom.logpmf(row[seen], shape, shape / (shape + mean)).sum(axis=1)
+    return float(logsumexp(result) - np.log(len(rates)))
 
 
 def _compositions(n: int, k: int) -> list[tuple[int, ...]]:

@@ -31,6 +31,7 @@ SLOW = {
     "latent_classes",
     "missing_cells",
     "missing_pixels",
+    "parts_of_restless_counts",
     "passes_and_optima",
     "reconstructed_digits",
     "restless_counts",

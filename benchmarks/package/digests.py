@@ -191,6 +191,7 @@ def cases() -> Iterator[Case]:
         yield f"spike_slab_factor_analysis{name}", slab, data, batches
     priors = dict.fromkeys(("activation_prior", "component_prior", "concentration"), "auto")
     kinds = {"missing": (counts, {}), "sparse": (documents, {}), "auto": (counts, priors)}
+    kinds["noise"] = counts, {"dispersion": "auto"}
     for name, (kind, params) in kinds.items():
         nmf = partial(models.AnnealedGammaProcessNMF, 6, **shared, **params)
         yield f"gamma_process_nmf {name}", nmf, kind, batches

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix, issparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from ..data.units import DenseCounts, SparseCounts
-from ..families import deviance, log_poisson
+from ..families import deviance, log_negative_binomial, log_poisson
 from ..metrics import floors_of_used, split_documents
 from ..models._count_cells import drawn_cells, imputed
 from ..models._draws import drawn_counts
@@ -49,7 +50,9 @@ _MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 
 
 class CountPredictions(
-    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF]
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF],
 ):
     """Methods of :class:`AnnealedGammaProcessNMF` that predict, for rows of any data."""
 
@@ -144,11 +147,11 @@ class CountPredictions(
             of frames. For each table, the components and their weights are drawn from the
             variational posterior once; given them, the activations of each row are drawn given its
             observed counts, by twenty Gibbs sweeps from their posterior means, and then Poisson
-            counts.
+            counts, or negative binomial ones with ``dispersion``.
         std : ndarray or frame of shape (n_samples, n_features)
-            Standard deviations of the predictive distribution of a count, with activations and
-            components that are independent as in the variational posterior; 0 for observed cells.
-            Only returned if ``return_std`` is True.
+            Standard deviations of the predictive distribution of a count, with noise, activations
+            and components that are independent as in the variational posterior; 0 for observed
+            cells. Only returned if ``return_std`` is True.
 
         Raises
         ------
@@ -217,7 +220,9 @@ class CountPredictions(
         Each row is split in two by a rule that depends only on its own counts, so that the split is
         the same for all models (:func:`sklearn_anneal.metrics.split_documents`): every unit of a
         count goes to one half or the other with probability 1/2. The activations are inferred from
-        one half, and the other is predicted by Poisson distributions with the expected rates. In
+        one half, and the other is predicted by Poisson distributions with the expected rates. With
+        ``dispersion``, the halves of a cell share its noise, so that the distributions are negative
+        binomial with parameters that depend on the cell's first half. In
         rows with fractional numbers whole cells go to one half or the other, which is no more than
         a rule by which candidates can be compared.
 
@@ -254,10 +259,15 @@ class CountPredictions(
         units = self._make_units(observed, None)
         activations = self._infer(ctx, units, _are_few(ctx, units), exposure=0.5)
         components = 0.5 * ctx.model.means(ctx.q)
-        rates = _rates(held_out, activations, components)
-        terms = log_poisson(held_out.data.astype(np.float64), rates)
-        zeros = _rates_of_zeros(held_out, rates, activations, components, missing)
-        each = _sums_of_rows(held_out, terms) - zeros
+        if ctx.model.dispersion is None:
+            rates = _rates(held_out, activations, components)
+            terms = log_poisson(held_out.data.astype(np.float64), rates)
+            zeros = _rates_of_zeros(held_out, rates, activations, components, missing)
+            each = _sums_of_rows(held_out, terms) - zeros
+        else:
+            each = _noisy_scores(
+                held_out, observed, activations, components, 1.0 / ctx.model.dispersion
+            )
         cells = np.full(X.shape[0], float(X.shape[1]))
         if missing is not None:
             cells -= missing.sum(axis=1)
@@ -381,6 +391,8 @@ class CountPredictions(
     def sample(self, n_samples=1):
         """Draw rows and their activations, at the posterior means of the components.
 
+        The rates of their cells have noise where ``dispersion_`` is not None.
+
         Parameters
         ----------
         n_samples : int, default=1
@@ -398,7 +410,11 @@ class CountPredictions(
         rng = check_random_state(self.random_state)
         b = self.activation_prior_
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
-        return drawn_counts(rng, activations @ self.components_), activations
+        rates = activations @ self.components_
+        if self.dispersion_ is not None:
+            shape = 1.0 / self.dispersion_
+            rates *= rng.gamma(shape, self.dispersion_, size=rates.shape)
+        return drawn_counts(rng, rates), activations
 
     # Rows
 
@@ -467,6 +483,30 @@ def _are_few(ctx: Context, units: DenseCounts | SparseCounts) -> bool:
     else:
         n_columns = ctx.model.n_columns
     return units.n_units * n_columns * ctx.model.n_components <= _MOST_PLAIN
+
+
+def _noisy_scores(
+    held_out: Any, observed: Any, activations: np.ndarray, components: np.ndarray, a: float
+) -> np.ndarray:
+    """The log-likelihoods of one half of each row, whose cells share their noise with the other.
+
+    Given the x counts of the other half, of the expectation m too, the noise of a cell is
+    Gamma(a + x, a + m), and its count negative binomial. NaN marks missing cells of ``observed``.
+    """
+    result = np.empty(len(activations))
+    size = max(_ENTRIES // components.shape[1], 1)
+    for start in range(0, len(activations), size):
+        rows = slice(start, start + size)
+        other, x = (
+            each[rows].toarray() if issparse(each) else each[rows] for each in (observed, held_out)
+        )
+        m = np.maximum(activations[rows] @ components, _SMALLEST_RATE)
+        seen = ~np.isnan(other)
+        terms = log_negative_binomial(
+            x.astype(np.float64), a + np.where(seen, other, 0.0), a / m + 1.0
+        )
+        result[rows] = np.where(seen, terms, 0.0).sum(axis=1)
+    return result
 
 
 def _sums_of_rows(counts: Any, terms: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative
 
@@ -40,17 +39,18 @@ if TYPE_CHECKING:
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
 # Initial values of learned priors.
-_STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+_STARTS = {
+    "activation_prior": 0.1,
+    "component_prior": 0.1,
+    "concentration": 1.0,
+    "dispersion": 1.0,
+}
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.
 _STRONGEST = 1e8
 
 
-class AnnealedGammaProcessNMF(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    CountPredictions,
-):
+class AnnealedGammaProcessNMF(CountPredictions):
     """Non-negative matrix factorisation of counts with a gamma process over components.
 
     Every row of counts is a sum of parts: x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), with components w,
@@ -65,7 +65,8 @@ class AnnealedGammaProcessNMF(
     ``inverse_transform`` multiplies them by ``components_``. The equations hold for all
     non-negative numbers up to 2**53, such as the magnitudes of a spectrogram, though only counts
     can follow the model. The larger such numbers are, the more they are trusted, and the more
-    components are used. A zero is a count of zero, in sparse matrices too. NaN marks missing cells
+    components are used. Counts that vary more than Poisson counts do have a ``dispersion`` [3]_.
+    A zero is a count of zero, in sparse matrices too. NaN marks missing cells
     of dense arrays, which are assumed to be missing at random.
 
     Read more in the :ref:`user guide <counts>`.
@@ -99,6 +100,14 @@ class AnnealedGammaProcessNMF(
         The concentration α of the gamma process: θ_k ~ Gamma(α / K, α / m), m being the mean of X.
         A small one expects few components, which matters little where each component has many
         counts. ``"auto"`` starts from 1.
+    dispersion : float, "auto" or None, default=None
+        The variance of gamma noise by which the rate of each cell is multiplied, so that counts
+        are negative binomial, with the variance m + ``dispersion`` m² around their rate m. Counts
+        of words, mutations or purchases come in bursts, which Poisson counts explain by further
+        components. None: no noise. ``"auto"`` starts from 1 and learns it by the lower bound, from
+        1e-4 to 1000, like the priors; weak noise at the start would leave bursts to components.
+        With noise a pass takes time for every cell, also of sparse matrices, because cells without
+        counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
         The start of the components: random numbers that differ by 10 percent, means of a few random
         rows, or counts that 200 sweeps of collapsed Gibbs sampling (Griffiths and Steyvers, 2004,
@@ -213,6 +222,11 @@ class AnnealedGammaProcessNMF(
         ``fit`` computes it, and ``partial_fit`` removes it.
     activation_prior_, component_prior_, concentration_ : float
         The priors that were used, or that were learned.
+    dispersion_ : float or None
+        The dispersion that was used, or that was learned. 1 / ``dispersion_`` is what
+        ``count_shapes_`` of mixtures is. As activations are more certain in the variational
+        posterior than given the noise, a learned one is somewhat too small, the more so the fewer
+        columns a component has.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
         it is the estimate that the last batch gave for the parameters before their update.
@@ -267,6 +281,8 @@ class AnnealedGammaProcessNMF(
     .. [1] Hoffman, Blei, Cook (2010). Bayesian nonparametric matrix factorization for recorded
        music. ICML.
     .. [2] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS, section 4.3.
+    .. [3] Gouvert, Oberlin, Févotte (2018). Negative binomial matrix factorization for recommender
+       systems. arXiv:1801.01708.
 
     Examples
     --------
@@ -286,6 +302,7 @@ class AnnealedGammaProcessNMF(
         **BaseAnnealed._parameter_constraints,
         "n_components": NUMBER_OR_AUTO,
         **dict.fromkeys(_PRIORS, _PRIOR),
+        "dispersion": [*_PRIOR, None],
         "init_params": [StrOptions({"auto", "random", "random_from_data", "collapsed_gibbs"})],
         "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
@@ -300,7 +317,7 @@ class AnnealedGammaProcessNMF(
         "give priors closer to 1."
     )
     _start_parameters = ("components_init",)
-    _model_parameters = ("n_components", *_PRIORS)
+    _model_parameters = ("n_components", *_PRIORS, "dispersion")
 
     def __init__(
         self,
@@ -310,6 +327,7 @@ class AnnealedGammaProcessNMF(
         activation_prior="auto",
         component_prior="auto",
         concentration="auto",
+        dispersion=None,
         init_params="auto",
         components_init=None,
         max_sweeps=None,
@@ -334,6 +352,7 @@ class AnnealedGammaProcessNMF(
         self.activation_prior = activation_prior
         self.component_prior = component_prior
         self.concentration = concentration
+        self.dispersion = dispersion
         self.init_params = init_params
         self.components_init = components_init
         self.max_sweeps = max_sweeps
@@ -430,7 +449,11 @@ class AnnealedGammaProcessNMF(
         self, X: np.ndarray | csr_matrix, units: DenseCounts | SparseCounts
     ) -> GammaProcessNMF:
         priors = {name: getattr(self, name) for name in _PRIORS}
-        learns = tuple(name for name, value in priors.items() if is_auto(value))
+        dispersion = self.dispersion
+        given = priors | {"dispersion": dispersion}
+        learns = tuple(name for name, value in given.items() if is_auto(value))
+        if is_auto(dispersion):
+            dispersion = _STARTS["dispersion"]
         b = self.activation_prior
         if not is_auto(b) and b > _STRONGEST:
             raise ValueError(
@@ -446,6 +469,7 @@ class AnnealedGammaProcessNMF(
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
             dtype=np.float32 if X.dtype == np.float32 else np.float64,
+            dispersion=None if dispersion is None else float(dispersion),
         )
 
     def _given_start(self, model: GammaProcessNMF) -> Given:
@@ -463,6 +487,7 @@ class AnnealedGammaProcessNMF(
         model, shape, rate = ctx.model, ctx.q["weights_shape"], ctx.q["weights_rate"]
         return {
             **{f"{name}_": float(getattr(model, name)) for name in _PRIORS},
+            "dispersion_": model.dispersion,
             "component_weights_": shape / rate,
             "component_weights_std_": np.sqrt(shape) / rate,
             "n_components_": model.n_components,

@@ -22,12 +22,11 @@ _ENTRIES = 1 << 20
 
 
 class _Cells(NamedTuple):
-    """The observed cells with counts, row by row, and which cells are observed."""
+    """The observed cells with counts, row by row."""
 
     rows: np.ndarray
     columns: np.ndarray
     counts: np.ndarray
-    observed: np.ndarray
 
 
 class _Allocated(NamedTuple):
@@ -63,22 +62,37 @@ def _log_gamma(shape: np.ndarray, rate: np.ndarray, rng: np.random.Generator) ->
     return np.asarray(log_standard_gamma(np.broadcast_to(shape, rate.shape), rng) - np.log(rate))
 
 
+def _noise_given(
+    counts: np.ndarray, rates: np.ndarray, dispersion: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw the noise of cells given their counts and their rates without noise."""
+    return rng.standard_gamma(1.0 / dispersion + counts) / (1.0 / dispersion + rates)
+
+
 def imputed(
     model: GammaProcessNMF, q: Natural, units: DenseCounts, activations: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the means and the deviations of new counts, both (n_rows, n_columns).
 
     A Poisson count of the rate λ = Σ_k h_nk θ_k w_kv has the variance E λ + Var λ. All factors are
-    independent in q, and a gamma variable x of the shape s has E x² = (E x)² (1 + 1 / s).
+    independent in q, and a gamma variable x of the shape s has E x² = (E x)² (1 + 1 / s). So has
+    the noise of the cell, by which λ is multiplied.
     """
-    components = model.means(q)
+    components, noise = model.means(q), model.dispersion
     observed = (~np.isnan(units.X)).astype(np.float64)
+    if noise is not None:
+        # Cells count as if they had been observed for E e = (a + x) / (a + m) units of time.
+        observed *= (1.0 + noise * np.nan_to_num(units.X)) / (
+            1.0 + noise * activations @ components
+        )
     shape = activations * (model.activation_prior + observed @ components.T)
     squares = components**2
     more = (1.0 + 1.0 / q["weights_shape"])[:, None] * (1.0 + 1.0 / q["components_shape"])
     of_rows = activations**2 * (1.0 + 1.0 / np.maximum(shape, 1e-300))
     means = activations @ components
     variance = means + of_rows @ (squares * more) - activations**2 @ squares
+    if noise is not None:
+        variance += noise * (variance - means + means**2)
     return means, np.sqrt(variance)
 
 
@@ -96,7 +110,9 @@ def drawn_cells(
     Weights θ and components w are drawn from q. The activations of rows given both are drawn by
     Gibbs sampling: the counts of each observed cell are divided among components, in proportion to
     h_nk θ_k w_kv, and h_nk ~ Gamma(b + Σ_v z_nvk, b + θ_k Σ_v w_kv) follows from the division. In a
-    round, components and weights follow from it likewise.
+    round, components and weights follow from it likewise. The noise of an observed cell, which
+    multiplies all of its rates, is drawn from Gamma(a + x_nv, a + m_nv) before each division, and
+    that of a missing one from its prior.
 
     Parameters
     ----------
@@ -116,7 +132,8 @@ def drawn_cells(
     missing = np.isnan(units.X)
     counts = np.where(missing, 0, units.X).astype(np.int64)
     rows, columns = np.nonzero(counts)
-    cells = _Cells(rows, columns, counts[rows, columns], (~missing).astype(np.float64))
+    observed, noise = (~missing).astype(np.float64), model.dispersion
+    cells = _Cells(rows, columns, counts[rows, columns])
     draws = {f.names["shape"]: f.family.sample(f.pick(q), rng) for f in model.factors()}
     log_weights = draws["weights_shape"]["log_value"]
     log_components = draws["components_shape"]["log_value"]
@@ -124,12 +141,15 @@ def drawn_cells(
         h, n_sweeps, b = np.log(activations), _SWEEPS, model.activation_prior
     for left in range(n_rounds, -1, -1):
         log_rates = (log_weights[:, None] + log_components).T
-        totals = cells.observed @ np.exp(log_rates)
+        times, totals = observed, observed @ np.exp(log_rates)
         for _ in range(n_sweeps):
+            if noise is not None:
+                times = observed * _noise_given(counts, np.exp(h) @ np.exp(log_rates).T, noise, rng)
+                totals = times @ np.exp(log_rates)
             found = _allocated(cells, h, log_rates, rng)
             h = _log_gamma(b + found.rows, b + totals, rng)
         if left:
-            exposure = cells.observed.T @ np.exp(h)
+            exposure = times.T @ np.exp(h)
             shape = prior["components_shape"] + found.columns.T
             rate = prior["components_rate"] + (exposure * np.exp(log_weights)).T
             log_components = _log_gamma(shape, rate, rng)
@@ -138,6 +158,8 @@ def drawn_cells(
             n_sweeps = _FURTHER_SWEEPS
     where = np.nonzero(missing)
     rates = np.einsum("ik,ik->i", np.exp(h)[where[0]], np.exp(log_rates)[where[1]])
+    if noise is not None:
+        rates *= noise * rng.standard_gamma(1.0 / noise, len(rates))
     drawn = np.zeros(units.X.shape)
     drawn[where] = drawn_counts(rng, rates)
     return drawn

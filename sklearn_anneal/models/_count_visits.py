@@ -235,6 +235,10 @@ class CountsVisit(Visit):
         """Return the rates of the activations of rows, of shape (1 or n_rows, n_components)."""
         return self._rates(self._exposures(units))
 
+    def rates_given(self, units: DenseCounts | SparseCounts, means: np.ndarray) -> np.ndarray:
+        """Return the rates of activations whose means are known."""
+        return self.rates_of(units)
+
     def _rates(self, exposures: np.ndarray) -> np.ndarray:
         rate = self._tempered_prior()["rate"]
         return rate + float(self.t.statistics) * self.mean_weights * exposures
@@ -461,7 +465,7 @@ class CountsVisit(Visit):
             _add_counts(quotients, e, noisy, sums.out)
             _add_counts(quotients, e, own, sums.clean_out)
 
-    def _blocks(self, units: DenseCounts) -> list[slice]:
+    def _blocks(self, units: DenseCounts | SparseCounts) -> list[slice]:
         """Blocks of rows that stay in the cache while they are worked on."""
         n = units.n_units
         length = max(_CELLS // max(self.model.n_columns, 1), 8)
@@ -540,6 +544,8 @@ class CountsVisit(Visit):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Σ w E h over the rows in which a cell is observed, without noise and with noise."""
         weights, noise = sums.of_rows(slice(None))
+        if sums.exposures is not None:
+            return sums.exposures[0], sums.exposures[-1]
         if units.patterns is None or not units.patterns.any():
             exposure = _summed(activations, weights)[None]
             return exposure, _summed(activations, noise)[None] if len(sums.noise) else exposure
@@ -623,6 +629,8 @@ class _Sums(NamedTuple):
         The entropy of the division of the counts, without the term of the components.
     dividing : ndarray of shape (n_rows, n_components) or (0, 0)
         The factors that divided the counts, if some rows are so large that their bound needs them.
+    exposures : ndarray of shape (1 or 2, n_columns, n_components) or None, default=None
+        Σ w R E h where cells have noise, without random weights and with them.
     """
 
     weights: np.ndarray
@@ -634,6 +642,7 @@ class _Sums(NamedTuple):
     bound: np.ndarray
     divisions: np.ndarray
     dividing: np.ndarray
+    exposures: np.ndarray | None = None
 
     @classmethod
     def of(cls, visit: CountsVisit, units: Any, noise: np.ndarray | None) -> _Sums:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -35,6 +36,7 @@ from ._count_moves import (
     most_alike,
     sought,
 )
+from ._count_noise import NOISE, PROPOSED_EXPOSURE, NoisyCountsVisit, better_dispersion
 from ._count_visits import (
     ASSIGNED,
     COUNTS,
@@ -182,6 +184,9 @@ class GammaProcessNMF(
     sweep_tol : float, default=1e-3
     dtype : numpy.dtype, default=float64
         Precision of the local step.
+    dispersion : float or None, default=None
+        1 / a, where Gamma(a, a) is the noise of each cell; None means that there is none. The start
+        of one that is learned.
 
     References
     ----------
@@ -222,6 +227,7 @@ class GammaProcessNMF(
         max_sweeps: int | None = None,
         sweep_tol: float = 1e-3,
         dtype: DTypeLike = np.float64,
+        dispersion: float | None = None,
     ):
         self.n_components = int(n_components)
         self.n_columns = n_columns
@@ -233,6 +239,9 @@ class GammaProcessNMF(
         self.max_sweeps = max_sweeps
         self.sweep_tol = sweep_tol
         self.dtype = np.dtype(dtype)
+        self.dispersion = dispersion
+        # The dispersion to which a step of learning may go next; :meth:`learned` sets it.
+        self.proposed = dispersion
         # c, the inverse of the mean of X; :meth:`resolved` computes it.
         self.scale = 1.0
         # Whether a search tries an allocation of all counts.
@@ -264,6 +273,8 @@ class GammaProcessNMF(
         return Block(WEIGHTS), Block(COMPONENTS)
 
     def operations(self, units: Counts) -> float:
+        if self.dispersion is not None:
+            return 24.0 * self.n_components * float(units.n_units * self.n_columns)
         if isinstance(units, SparseCounts):
             return 12.0 * self.n_components * float(units.indptr[-1])
         return 12.0 * self.n_components * units.X.size
@@ -539,7 +550,7 @@ class GammaProcessNMF(
         rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
         means, _ = self.infer(rows, q, SEQUENTIAL)
         visit = self.visit(q, rows, evaluation=True)
-        rates = visit.rates_of(rows)
+        rates = visit.rates_given(rows, means)
         shape, rate = q["weights_shape"], q["weights_rate"]
         log_parts = psi(q["components_shape"]) - np.log(q["components_rate"])
         observed = None if rows.patterns is None else (~np.isnan(rows.X)).astype(np.float64)
@@ -589,15 +600,14 @@ class GammaProcessNMF(
             of_weights, rate = q["weights_shape"], q["weights_rate"]
             log_weights, mean_weights = psi(of_weights) - np.log(rate), of_weights / rate
             shape, rate = q["components_shape"], q["components_rate"]
-            with_means = units.patterns is not None
+            with_means = units.patterns is not None or self.dispersion is not None
             if known and known.get("of") is shape and known["how"] == (x, with_means):
                 kept = known
             else:
                 table = expected_table(shape, rate, x, self.dtype, with_means)
                 kept = {"of": shape, "how": (x, with_means), "table": table}
             table = kept["table"]
-        return CountsVisit(
-            self,
+        return self._visit(
             table,
             t,
             None,
@@ -613,6 +623,11 @@ class GammaProcessNMF(
             q=q if draw is None else None,
             learns_late=bool(self.learns),
         )
+
+    @property
+    def _visit(self) -> Callable[..., CountsVisit]:
+        """The class of visits, which have this model."""
+        return partial(CountsVisit if self.dispersion is None else NoisyCountsVisit, self)
 
     def n_sweeps(self, further: bool, exploring: bool) -> int:
         """Return the largest number of sweeps over the activations of a row.
@@ -707,7 +722,21 @@ class GammaProcessNMF(
                 model.concentration = most
                 old, prior = self._prior(), model._prior()
                 q = {**q, **{key: q[key] + (prior[key] - old[key]) for key in WEIGHTS}}
+        if "dispersion" in self.learns:
+            model._learn_dispersion(q, step.statistics, rho)
         return model, prior, q
+
+    def _learn_dispersion(self, q: Natural, statistics: Natural, rho: float) -> None:
+        """Move the dispersion of this model, and propose the next one."""
+        rates = [
+            float(self._weighted_totals(exposure, q) @ (q["weights_shape"] / q["weights_rate"]))
+            for exposure in (statistics[EXPOSURE], statistics[PROPOSED_EXPOSURE])
+        ]
+        assert self.dispersion is not None and self.proposed is not None
+        evidence = statistics[NOISE]
+        self.dispersion, self.proposed = better_dispersion(
+            self.dispersion, self.proposed, evidence, rates, rho
+        )
 
     def kl(
         self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
@@ -774,14 +803,14 @@ class GammaProcessNMF(
         The table of components has only the columns that sparse rows have.
         """
         columns: np.ndarray | None = None
-        if isinstance(units, SparseCounts):
+        # Noise makes cells without counts differ.
+        if isinstance(units, SparseCounts) and self.dispersion is None:
             stop = units.indptr[-1]
             columns, places = np.unique(units.words[:stop], return_inverse=True)
             arrays = units.counts[:stop], places, units.indptr
             units = SparseCounts(*arrays, log_factorials=units.log_factorials)
         of_weights, rate = q["weights_shape"], q["weights_rate"] / exposure
-        visit = CountsVisit(
-            self,
+        visit = self._visit(
             plain_table(q, columns, self.dtype),
             Tempering(),
             None,

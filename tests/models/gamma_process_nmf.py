@@ -55,7 +55,25 @@ def entropy_of_activations(visit: Visited, units: Any) -> float:
     )
 
 
-def factorization(name: str, sparse: bool, **fields: Any) -> Entry:
+def entropy_with_noise(visit: Visited, units: Any) -> float:
+    """Σ w (H[q(h)] + Σ_v H[q(e_v)]) over observed cells, the latter by the formulas of q(e)."""
+    seen, h = visit.visit, np.concatenate([local.shape / local.rate for local in visit.local])
+    a, t = 1.0 / seen.model.dispersion, seen.t
+    X = units.X
+    expected = (h * seen.mean_weights) @ seen.expected.means.T
+    shape = 1.0 + t.prior * (a - 1.0) + t.statistics * X
+    rate = t.prior * a + t.statistics * expected
+    entropies = np.nansum(gamma(shape, scale=1.0 / rate).entropy(), axis=1)
+    weights = np.ones(len(X)) if units.weights is None else units.weights
+    return entropy_of_activations(visit, units) + float(weights @ entropies)
+
+
+def factorization(
+    name: str,
+    sparse: bool,
+    local_entropy: Callable[[Visited, Any], float] = entropy_of_activations,
+    **fields: Any,
+) -> Entry:
     """The entry of one kind of input."""
     return Entry(
         name,
@@ -68,7 +86,7 @@ def factorization(name: str, sparse: bool, **fields: Any) -> Entry:
         learns=has_auto,
         refused=lambda params: REFUSED,
         several_chunks=lambda rng: counts(120 if sparse else 60, sparse=sparse)(rng, 2500),
-        local_entropy=entropy_of_activations,
+        local_entropy=local_entropy,
         log_evidence=gamma_process_log_evidence,
         **fields,
     )
@@ -109,6 +127,14 @@ ENTRIES = [
         sparse=True,
         variants={"above_one": ABOVE_ONE, "default": {}},
         tiny={"2 x 2": lambda rng: csr_matrix([[2, 1], [0, 3]])},
+        common_checks=False,
+    ),
+    factorization(
+        "gamma_process_nmf_noise",
+        sparse=False,
+        local_entropy=entropy_with_noise,
+        variants={"above_one": {**ABOVE_ONE, "dispersion": 0.5}, "learned": {"dispersion": "auto"}},
+        tiny={"missing": lambda rng: np.array([[2.0, np.nan], [np.nan, np.nan], [1.0, 2.0]])},
         common_checks=False,
     ),
 ]
