@@ -70,7 +70,10 @@ def log_evidence(estimator: Any, X: np.ndarray) -> float:
     terms = []
     for z in product((0.0, 1.0), repeat=n * k):
         on = np.flatnonzero(z)
-        log_prior = np.log(np.where(np.reshape(z, (n, k)) > 0, prior, 1.0 - prior)).sum()
+        of_z = np.where(np.reshape(z, (n, k)) > 0, prior, 1.0 - prior)
+        if not of_z.all():
+            continue
+        log_prior = np.log(of_z).sum()
         grid = np.array(list(product(range(len(nodes)), repeat=len(on))), dtype=int)
         U = np.zeros((len(grid), n * k))
         U[:, on] = nodes[grid]

@@ -8,7 +8,7 @@ from designs import pairwise
 from plain_spike_slab import mean_field
 
 from sklearn_anneal.models._binary_codes import RowBlock
-from sklearn_anneal.models.spike_slab_factor_analysis import Likelihood, Moments
+from sklearn_anneal.models._factor_rows import Likelihood, Moments
 
 
 def problem(rng, k, n, missing, d=5):

@@ -218,7 +218,7 @@ def test_drawn_rows_have_the_moments_of_the_model(rng):
         ({"noise_variance": [1.0, 2.0]}, "shape"),
         ({"noise_variance": -1.0}, "noise_variance"),
         ({"loading_variance": [1.0, 0.0, 1.0]}, "positive"),
-        ({"activation_prior": 1.0}, "activation_prior"),
+        ({"activation_prior": 1.1}, "activation_prior"),
         ({"activation_prior": [0.5, 0.5, 1.5]}, "below 1"),
         ({"n_components": 0}, "n_components"),
     ],

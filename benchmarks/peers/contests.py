@@ -19,7 +19,7 @@ from sklearn.neural_network import BernoulliRBM
 from sklearn_anneal import AnnealedSigmoidBeliefNet, AnnealedSpikeSlabFactorAnalysis
 
 from ..gamma_process_nmf import held_out
-from ..spike_slab_factor_analysis.speed import filled_by_peer, pictures
+from ..spike_slab_factor_analysis.speed import GAUSSIAN, as_code, filled_by_peer, pictures
 from ..suite import data
 from ..suite.families import FAMILY
 from ..suite.instances import INSTANCES, Instance
@@ -244,6 +244,7 @@ def _cells() -> dict[str, Contestant]:
     return {
         OURS: contestant(ours),
         PLAIN: contestant(partial(ours, annealing="none")),
+        "ours, Gaussian factors": contestant(partial(ours, **GAUSSIAN), f"`{as_code(GAUSSIAN)}`"),
         "FactorAnalysis": contestant(
             lambda X, k, seed: filled_by_peer(X, k), "three rounds of imputation", "sklearn"
         ),

@@ -17,6 +17,7 @@ from ..data.units import Rows, cell_patterns
 from ..inference.gradient import OPTIMIZERS
 from ..models._componentwise import Given
 from ..models._factor_cells import drawn_cells, imputed
+from ..models._gaussian_factors import always_on
 from ..models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from ..models.spike_slab_gradient import (
     SpikeSlabByGradients,
@@ -109,7 +110,10 @@ class AnnealedSpikeSlabFactorAnalysis(
         of some columns can go to its lower limit.
     activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
         The prior probability π that a factor is on, one number or one per factor, between 0 and 1.
-        ``"auto"`` learns one per factor.
+        ``"auto"`` learns one per factor. With 1, for all factors, they are Gaussian, as in
+        :class:`sklearn.decomposition.FactorAnalysis`: the model for tables whose factors are on in
+        all rows, such as pictures, of which it fills in missing cells better and faster. It needs
+        ``solver="coordinate"``.
     solver : {"coordinate", "gradient"}, default="coordinate"
         ``"coordinate"`` updates one distribution after the other to its optimum, which is faster
         and works with every ``annealing``. ``"gradient"`` moves all parameters at once along the
@@ -127,7 +131,8 @@ class AnnealedSpikeSlabFactorAnalysis(
         the optimum next to this start. Every restart of ``n_init`` begins there too, and differs in
         the noise of annealing. A high temperature forgets the start, and the moves of ``effort``
         may leave it. A warm start, and later batches of a stream, go on from the fitted parameters
-        instead. None: loadings are drawn from their prior.
+        instead. None: loadings are drawn from their prior, or with ``activation_prior=1`` begin at
+        principal components, which rounds of EM refine.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated in a pass. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases.
@@ -261,6 +266,11 @@ class AnnealedSpikeSlabFactorAnalysis(
     loadings, by the number for which the bound is highest [3]_: updates of factors and of loadings
     in turn approach it slowly.
 
+    With ``activation_prior=1`` the posterior of the factors of a row is one Gaussian over all of
+    them. Learning begins with the first pass, which also rotates the factors so that the bound is
+    highest if all have one given ``loading_variance`` [4]_. The loadings can be rotated as those of
+    Gaussian factors always can, the search has no moves, and ``inclusion_probabilities`` are 1.
+
     Prior variances of loadings are measured in the noise of their column, so that a column in other
     units gives the same factors.
 
@@ -270,6 +280,8 @@ class AnnealedSpikeSlabFactorAnalysis(
     .. [2] Titsias, Lázaro-Gredilla (2011). Spike and slab variational inference for multi-task and
        multiple kernel learning. NIPS.
     .. [3] Qi, Jaakkola (2006). Parameter expanded variational Bayesian methods. NIPS.
+    .. [4] Luttinen, Ilin (2010). Transformations in variational Bayesian factor analysis to speed up
+       learning. Neurocomputing.
 
     Examples
     --------
@@ -293,7 +305,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         "noise_variance": _VARIANCE,
         "loading_variance": _VARIANCE,
         "activation_prior": [
-            Interval(Real, 0.0, 1.0, closed="neither"),
+            Interval(Real, 0.0, 1.0, closed="right"),
             "array-like",
             StrOptions({"auto"}),
         ],
@@ -449,10 +461,17 @@ class AnnealedSpikeSlabFactorAnalysis(
             return value if is_auto(value) else checked_prior(value, None, (size,), name)
 
         activation_prior = checked("activation_prior", k)
-        if not is_auto(activation_prior) and not (activation_prior < 1).all():
+        gaussian = not is_auto(activation_prior) and always_on(activation_prior)
+        if not (is_auto(activation_prior) or gaussian or (activation_prior < 1).all()):
             raise ValueError(
-                "The parameter 'activation_prior' should be below 1 everywhere: it has "
-                f"probabilities, but its largest entry is {activation_prior.max():g}."
+                "The parameter 'activation_prior' should be below 1 everywhere, or 1 for all "
+                "factors, which are then Gaussian: it has probabilities, but its largest entry is "
+                f"{activation_prior.max():g}."
+            )
+        if gaussian and self.solver == "gradient":
+            raise ValueError(
+                "activation_prior=1 needs solver='coordinate', which infers Gaussian factors in "
+                "one step. Gradients are those of activations between 0 and 1."
             )
         model = SpikeSlabFactorAnalysis(
             k,

@@ -70,7 +70,9 @@ class Inferred(NamedTuple):
     energies, entropies : ndarray of shape (n_rows,)
         E log p(x, z | β) and H[q(z)] in nats, where z are all local variables.
     local : object
-        The values from which the next visit can start.
+        The values from which the next visit can start, or None if it starts anew.
+    factors : ndarray of shape (n_components, n_rows) or None
+        Expected factors, if ``local`` is None.
     """
 
     activations: np.ndarray
@@ -78,6 +80,7 @@ class Inferred(NamedTuple):
     energies: np.ndarray
     entropies: np.ndarray
     local: Any
+    factors: np.ndarray | None = None
 
 
 def centered_blocks(units: Rows) -> Iterator[RowBlock]:
@@ -239,6 +242,11 @@ class BinaryCodes(ConjugateModel[Rows, S]):
         """Return the ``expected`` of a visit, which sweeps over rows at the power ``x``."""
         raise NotImplementedError
 
+    @property
+    def learns_late(self) -> bool:
+        """Whether hyperparameters are learned once the bound hardly rises."""
+        return bool(self.learns)
+
     def n_sweeps(self, exploring: bool) -> int:
         """Return the largest number of sweeps over a row.
 
@@ -271,5 +279,5 @@ class BinaryCodes(ConjugateModel[Rows, S]):
             t,
             unit_temperatures,
             separate_noise,
-            learns_late=bool(self.learns),
+            learns_late=self.learns_late,
         )

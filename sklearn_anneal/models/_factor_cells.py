@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 from ..data.units import Rows
 from ..families import Natural
 from ._binary_codes import centered_blocks
+from ._gaussian_factors import always_on, posterior
 
 if TYPE_CHECKING:
     from .spike_slab_factor_analysis import SpikeSlabFactorAnalysis
@@ -30,6 +31,8 @@ def imputed(
     Factors u and loadings w are independent in q, and so are the factors of a row. In units of the
     noise, a cell has the variance 1 + Σ_kl E[u_k u_l] Cov(w_k, w_l) + Σ_k Var(u_k) (E w_k)².
     """
+    if always_on(model.activation_prior):
+        return _imputed_by_gaussians(model, q, units)
     factors, activations, _ = model.infer(units, q)
     standard = model.standard(q)
     means, covariance = standard["mean"], standard["covariance"]
@@ -48,6 +51,37 @@ def imputed(
         variance[block.rows] = 1.0 + by_loadings + spread @ means**2
     noise = np.sqrt(model.noise_variance)
     return factors @ means * noise + units.center, np.sqrt(variance) * noise
+
+
+def _imputed_by_gaussians(
+    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do the same for factors that are on in all rows, whose q has covariances Σ.
+
+    A cell has the variance 1 + tr(E[u uᵀ] Cov(w)) + E[w]ᵀ Σ E[w], with E[u uᵀ] = E u E uᵀ + Σ.
+    """
+    standard, k = model.standard(q), model.n_components
+    means, covariance = standard["mean"], standard["covariance"]
+    moments = model.expectations(q, of_columns=units.patterns is not None)
+    noise = np.sqrt(model.noise_variance)
+    cells, variance = np.empty((2, *units.X.shape))
+    size = max(_ENTRIES // k**2, 1)
+    for block in centered_blocks(units):
+        for begin in range(0, len(block.X), size):
+            part = slice(begin, begin + size)
+            gram = moments.gram
+            if block.observed is not None:
+                gram = block.observed[part] @ moments.squares
+            projections = means @ (block.X[part] / noise).T
+            found = posterior(projections, gram, block.observed is None)
+            u, rows = found.means, slice(block.rows.start + begin, None)
+            both = (u[:, :, None] * u[:, None, :] + found.covariances).reshape(len(u), -1)
+            by_loadings = both @ covariance.reshape(-1, k * k).T
+            of_factors = found.covariances.reshape(-1, k * k)
+            of_factors = of_factors @ np.einsum("kd,ld->kld", means, means).reshape(k * k, -1)
+            cells[rows][: len(u)] = u @ means
+            variance[rows][: len(u)] = 1.0 + by_loadings + of_factors
+    return cells * noise + units.center, np.sqrt(variance) * noise
 
 
 def drawn_factors(
@@ -141,6 +175,9 @@ def factors_given(
     n_sweeps : int
     """
     k = model.n_components
+    if always_on(model.activation_prior):
+        # The slabs of factors that are on are drawn at once, so that no sweep need follow.
+        n_sweeps = 0
     products = np.einsum("kd,ld->dkl", loadings, loadings).reshape(-1, k * k)
     found = np.empty((units.n_units, k))
     size = max(_ENTRIES // k**2, 1)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logit
 
 from ..data.units import Rows
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
-from ._base import Block, DataSummary, LocalStep, Recommended, coinciding, compiled
+from ._base import Block, DataSummary, LocalStep, Recommended, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
-    Inferred,
-    RowBlock,
     centered_blocks,
     check_variances,
-    weighted_product,
 )
 from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
@@ -34,9 +30,17 @@ from ._factor_moves import (
     most_alike,
     sought,
 )
+from ._factor_rows import LOG_2PI, Likelihood, Moments, RowPartition
+from ._gaussian_factors import (
+    always_on,
+    low_rank,
+    lower_triangle,
+    noise_left,
+    scales,
+    transformation,
+)
 from ._searchable import Rearranged, Searchable
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 # Learned probabilities of activations stay this far from 0 and 1.
 _SMALLEST_PRIOR = 1e-4
 # One update of a learned variance shrinks it at most by this factor.
@@ -48,8 +52,6 @@ _TINY = 1e-12
 # Values at which learning begins: the variance of the noise as a share of that of the column, and
 # the probability of an activation.
 _NOISE_OF_START, _ACTIVATION_OF_START = 0.4, 0.5
-
-kernels = partial(compiled, "spike_slab")
 
 
 @dataclass
@@ -104,211 +106,6 @@ class Summary(DataSummary):
 
     def whole(self) -> Summary:
         return replace(self, center=self.mean)
-
-
-def lower_triangle(k: int) -> np.ndarray:
-    """Return the numbers of the entries on and below the diagonal of a flat matrix (k, k).
-
-    Products with symmetric matrices of single columns or rows take half the time without the other
-    triangles.
-    """
-    return np.flatnonzero(np.tri(k))
-
-
-class Moments(NamedTuple):
-    """Moments of q(W), or of a draw of W, for the local step, in units of the noise.
-
-    Attributes
-    ----------
-    means : ndarray of shape (n_components, n_features)
-        E w.
-    squares : ndarray of shape (n_features, n_components * (n_components + 1) / 2) or None
-        The lower triangle of E w_d w_dᵀ of every column, row after row, if cells are missing.
-    gram : ndarray of shape (n_components, n_components)
-        Their sum over the columns.
-    """
-
-    means: np.ndarray
-    squares: np.ndarray | None
-    gram: np.ndarray
-
-
-def _whole(lower: np.ndarray, k: int) -> np.ndarray:
-    """Return symmetric matrices (n, k, k) of which rows have the lower triangles."""
-    rows, columns = np.indices((k, k))
-    rows, columns = np.maximum(rows, columns), np.minimum(rows, columns)
-    places = rows * (rows + 1) // 2 + columns
-    return np.take(lower, places.ravel(), axis=1).reshape(-1, k, k)
-
-
-class RowPartition(NamedTuple):
-    """log c(x) of rows, in nats.
-
-    Attributes
-    ----------
-    of_factors : ndarray of shape (M,)
-        The part of the factors, which is that of every row, at M inverse temperatures.
-    of_cells : ndarray of shape (M, n_features)
-        The part of an observed cell in each column.
-    """
-
-    of_factors: np.ndarray
-    of_cells: np.ndarray
-
-    def of(self, block: RowBlock) -> np.ndarray:
-        """Return log c(x) of each row, (n_rows, M), or of any row, (M,), if no cell is missing."""
-        if block.observed is None:
-            return np.asarray(self.of_factors + self.of_cells.sum(axis=-1))
-        return np.asarray(self.of_factors + block.observed @ self.of_cells.T)
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """E log p(x, z, s | W) as a function of z and s, for inference about the factors of rows.
-
-    Parameters
-    ----------
-    moments : Moments
-    noise_variance : ndarray of shape (n_features,)
-        ψ.
-    activation_prior : ndarray of shape (n_components,)
-        π.
-    tol : float
-        The sweeps over a row end after one in which neither an activation nor a factor has changed
-        by more.
-    """
-
-    moments: Moments
-    noise_variance: np.ndarray
-    activation_prior: np.ndarray
-    tol: float
-
-    def infer(
-        self,
-        block: RowBlock,
-        x: float | np.ndarray,
-        weights: Sequence[np.ndarray],
-        start: tuple[np.ndarray, np.ndarray] | None,
-        n_sweeps: int,
-    ) -> Inferred:
-        """Return q(z, s) of a block of rows.
-
-        Parameters
-        ----------
-        block : RowBlock
-        x : float or ndarray of shape (n_rows,)
-            The inverse temperature of all rows, or that of each.
-        weights : sequence of ndarray of shape (n_rows,) or (1,)
-            Weights of the rows, or the one that all of them have; for each kind of weights. Without
-            any, no sums over rows are made.
-        start : tuple of ndarray of shape (n_components, n_rows), or None
-            Logits of the activations and E[s | z = 1], from which the sweeps start; None for the
-            factors of a linear regression.
-        n_sweeps : int
-            Largest number of sweeps.
-        """
-        prior = self.activation_prior
-        scaled = self.moments.means / np.sqrt(self.noise_variance)
-        projections = scaled @ block.X.T
-        observed = block.observed
-        run = kernels().mean_field
-        gram = self.moments.gram
-        if observed is not None:
-            assert self.moments.squares is not None
-            run, gram = kernels().mean_field_of_rows, observed @ self.moments.squares
-        if start is None:
-            logits, means = np.zeros(projections.shape), self._relaxed(projections, gram)
-        else:
-            # The kernel overwrites the start.
-            logits, means = (np.array(part, order="C") for part in start)
-        activations = np.empty(projections.shape)
-        energies, entropies = np.empty(len(block.X)), np.empty(len(block.X))
-        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
-        run(
-            projections,
-            gram,
-            logit(prior),
-            inverse_temperature,
-            int(start is None),
-            n_sweeps,
-            self.tol,
-            logits,
-            means,
-            activations,
-            energies,
-            entropies,
-        )
-        log_noise = LOG_2PI + np.log(self.noise_variance)
-        constants = log_noise.sum() if observed is None else observed @ log_noise
-        squares = (block.X**2) @ (1.0 / self.noise_variance)
-        energies += np.log1p(-prior).sum() - 0.5 * (constants + squares)
-        moments = []
-        if len(weights):
-            factors = activations * means
-            own = self._diagonal(gram, observed).T
-            of_squares = activations * (means**2 + 1.0 / (inverse_temperature * (1.0 + own)))
-        for kind in weights:
-            first = weighted_product(factors, block.X, kind) / np.sqrt(self.noise_variance)
-            second = self._second_moments(factors, of_squares, kind, observed)
-            active = weighted_product(activations, np.ones(len(block.X)), kind)
-            slabs = weighted_product(of_squares, np.ones(len(block.X)), kind)
-            moments.append({"first": first, "second": second, "active": active, "slabs": slabs})
-        return Inferred(activations, moments, energies, entropies, (logits, means))
-
-    def _diagonal(self, gram: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
-        """G_kk of all rows, or of each, of shape (1 or n_rows, n_components)."""
-        if observed is None:
-            return np.diagonal(gram)[None]
-        places = np.arange(len(self.activation_prior))
-        return gram[:, places * (places + 3) // 2]
-
-    def _relaxed(self, projections: np.ndarray, gram: np.ndarray) -> np.ndarray:
-        """Return real factors from which sweeps can start, (n_components, n_rows).
-
-        They are the most probable ones if factors are Gaussian with the variance of their prior.
-        """
-        k, n = projections.shape
-        ridge = np.diag(1.0 / self.activation_prior)
-        if gram.shape == (k, k):
-            return np.linalg.solve(gram + ridge, projections)
-        solution = np.linalg.solve(_whole(gram, k) + ridge, projections.T[:, :, None])
-        return np.ascontiguousarray(solution[:, :, 0].T)
-
-    @staticmethod
-    def _second_moments(
-        factors: np.ndarray, squares: np.ndarray, weights: np.ndarray, observed: np.ndarray | None
-    ) -> np.ndarray:
-        """Return Σ w E[u uᵀ] over rows, (K, K), or over those with a cell, (D, K, K)."""
-        k, n = factors.shape
-        if observed is None:
-            second = weighted_product(factors, factors.T, weights)
-            np.fill_diagonal(second, weighted_product(squares, np.ones(n), weights))
-            return second
-        products = np.empty((n, k * (k + 1) // 2))
-        by_rows = np.ascontiguousarray(factors.T)
-        for i in range(k):
-            begin = i * (i + 1) // 2
-            products[:, begin : begin + i] = by_rows[:, i : i + 1] * by_rows[:, :i]
-            products[:, begin + i] = squares[i]
-        return _whole(weighted_product(observed.T, products, weights), k)
-
-    def of_visit(self) -> Natural:
-        """Return nothing, because :meth:`SpikeSlabFactorAnalysis.learned` needs sums alone."""
-        return {}
-
-    def evidence(self, block: RowBlock, weights: np.ndarray, found: Inferred) -> Natural:
-        """Return Σ w x² / ψ and Σ w over the rows with each cell, and Σ w of all rows."""
-        total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
-        squares = weighted_product(block.X.T**2, np.ones(len(block.X)), weights)
-        if block.observed is None:
-            cells = np.full(block.X.shape[1], total)
-        else:
-            cells = weighted_product(block.observed.T, np.ones(len(block.X)), weights)
-        return {
-            "squares": squares / self.noise_variance,
-            "cells": cells,
-            "weight": np.array([total]),
-        }
 
 
 class SpikeSlabFactorAnalysis(
@@ -390,6 +187,8 @@ class SpikeSlabFactorAnalysis(
         self.activation_prior = np.full(n_components, 0.5)
         # Smallest permitted variances of the noise; :meth:`resolved` computes them from the data.
         self.least_noise = np.zeros(n_features)
+        self.column_variances = np.ones(n_features)
+        self.init_params = "random"
 
     def capabilities(self) -> dict[str, str | None]:
         can = dict.fromkeys(
@@ -459,7 +258,7 @@ class SpikeSlabFactorAnalysis(
             left = float(np.mean(variances / model.noise_variance))
             loading = max(left - 1.0, 0.1 * left) / float(model.activation_prior.sum())
         model.loading_variance = np.ones(k) * loading
-        model.least_noise = _LEAST_NOISE * variances
+        model.column_variances, model.least_noise = variances, _LEAST_NOISE * variances
         return model
 
     def prior(self, summary: Summary | None) -> Natural:
@@ -472,7 +271,17 @@ class SpikeSlabFactorAnalysis(
     def init(
         self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
-        """Return a Gaussian around draws from the prior."""
+        """Return a Gaussian around draws from the prior, or around Gaussian factors."""
+        if self.starts_assigned:
+            loadings = low_rank(
+                units,
+                self.n_components,
+                self.column_variances,
+                self.loading_variance,
+                "loading_variance" in self.learns,
+                random_state,
+            )
+            return self._around(loadings / np.sqrt(self.noise_variance), summary)
         normal = random_state.standard_normal((self.n_components, self.n_features))
         return self._around(np.sqrt(self.loading_variance)[:, None] * normal, summary)
 
@@ -538,9 +347,35 @@ class SpikeSlabFactorAnalysis(
 
     # Moves
 
+    @property
+    def starts_assigned(self) -> bool:
+        """Whether the start is that of Gaussian factors, which determines the noise as well."""
+        return self.init_params == "gaussian" or always_on(self.activation_prior)
+
+    @property
+    def has_one_optimum(self) -> bool:
+        """Whether factors are Gaussian, whose optima are rotations of one another as a rule."""
+        return always_on(self.activation_prior)
+
+    @property
+    def learns_late(self) -> bool:
+        """Whether learning waits for the activations, which Gaussian factors do not have."""
+        return bool(self.learns) and not always_on(self.activation_prior)
+
+    @property
+    def tries_other_start_first(self) -> bool:
+        return self.missing
+
     def other_starts(self) -> tuple[Self, ...]:
-        """Return the model itself: other draws of its only kind of start are worth trying."""
-        return (self,)
+        """Return the model itself: other draws of its only kind of start are worth trying.
+
+        Where cells are missing, the loadings of Gaussian factors are another kind.
+        """
+        if not self.missing:
+            return (self,)
+        other = copy(self)
+        other.init_params = "gaussian"
+        return (other,)
 
     def swapped(
         self,
@@ -709,6 +544,8 @@ class SpikeSlabFactorAnalysis(
         π_k the mean of its activations, and ψ_d a mean of the squared errors of the column and of
         its squared loadings over v_k, since both are measured in units of ψ_d.
         """
+        if step is None and self.starts_assigned:
+            return self._begun(q)
         if step is None or not (late and self.learns):
             return self, prior, q
         model = copy(self)
@@ -748,32 +585,50 @@ class SpikeSlabFactorAnalysis(
         natural_mean = new["natural_mean"] + units * (q["natural_mean"] - prior["natural_mean"])
         return model, new, {"precision": precision, "natural_mean": natural_mean}
 
+    def _begun(self, q: Natural) -> tuple[Self, Natural, Natural]:
+        """Return the model with what loadings leave as noise, for a start of Gaussian factors."""
+        model = copy(self)
+        # The precisions of starts are diagonal.
+        precision = np.diagonal(q["precision"], axis1=-2, axis2=-1)
+        means = q["natural_mean"].T if self.missing else q["natural_mean"]
+        means = means / (precision.T if self.missing else precision[:, None])
+        loadings = means * np.sqrt(self.noise_variance)
+        if "noise_variance" in self.learns:
+            model.noise_variance = noise_left(loadings, self.column_variances)
+        means = loadings / np.sqrt(model.noise_variance)
+        if "loading_variance" in self.learns:
+            model.loading_variance = np.maximum(np.mean(means**2, axis=1), _TINY)
+        prior = model.prior(None)
+        added = precision - np.diagonal(self.prior(None)["precision"])
+        own = added + np.diagonal(prior["precision"])
+        if self.missing:
+            whole = own[:, :, None] * np.eye(self.n_components)
+            return model, prior, {"precision": whole, "natural_mean": own * means.T}
+        return model, prior, {"precision": np.diag(own), "natural_mean": own[:, None] * means}
+
     def _rescaled(
         self, q: Natural, prior: Natural, stats: Natural, scale: float, rho: float
     ) -> tuple[Natural, Natural]:
-        """Return q and the statistics after each factor was multiplied by its best number c.
+        """Return q and the statistics after each factor was multiplied by its best number.
 
-        The rows are explained equally well if loadings are divided by c. Updates of the factors
-        and of the loadings in turn find the best c in many small steps (parameter-expanded
-        variational Bayes, Qi and Jaakkola, 2006). With S = Σ E u², a = Σ E z and Q = Σ_d E w² / v,
-        c maximises a log c − c² S / 2 − D log c − Q / (2 c²); a learned v follows the loadings, so
-        that the last two terms do not depend on c.
+        Gaussian factors whose loadings have one given prior are rotated as well.
         """
         standard = self.standard(q)
-        variances = np.diagonal(standard["covariance"], axis1=-2, axis2=-1)
-        squares = standard["mean"] ** 2 + (variances.T if self.missing else variances[:, None])
-        active, slabs = scale * stats["active"], scale * stats["slabs"]
-        if "loading_variance" in self.learns:
-            used = slabs > 0
-            found = np.divide(active, slabs, out=np.ones(len(slabs)), where=used)
-        else:
-            lengths = squares.sum(axis=1) / self.loading_variance
-            rest = active - self.n_features
-            root = np.sqrt(rest**2 + 4.0 * slabs * lengths)
-            # The root of S c⁴ − (a − D) c² − Q, in the form that loses no digits.
-            more = rest > 0
-            above = np.where(more, rest + root, 2.0 * lengths)
-            found = above / np.where(more, 2.0 * slabs, root - rest)
+        means, covariance = standard["mean"], standard["covariance"]
+        learned, given = "loading_variance" in self.learns, self.loading_variance
+        active = scale * stats["active"]
+        if rho == 1.0 and always_on(self.activation_prior) and not learned and not np.ptp(given):
+            summed = covariance.sum(axis=0) if self.missing else self.n_features * covariance
+            squares = (means @ means.T + summed) / given[0]
+            A = transformation(active, scale * stats["whole"], squares, self.n_features)
+            stats = {**stats, "first": A @ stats["first"], "second": A @ stats["second"] @ A.T}
+            precision = prior["precision"] + A @ (q["precision"] - prior["precision"]) @ A.T
+            natural_mean = q["natural_mean"] @ A.T if self.missing else A @ q["natural_mean"]
+            return {"precision": precision, "natural_mean": natural_mean}, stats
+        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+        squares = means**2 + (variances.T if self.missing else variances[:, None])
+        lengths = None if learned else squares.sum(axis=1) / given
+        found = scales(active, scale * stats["slabs"], lengths, self.n_features)
         by = 1.0 + rho * (np.sqrt(found) - 1.0)
         both, of_rows = np.outer(by, by), by[:, None]
         stats = {**stats, "first": stats["first"] * of_rows, "second": stats["second"] * both}
@@ -795,7 +650,8 @@ class SpikeSlabFactorAnalysis(
             scaled = np.multiply.outer(1.0 - x, LOG_2PI + np.asarray(log_variance))
             return 0.5 * (scaled - np.log(x).reshape(x.shape + (1,) * np.ndim(log_variance)))
 
-        on, off = np.log(self.activation_prior), np.log1p(-self.activation_prior)
+        with np.errstate(divide="ignore"):
+            on, off = np.log(self.activation_prior), np.log1p(-self.activation_prior)
         activations = np.logaddexp(np.multiply.outer(x, on), np.multiply.outer(x, off))
         of_factors = activations.sum(axis=-1) + self.n_components * gaussian(0.0)
         return RowPartition(of_factors, gaussian(np.log(self.noise_variance)))
@@ -835,7 +691,8 @@ class SpikeSlabFactorAnalysis(
         for block in centered_blocks(units):
             found = likelihood.infer(block, 1.0, (), None, self.n_sweeps(False))
             activations[block.rows] = found.activations.T
-            factors[block.rows] = (found.activations * found.local[1]).T
+            means = found.local[1] if found.factors is None else found.factors
+            factors[block.rows] = (found.activations * means).T
             bounds[block.rows] = found.energies + found.entropies
         return factors, activations, bounds
 

@@ -21,13 +21,9 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, Known, LocalStep, Optimizer, Recommended, Visit
 from ._binary_codes import MANY_SWEEPS, centered_blocks
 from ._componentwise import Componentwise, Given
-from .spike_slab_factor_analysis import (
-    LOG_2PI,
-    SpikeSlabFactorAnalysis,
-    Summary,
-    kernels,
-    lower_triangle,
-)
+from ._factor_rows import LOG_2PI, kernels
+from ._gaussian_factors import lower_triangle
+from .spike_slab_factor_analysis import SpikeSlabFactorAnalysis, Summary
 
 # Parameters of rows, of shape (n_components, n_rows), and of loadings, (n_components, n_features).
 LOGITS, SLAB_MEANS, SLAB_LOG_SDS = ROWS = ("logits", "slab_means", "slab_log_sds")

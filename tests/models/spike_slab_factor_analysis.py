@@ -13,6 +13,8 @@ from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
 
 GIVEN = {"noise_variance": 0.4, "loading_variance": 1.5, "activation_prior": 0.4}
 
+GAUSSIAN = {"activation_prior": 1.0}
+
 
 def few_factors(
     n_features: int, missing: float = 0.0
@@ -49,6 +51,7 @@ ENTRIES = [
             "given": {},
             "each": {"loading_variance": [1.0, 2.0], "activation_prior": [0.2, 0.7]},
             "auto": dict.fromkeys(GIVEN, "auto"),
+            "gaussian": GAUSSIAN,
         },
         converged={"max_sweeps": 2000, "sweep_tol": 1e-14},
         frozen={"max_sweeps": 0},
@@ -75,7 +78,11 @@ ENTRIES = [
         "spike_slab_with_missing_cells",
         make=small_spike_slab,
         data=few_factors(4, missing=0.3),
-        variants={"given": {}, "auto": dict.fromkeys(GIVEN, "auto")},
+        variants={
+            "given": {},
+            "auto": dict.fromkeys(GIVEN, "auto"),
+            "gaussian": GAUSSIAN | {"noise_variance": "auto"},
+        },
         converged={"max_sweeps": 2000, "sweep_tol": 1e-14},
         frozen={"max_sweeps": 0},
         learns=has_auto,

@@ -1,0 +1,212 @@
+"""The local step of spike-and-slab factor analysis: q of the factors of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logit
+
+from ..families import Natural
+from ._base import compiled
+from ._binary_codes import Inferred, RowBlock, weighted_product
+from ._gaussian_factors import always_on, inferred, symmetric
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+kernels = partial(compiled, "spike_slab")
+
+
+class Moments(NamedTuple):
+    """Moments of q(W), or of a draw of W, for the local step, in units of the noise.
+
+    Attributes
+    ----------
+    means : ndarray of shape (n_components, n_features)
+        E w.
+    squares : ndarray of shape (n_features, n_components * (n_components + 1) / 2) or None
+        The lower triangle of E w_d w_dᵀ of every column, row after row, if cells are missing.
+    gram : ndarray of shape (n_components, n_components)
+        Their sum over the columns.
+    """
+
+    means: np.ndarray
+    squares: np.ndarray | None
+    gram: np.ndarray
+
+
+class RowPartition(NamedTuple):
+    """log c(x) of rows, in nats.
+
+    Attributes
+    ----------
+    of_factors : ndarray of shape (M,)
+        The part of the factors, which is that of every row, at M inverse temperatures.
+    of_cells : ndarray of shape (M, n_features)
+        The part of an observed cell in each column.
+    """
+
+    of_factors: np.ndarray
+    of_cells: np.ndarray
+
+    def of(self, block: RowBlock) -> np.ndarray:
+        """Return log c(x) of each row, (n_rows, M), or of any row, (M,), if no cell is missing."""
+        if block.observed is None:
+            return np.asarray(self.of_factors + self.of_cells.sum(axis=-1))
+        return np.asarray(self.of_factors + block.observed @ self.of_cells.T)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """E log p(x, z, s | W) as a function of z and s, for inference about the factors of rows.
+
+    Parameters
+    ----------
+    moments : Moments
+    noise_variance : ndarray of shape (n_features,)
+        ψ.
+    activation_prior : ndarray of shape (n_components,)
+        π.
+    tol : float
+        The sweeps over a row end after one in which neither an activation nor a factor has changed
+        by more.
+    """
+
+    moments: Moments
+    noise_variance: np.ndarray
+    activation_prior: np.ndarray
+    tol: float
+
+    def infer(
+        self,
+        block: RowBlock,
+        x: float | np.ndarray,
+        weights: Sequence[np.ndarray],
+        start: tuple[np.ndarray, np.ndarray] | None,
+        n_sweeps: int,
+    ) -> Inferred:
+        """Return q(z, s) of a block of rows.
+
+        Parameters
+        ----------
+        block : RowBlock
+        x : float or ndarray of shape (n_rows,)
+            The inverse temperature of all rows, or that of each.
+        weights : sequence of ndarray of shape (n_rows,) or (1,)
+            Weights of the rows, or the one that all of them have; for each kind of weights. Without
+            any, no sums over rows are made.
+        start : tuple of ndarray of shape (n_components, n_rows), or None
+            Logits of the activations and E[s | z = 1], from which the sweeps start; None for the
+            factors of a linear regression.
+        n_sweeps : int
+            Largest number of sweeps.
+        """
+        prior = self.activation_prior
+        scaled = self.moments.means / np.sqrt(self.noise_variance)
+        projections = scaled @ block.X.T
+        observed = block.observed
+        gram = self.moments.gram
+        if observed is not None:
+            assert self.moments.squares is not None
+            gram = observed @ self.moments.squares
+        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        log_noise = LOG_2PI + np.log(self.noise_variance)
+        constants = log_noise.sum() if observed is None else observed @ log_noise
+        squares = (block.X**2) @ (1.0 / self.noise_variance)
+        if always_on(prior):
+            y = block.X / np.sqrt(self.noise_variance)
+            found = inferred(block, y, projections, gram, inverse_temperature, weights)
+            return found._replace(energies=found.energies - 0.5 * (constants + squares))
+        run = kernels().mean_field if observed is None else kernels().mean_field_of_rows
+        if start is None:
+            logits, means = np.zeros(projections.shape), self._relaxed(projections, gram)
+        else:
+            # The kernel overwrites the start.
+            logits, means = (np.array(part, order="C") for part in start)
+        activations = np.empty(projections.shape)
+        energies, entropies = np.empty(len(block.X)), np.empty(len(block.X))
+        run(
+            projections,
+            gram,
+            logit(prior),
+            inverse_temperature,
+            int(start is None),
+            n_sweeps,
+            self.tol,
+            logits,
+            means,
+            activations,
+            energies,
+            entropies,
+        )
+        energies += np.log1p(-prior).sum() - 0.5 * (constants + squares)
+        moments = []
+        if len(weights):
+            factors = activations * means
+            own = self._diagonal(gram, observed).T
+            of_squares = activations * (means**2 + 1.0 / (inverse_temperature * (1.0 + own)))
+        for kind in weights:
+            first = weighted_product(factors, block.X, kind) / np.sqrt(self.noise_variance)
+            second = self._second_moments(factors, of_squares, kind, observed)
+            active = weighted_product(activations, np.ones(len(block.X)), kind)
+            slabs = weighted_product(of_squares, np.ones(len(block.X)), kind)
+            moments.append({"first": first, "second": second, "active": active, "slabs": slabs})
+        return Inferred(activations, moments, energies, entropies, (logits, means))
+
+    def _diagonal(self, gram: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+        """G_kk of all rows, or of each, of shape (1 or n_rows, n_components)."""
+        if observed is None:
+            return np.diagonal(gram)[None]
+        places = np.arange(len(self.activation_prior))
+        return gram[:, places * (places + 3) // 2]
+
+    def _relaxed(self, projections: np.ndarray, gram: np.ndarray) -> np.ndarray:
+        """Return real factors from which sweeps can start, (n_components, n_rows).
+
+        They are the most probable ones if factors are Gaussian with the variance of their prior.
+        """
+        k, n = projections.shape
+        ridge = np.diag(1.0 / self.activation_prior)
+        if gram.shape == (k, k):
+            return np.linalg.solve(gram + ridge, projections)
+        solution = np.linalg.solve(symmetric(gram, k) + ridge, projections.T[:, :, None])
+        return np.ascontiguousarray(solution[:, :, 0].T)
+
+    @staticmethod
+    def _second_moments(
+        factors: np.ndarray, squares: np.ndarray, weights: np.ndarray, observed: np.ndarray | None
+    ) -> np.ndarray:
+        """Return Σ w E[u uᵀ] over rows, (K, K), or over those with a cell, (D, K, K)."""
+        k, n = factors.shape
+        if observed is None:
+            second = weighted_product(factors, factors.T, weights)
+            np.fill_diagonal(second, weighted_product(squares, np.ones(n), weights))
+            return second
+        products = np.empty((n, k * (k + 1) // 2))
+        by_rows = np.ascontiguousarray(factors.T)
+        for i in range(k):
+            begin = i * (i + 1) // 2
+            products[:, begin : begin + i] = by_rows[:, i : i + 1] * by_rows[:, :i]
+            products[:, begin + i] = squares[i]
+        return symmetric(weighted_product(observed.T, products, weights), k)
+
+    def of_visit(self) -> Natural:
+        """Return nothing, because :meth:`SpikeSlabFactorAnalysis.learned` needs sums alone."""
+        return {}
+
+    def evidence(self, block: RowBlock, weights: np.ndarray, found: Inferred) -> Natural:
+        """Return Σ w x² / ψ and Σ w over the rows with each cell, and Σ w of all rows."""
+        total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
+        squares = weighted_product(block.X.T**2, np.ones(len(block.X)), weights)
+        if block.observed is None:
+            cells = np.full(block.X.shape[1], total)
+        else:
+            cells = weighted_product(block.observed.T, np.ones(len(block.X)), weights)
+        return {
+            "squares": squares / self.noise_variance,
+            "cells": cells,
+            "weight": np.array([total]),
+        }

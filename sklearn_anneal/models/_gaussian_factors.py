@@ -1,0 +1,281 @@
+"""Factors that are on in all rows, which are Gaussian given the loadings, and starts from them.
+
+With π = 1 the model of spike-and-slab factor analysis is factor analysis with a prior of the
+loadings. q(s) of a row is then a Gaussian over all factors, at its optimum in one step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..data.units import Rows
+from ._binary_codes import Inferred, RowBlock, centered_blocks, weighted_product
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+# A start makes so many rounds, begins with so many of subspace iteration, which has some vectors
+# more than factors, and looks at no more rows.
+_ROUNDS, _ITERATIONS, _VECTORS, _ROWS = 20, 4, 8, 10_000
+# The noise of a column is at first this share of its variance, and never a smaller one than that.
+_FIRST_NOISE, _LEAST_NOISE = 0.4, 0.01
+
+
+def always_on(activation_prior: np.ndarray) -> bool:
+    """Return whether all factors are on in all rows."""
+    return bool((activation_prior == 1.0).all())
+
+
+def lower_triangle(k: int) -> np.ndarray:
+    """Return the numbers of the entries on and below the diagonal of a flat matrix (k, k).
+
+    Products with symmetric matrices of single columns or rows take half the time without the other
+    triangles.
+    """
+    return np.flatnonzero(np.tri(k))
+
+
+def symmetric(lower: np.ndarray, k: int) -> np.ndarray:
+    """Return symmetric matrices (n, k, k) of which rows have the lower triangles."""
+    rows, columns = np.indices((k, k))
+    rows, columns = np.maximum(rows, columns), np.minimum(rows, columns)
+    places = rows * (rows + 1) // 2 + columns
+    return np.take(lower, places.ravel(), axis=1).reshape(-1, k, k)
+
+
+class Posterior(NamedTuple):
+    """q(s) of rows at T = 1.
+
+    Attributes
+    ----------
+    means : ndarray of shape (n_rows, n_components)
+    covariances : ndarray of shape (1 or n_rows, n_components, n_components)
+        (I + G)⁻¹, of all rows or of each.
+    log_det : ndarray of shape (1 or n_rows,)
+        log |I + G|.
+    """
+
+    means: np.ndarray
+    covariances: np.ndarray
+    log_det: np.ndarray
+
+
+def posterior(projections: np.ndarray, gram: np.ndarray, shared: bool) -> Posterior:
+    """Return N(s; (I + G)⁻¹ p, (I + G)⁻¹) of rows.
+
+    Parameters
+    ----------
+    projections : ndarray of shape (n_components, n_rows)
+        p, the products of the loadings and the rows, in units of the noise.
+    gram : ndarray of shape (n_components, n_components) or (n_rows, K (K + 1) / 2)
+        G = E W Wᵀ, of all rows, or over the observed cells of each as its lower triangle.
+    shared : bool
+        Whether all rows have the same.
+    """
+    k = len(projections)
+    G = gram[None] if shared else symmetric(gram, k)
+    precision = G + np.eye(k)
+    root = np.linalg.cholesky(precision)
+    covariances = np.linalg.inv(precision)
+    log_det = 2.0 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+    if shared:
+        means = projections.T @ covariances[0]
+    else:
+        means = np.matmul(covariances, projections.T[:, :, None])[:, :, 0]
+    return Posterior(means, covariances, log_det)
+
+
+def inferred(
+    block: RowBlock,
+    y: np.ndarray,
+    projections: np.ndarray,
+    gram: np.ndarray,
+    x: np.ndarray,
+    weights: Sequence[np.ndarray],
+) -> Inferred:
+    """Return q(s) ∝ p(x, s | W)^x of a block of rows, their sums, and their bounds.
+
+    The energies have no constants of the likelihood, as those of the kernels.
+
+    Parameters
+    ----------
+    block : RowBlock
+    y : ndarray of shape (n_rows, n_features)
+        The rows in units of the noise.
+    projections, gram : ndarray
+        See :func:`posterior`.
+    x : ndarray of shape (n_rows,) or (1,)
+        Inverse temperatures.
+    weights : sequence of ndarray of shape (n_rows,) or (1,)
+    """
+    k, n = projections.shape
+    found = posterior(projections, gram, block.observed is None)
+    means = found.means
+    # E log N(s; 0, I) + E[s]ᵀ p − tr(G E s sᵀ) / 2, in which tr((I + G) E s sᵀ) = K / x + E[s]ᵀ p.
+    explained = np.einsum("nk,kn->n", means, projections)
+    energies = 0.5 * explained - 0.5 * k * (_LOG_2PI + 1.0 / x)
+    entropies = 0.5 * (k * (_LOG_2PI + 1.0 - np.log(x)) - found.log_det) + np.zeros(n)
+    moments = []
+    for kind in weights:
+        spread = found.covariances / x[:, None, None]
+        of_each = kind * np.ones(n)
+        if block.observed is None:
+            of_spread = of_each if len(spread) > 1 else np.array([of_each.sum()])
+            second = weighted_product(means.T, means, kind) + np.tensordot(
+                of_spread, spread, axes=1
+            )
+            whole = second
+        else:
+            both = means[:, :, None] * means[:, None, :] + spread
+            lower = np.take(both.reshape(n, k * k), lower_triangle(k), axis=1)
+            second = symmetric(weighted_product(block.observed.T, lower, kind), k)
+            whole = np.tensordot(of_each, both, axes=1)
+        moments.append(
+            {
+                "first": weighted_product(means.T, y, kind),
+                "second": second,
+                "active": np.full(k, of_each.sum()),
+                "slabs": np.diagonal(whole).copy(),
+                "whole": whole,
+            }
+        )
+    return Inferred(np.ones((k, n)), moments, energies, entropies, None, means.T)
+
+
+def low_rank(
+    units: Rows,
+    n_components: int,
+    variances: np.ndarray,
+    loading_variance: np.ndarray,
+    learns_loading_variance: bool,
+    random_state: np.random.RandomState,
+) -> np.ndarray:
+    """Return loadings of Gaussian factors, (n_components, n_features), in the units of the data.
+
+    They begin at the principal components of the rows with their means in the missing cells. In
+    each of some rounds of EM, missing cells are then latent variables like the factors, so that
+    all columns have one covariance, and a round costs no more than one without missing cells.
+
+    Parameters
+    ----------
+    units : Rows
+    n_components : int
+    variances : ndarray of shape (n_features,)
+        Those of the columns, positive.
+    loading_variance : ndarray of shape (n_components,)
+    learns_loading_variance : bool
+    random_state : numpy.random.RandomState
+    """
+    k, d = n_components, len(variances)
+    rows: Any = units.spread(_ROWS)
+    Y = np.empty((rows.n_units, d))
+    gone = None if rows.patterns is None else np.zeros(Y.shape, dtype=bool)
+    for block in centered_blocks(rows):
+        Y[block.rows] = block.X / np.sqrt(variances)
+        if gone is not None:
+            gone[block.rows] = block.observed == 0
+    w = np.ones(len(Y)) if rows.weights is None else np.asarray(rows.weights, dtype=np.float64)
+    W = _principal(Y, w, k, random_state)
+    noise, total = np.full(d, _FIRST_NOISE), w.sum()
+    covariance, v = np.zeros((k, k)), loading_variance
+    missing = np.zeros(d) if gone is None else w @ gone
+    squares = w @ Y**2
+    for _ in range(_ROUNDS):
+        scaled = W / noise
+        spread = np.linalg.inv(np.eye(k) + scaled @ W.T + d * covariance)
+        means = (Y @ scaled.T) @ spread
+        if gone is not None:
+            Y[gone] = (means @ W)[gone]
+            squares = w @ Y**2
+        second = (means.T * w) @ means + total * spread
+        first = (means.T * w) @ Y
+        covariance = np.linalg.inv(second + np.diag(1.0 / v))
+        W = covariance @ first
+        errors = squares - 2.0 * (W * first).sum(axis=0) + (W * (second @ W)).sum(axis=0)
+        errors += (np.sum(covariance * second) + missing) * noise
+        noise = np.maximum(errors / total, _LEAST_NOISE)
+        if learns_loading_variance:
+            v = np.mean(W**2 / noise, axis=1) + np.diagonal(covariance)
+    # The factors of these loadings have the covariance I, so that the noise is what they leave.
+    return np.linalg.cholesky(second / total).T @ W * np.sqrt(variances)
+
+
+def _principal(
+    Y: np.ndarray, w: np.ndarray, k: int, random_state: np.random.RandomState
+) -> np.ndarray:
+    """Return loadings by principal components of rows (Halko, Martinsson and Tropp, 2011).
+
+    If there are fewer, the other loadings are small random numbers.
+    """
+    n, d = Y.shape
+    W = 0.1 * random_state.standard_normal((k, d))
+    vectors = random_state.standard_normal((d, min(k + _VECTORS, d)))
+    for _ in range(_ITERATIONS):
+        vectors = np.linalg.qr((Y.T * w) @ (Y @ vectors))[0]
+    inner = Y @ vectors
+    values, turned = np.linalg.eigh((inner.T * w) @ inner / w.sum())
+    order = np.argsort(-values, kind="stable")[:k]
+    lengths = np.sqrt(np.maximum(values[order] - _FIRST_NOISE, 0.01))
+    W[: len(order)] = (vectors @ turned[:, order] * lengths).T
+    return W
+
+
+def scales(active: np.ndarray, slabs: np.ndarray, lengths: np.ndarray | None, d: int) -> np.ndarray:
+    """Return the numbers c² by which the bound is highest if factors are multiplied by c.
+
+    Loadings are divided by c, so that the rows are explained equally well. Updates of the factors
+    and of the loadings in turn find the best c in many small steps (parameter-expanded variational
+    Bayes, Qi and Jaakkola, 2006). With S = Σ E u², a = Σ E z and Q = Σ_d E w² / v, c maximises
+    a log c − c² S / 2 − D log c − Q / (2 c²); a learned v follows the loadings, so that the last
+    two terms do not depend on c.
+
+    Parameters
+    ----------
+    active, slabs : ndarray of shape (n_components,)
+        a and S.
+    lengths : ndarray of shape (n_components,) or None
+        Q; None for a learned v.
+    d : int
+    """
+    if lengths is None:
+        return np.divide(active, slabs, out=np.ones(len(slabs)), where=slabs > 0)
+    rest = active - d
+    root = np.sqrt(rest**2 + 4.0 * slabs * lengths)
+    # The root of S c⁴ − (a − D) c² − Q, in the form that loses no digits.
+    more = rest > 0
+    above = np.where(more, rest + root, 2.0 * lengths)
+    return np.asarray(above / np.where(more, 2.0 * slabs, root - rest))
+
+
+def transformation(
+    active: np.ndarray, second: np.ndarray, squares: np.ndarray, d: int
+) -> np.ndarray:
+    """Return the matrix A for which the bound is highest if factors become A u.
+
+    Loadings become A⁻ᵀ w (Luttinen and Ilin, 2010). Among all A the best one makes Σ E u uᵀ and
+    Σ E w wᵀ diagonal; :func:`scales` has the lengths. Without it, EM turns and stretches the
+    factors in many small steps.
+
+    Parameters
+    ----------
+    active : ndarray of shape (n_components,)
+    second : ndarray of shape (n_components, n_components)
+        Σ E u uᵀ over rows.
+    squares : ndarray of shape (n_components, n_components)
+        Σ E w wᵀ / v over columns.
+    d : int
+        The number of columns.
+    """
+    root = np.linalg.cholesky(second)
+    lengths, turned = np.linalg.eigh(root.T @ squares @ root)
+    lengths = np.maximum(lengths, 0.0)
+    c = np.sqrt(scales(active, np.ones(len(active)), lengths, d))
+    return np.asarray(c[:, None] * np.linalg.solve(root.T, turned).T)
+
+
+def noise_left(loadings: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Return the variances that loadings, (n_components, n_features), leave of the columns."""
+    return np.maximum(variances - (loadings**2).sum(axis=0), _LEAST_NOISE * variances)

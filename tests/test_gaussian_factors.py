@@ -1,0 +1,143 @@
+"""Spike-and-slab factor analysis whose factors are on in all rows: against exact Gaussians."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import multivariate_normal
+from sklearn.datasets import load_digits
+from sklearn.decomposition import FactorAnalysis
+
+from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
+from sklearn_anneal.models._binary_codes import RowBlock
+from sklearn_anneal.models._factor_rows import Likelihood, Moments
+from sklearn_anneal.models._gaussian_factors import transformation
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def gaussian(k, **params):
+    settings = {"activation_prior": 1.0, "random_state": 0}
+    return AnnealedSpikeSlabFactorAnalysis(k, **(settings | params))
+
+
+def rows(rng, n=150, d=8, k=3, missing=0.0):
+    X = 2.0 + rng.standard_normal((n, k)) @ rng.standard_normal((k, d))
+    X += 0.5 * rng.standard_normal((n, d))
+    X[rng.random(X.shape) < missing] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_bounds_of_rows_are_densities_given_the_loadings(missing, rng):
+    """The q(s) of a row is its posterior, so that nothing is lost but for uncertain loadings."""
+    k, d, n = 3, 6, 5
+    loadings, noise = rng.normal(size=(k, d)), rng.uniform(0.3, 2.0, d)
+    X = 1.5 * rng.normal(size=(n, d))
+    observed = (rng.random(X.shape) < 0.6).astype(float) if missing else None
+    means = loadings / np.sqrt(noise)
+    squares = np.einsum("kd,ld->dkl", means, means)
+    moments = Moments(means, squares[:, *np.tril_indices(k)], squares.sum(axis=0))
+    block = RowBlock(slice(0, n), X * observed if missing else X, observed)
+    likelihood = Likelihood(moments, noise, np.ones(k), 1e-3)
+    found = likelihood.infer(block, 1.0, [np.ones(1)], None, 1)
+    covariance = loadings.T @ loadings + np.diag(noise)
+    for i, x in enumerate(X):
+        seen = np.ones(d, dtype=bool) if observed is None else observed[i] > 0
+        own = covariance[np.ix_(seen, seen)]
+        expected = multivariate_normal(np.zeros(seen.sum()), own).logpdf(x[seen])
+        assert found.energies[i] + found.entropies[i] == pytest.approx(expected)
+        factors = loadings[:, seen] @ np.linalg.solve(own, x[seen])
+        assert_allclose(found.factors[:, i], factors, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("loading_variance", [1.0, "auto", [0.5, 1.0, 2.0]])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_bound_never_falls(missing, loading_variance, rng):
+    X = rows(rng, missing=missing)
+    est = gaussian(3, loading_variance=loading_variance, tol=0, max_iter=25).fit(X)
+    rises = np.diff(est.lower_bounds_)
+    assert rises.min() > -1e-7 * abs(est.lower_bound_)
+
+
+def test_no_other_change_of_the_factors_has_a_higher_bound(rng):
+    """The terms of the bound are N log |A| − tr(A S Aᵀ) / 2 − D log |A| − tr(A⁻ᵀ Q A⁻¹) / 2."""
+    k, n, d = 3, 40.0, 15
+    root = rng.normal(size=(2, k, 2 * k))
+    S, Q = root @ root.transpose(0, 2, 1) * np.array([n, d])[:, None, None] / (2 * k)
+
+    def bound(A):
+        back = np.linalg.inv(A)
+        terms = np.trace(A @ S @ A.T) + np.trace(back.T @ Q @ back)
+        return (n - d) * np.linalg.slogdet(A)[1] - 0.5 * terms
+
+    best = transformation(np.full(k, n), S, Q, d)
+    for size in (1e-3, 0.03, 0.3):
+        for _ in range(20):
+            other = best @ (np.eye(k) + size * rng.normal(size=(k, k)))
+            assert bound(other) < bound(best)
+
+
+def test_missing_cells_of_pictures_are_filled_in_as_well_as_by_factor_analysis(rng):
+    X = load_digits().data[:200]
+    X = X[:, X.std(axis=0) > 1.0]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    gone = rng.random(X.shape) < 0.1
+    gaps = np.where(gone, np.nan, X)
+    filled = np.where(gone, 0.0, X)
+    for _ in range(3):
+        peer = FactorAnalysis(15).fit(filled)
+        filled[gone] = (peer.transform(filled) @ peer.components_ + peer.mean_)[gone]
+    ours = gaussian(15, tol=1e-2).fit(gaps).impute(gaps)
+    assert_allclose(ours[~gone], X[~gone])
+    errors = [np.sqrt(np.mean((each - X)[gone] ** 2)) for each in (filled, ours)]
+    assert errors[1] < errors[0] < 0.8
+
+
+def test_predictions_are_those_of_gaussians(rng):
+    X = rows(rng, n=400, missing=0.2)
+    est = gaussian(3).fit(X)
+    assert_allclose(est.inclusion_probabilities(X), 1.0)
+    gaps = np.isnan(X)
+    row = X[gaps.sum(axis=1) == 2][:1]
+    seen = ~np.isnan(row[0])
+    covariance, away = est.get_covariance(), (row[0] - est.mean_)[seen]
+    solved = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, ~seen)])
+    own = covariance[np.ix_(~seen, ~seen)] - covariance[np.ix_(~seen, seen)] @ solved
+    cells, std = est.impute(row, return_std=True)
+    deviations = np.sqrt(np.diagonal(own))
+    assert_allclose(cells[0, ~seen], est.mean_[~seen] + away @ solved, atol=0.1)
+    assert_allclose(std[0, ~seen], deviations, rtol=0.1)
+    draws = est.impute(np.repeat(row, 50, axis=0), n_draws=20, random_state=0)[:, :, ~seen]
+    drawn = draws.reshape(-1, 2)
+    assert_allclose(drawn.mean(axis=0), cells[0, ~seen], atol=0.15)
+    assert_allclose(drawn.std(axis=0), deviations, rtol=0.1)
+    # Nearly known loadings leave the density of a Gaussian.
+    density = multivariate_normal(est.mean_[seen], covariance[np.ix_(seen, seen)]).logpdf(
+        row[0, seen]
+    )
+    assert est.score_samples(row)[0] == pytest.approx(density, abs=0.3)
+
+
+def test_parts_and_threads_change_nothing(rng):
+    X = rows(rng, missing=0.2)
+    est = gaussian(2, max_iter=4, tol=0).fit(X)
+    for other in (
+        gaussian(2, max_iter=4, tol=0, n_jobs=2).fit(X),
+        gaussian(2, max_iter=4, tol=0).fit(Shards([X])),
+    ):
+        np.testing.assert_array_equal(other.components_, est.components_)
+        np.testing.assert_array_equal(other.lower_bounds_, est.lower_bounds_)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"activation_prior": [1.0, 0.5]}, "below 1 everywhere, or 1 for all"),
+        ({"solver": "gradient", "annealing": "none"}, "needs solver='coordinate'"),
+    ],
+)
+def test_factors_that_are_not_all_gaussian_are_refused(change, message, rng):
+    with pytest.raises(ValueError, match=message):
+        gaussian(2).set_params(**change).fit(rows(rng, n=20))
