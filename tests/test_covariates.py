@@ -29,6 +29,7 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixt
 from sklearn_anneal.annealing import NoAnnealing
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Tempering
+from sklearn_anneal.inference.response import Recycling
 from sklearn_anneal.models._covariates import Gate, LogitWeights, contrasts
 
 pytestmark = [
@@ -231,6 +232,17 @@ def test_deviations_are_the_changes_by_tilted_priors(rng):
     c, scale = contrasts(3), Z.std(axis=0)[0]
     expected = scale * np.einsum("kpl,l->kp", covariance[:, :, :, 1], c[:, 0])
     assert_allclose(change, expected, rtol=0.02, atol=1e-3)
+
+
+def test_systems_with_one_matrix_share_their_directions(rng):
+    A = np.eye(30) - 0.5 * np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    A[:, 20:] = np.eye(30)[:, 20:]
+    products = []
+    solver = Recycling(lambda v: products.append(v) or A @ v, slice(5, 12))
+    right = rng.normal(size=(40, 30))
+    found = np.array([solver.solved(b) for b in right])
+    assert_allclose(found, np.linalg.solve(A, right.T).T[:, 5:12], atol=1e-5)
+    assert len(products) <= 30
 
 
 def test_intervals_cover_the_coefficients():
