@@ -391,6 +391,125 @@ def test_temperatures_that_are_learned_are_refused(annealing, rng):
         make(annealing=annealing).fit(X, covariates=Z)
 
 
+def test_a_number_of_components_is_found_by_the_bound(rng):
+    X, Z, _ = drawn(rng, 200)
+    est = make(n_components="auto", max_iter=60).fit(X, covariates=Z)
+    assert est.n_components_ in (2, 3)
+    assert set(est.component_results_) == {"n_components", "lower_bound", "n_effective_components"}
+    assert np.isfinite(est.coefficients_std_).all()
+    # Nothing depends on covariates where there is one component.
+    noise = rng.integers(0, 2, size=(60, 4)).astype(float)
+    one = make(n_components="auto", coefficients_prior="auto").fit(noise, covariates=Z[:60])
+    assert one.n_components_ == 1
+    assert_array_equal(one.coefficient_intervals().std, np.zeros((1, 3)))
+    assert one.lower_bound_ == pytest.approx(make(n_components=1).fit(noise).lower_bound_)
+    assert one.score(noise, covariates=Z[:60]) == pytest.approx(
+        make(n_components=1).fit(noise).score(noise)
+    )
+
+
+# Parts and streams
+
+
+def in_parts(values):
+    """Three parts, of which the second has no rows."""
+    return [values[:40], values[40:40], values[40:]]
+
+
+@forms
+def test_covariates_of_parts_are_those_of_the_data(form, rng):
+    X, Z, _ = rows_of(form, rng)
+    weights = rng.integers(0, 3, len(X)).astype(float)
+    how = {"sample_weight": weights, "covariates": Z}
+    whole = make(form).fit(X, **how)
+    one = make(form).fit(Shards([X]), sample_weight=[weights], covariates=[Z])
+    assert_identical(one, whole)
+    parts, of_parts = Shards(in_parts(X)), {name: in_parts(v) for name, v in how.items()}
+    several = make(form).fit(parts, **of_parts)
+    assert several.lower_bound_ == pytest.approx(whole.lower_bound_, rel=1e-9)
+    assert_allclose(several.coefficients_, whole.coefficients_, rtol=1e-7, atol=1e-9)
+    assert_allclose(several.coefficients_std_, whole.coefficients_std_, rtol=1e-5)
+    assert several.score(parts, **of_parts) == pytest.approx(several.score(X, **how), rel=1e-12)
+    for name in ("predict", "predict_proba", "score_samples"):
+        found = list(getattr(several, name)(parts, covariates=in_parts(Z)))
+        expected = getattr(several, name)(X, covariates=Z)
+        assert_allclose(np.concatenate(found), expected, rtol=1e-12, err_msg=name)
+
+
+def test_covariates_of_parts_come_in_every_form(rng, tmp_path):
+    X, Z, _ = drawn(rng, 100)
+    expected = make().fit(Shards(in_parts(X)), covariates=in_parts(Z))
+    for i, part in enumerate(in_parts(Z)):
+        np.save(tmp_path / f"{i}.npy", part)
+    for given in (
+        Shards(in_parts(Z)),
+        [lambda part=part: part for part in in_parts(Z)],
+        [tmp_path / f"{i}.npy" for i in range(3)],
+    ):
+        assert_identical(make().fit(Shards(in_parts(X)), covariates=given), expected)
+    frames = [pd.DataFrame(part, columns=["age", "size"]) for part in in_parts(Z)]
+    named = make(warm_start=True).fit(Shards(in_parts(X)), covariates=frames)
+    assert named.coefficient_intervals().names == ["intercept", "age", "size"]
+    assert named.lower_bound_ == expected.lower_bound_
+    # A fit goes on in memory, and in parts again.
+    bound = named.fit(X, covariates=Z).lower_bound_
+    assert named.fit(Shards(in_parts(X)), covariates=frames).lower_bound_ > bound
+
+
+def test_a_stream_of_parts_is_one_batch_after_another(rng):
+    X, Z, _ = drawn(rng, 400)
+    stream, parts = (make(max_iter=60, total_samples=1600.0) for _ in range(2))
+    start = {"emission_init": {"emissionprob": np.where([[1] * 6, [1, 0] * 3, [0] * 6], 0.8, 0.3)}}
+    for est in (stream, parts):
+        est.set_params(**start)
+    for _ in range(4):
+        for rows in (slice(0, 40), slice(40, None)):
+            stream.partial_fit(X[rows], covariates=Z[rows])
+        stream = pickle.loads(pickle.dumps(stream))
+        parts.partial_fit(Shards(in_parts(X)), covariates=in_parts(Z))
+    assert_identical(parts, stream)
+    # The intercepts depend on the origin of the covariates, and weights of rows do not.
+    whole = make(max_iter=200, **start).fit(X, covariates=Z)
+    shares = stream.predict_proba(X, covariates=Z)
+    assert np.abs(shares - whole.predict_proba(X, covariates=Z)).mean() < 0.1
+    assert_allclose(stream.coefficients_, whole.coefficients_, atol=0.2)
+
+
+WRONG_PARTS = {
+    "columns": (lambda Z: [Z[:40], Z[40:40], Z[40:, :1]], "Part 2: covariates has 1 columns"),
+    "rows": (lambda Z: [Z[:40], Z[40:40], Z[41:]], "Part 2: .*covariates has 59 entries, but"),
+    "values": (lambda Z: in_parts(np.where(Z > 9.0, np.nan, Z)), "Part .: covariates has missing"),
+    "one array": (lambda Z: Z, "covariates should have one entry for each of the 3 parts"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PARTS)
+def test_wrong_covariates_of_parts_are_refused(name, rng):
+    wrong, sentence = WRONG_PARTS[name]
+    X, Z, _ = drawn(rng, 100)
+    Z[0, 0] = Z[99, 0] = 10.0
+    est = make()
+    with pytest.raises(ValueError, match=sentence):
+        est.fit(Shards(in_parts(X)), covariates=wrong(Z))
+    assert not hasattr(est, "n_features_in_") and est._n_covariates is None
+
+
+def test_parts_and_streams_without_their_covariates_are_refused(rng):
+    X, Z, _ = drawn(rng, 100)
+    est = make(warm_start=True).fit(X, covariates=Z)
+    parts = Shards(in_parts(X))
+    for call in (est.score, lambda X: list(est.predict(X))):
+        with pytest.raises(ValueError, match="Give the 2 covariates of these rows"):
+            call(parts)
+    for call in (est.fit, est.partial_fit):
+        with pytest.raises(ValueError, match="goes on with data that had covariates"):
+            call(parts)
+    with pytest.raises(ValueError, match="beside an X in memory"):
+        make().fit(X, covariates=Shards(in_parts(Z)))
+    with pytest.raises(ValueError, match="constant in the first batch"):
+        make().partial_fit(X, covariates=np.ones((100, 1)))
+
+
 # As other fits
 
 
@@ -462,10 +581,10 @@ def test_pickles_checkpoints_and_warm_starts(rng, tmp_path):
     warm = make(max_iter=6, warm_start=True).fit(X, covariates=Z)
     bound = warm.lower_bound_
     assert warm.fit(X, covariates=Z).lower_bound_ > bound
-    with pytest.raises(ValueError, match="goes on from a fit with covariates"):
+    with pytest.raises(ValueError, match="goes on with data that had covariates"):
         warm.fit(X)
     without = make(warm_start=True).fit(X)
-    with pytest.raises(ValueError, match="goes on from a fit without covariates"):
+    with pytest.raises(ValueError, match="goes on with data that had no covariates"):
         without.fit(X, covariates=Z)
 
 
@@ -473,9 +592,14 @@ def test_attributes_of_another_fit_are_gone(rng):
     X, Z, _ = drawn(rng, 100)
     est = make().fit(X, covariates=Z)
     assert not hasattr(est, "weight_concentration_")
+    # After a batch of a stream, there are no derivatives of passes over all rows.
+    est.partial_fit(X, covariates=Z)
+    assert hasattr(est, "coefficients_")
+    assert not hasattr(est, "coefficients_std_")
+    with pytest.raises(ValueError, match="Call fit, with warm_start=True"):
+        est.coefficient_intervals()
     est.fit(X)
     assert not hasattr(est, "coefficients_")
-    assert not hasattr(est, "coefficients_std_")
     assert est.predict(X).shape == (100,)
 
 
@@ -490,6 +614,8 @@ def test_frames_have_names(rng):
     assert (found.estimate < found.upper).all()
     assert_allclose(found.estimate.sum(axis=0), 0.0, atol=1e-12)
     assert est.predict(X, covariates=frame).shape == (100,)
+    est.set_params(warm_start=True).fit(X, covariates=Z)
+    assert est.coefficient_intervals().names == found.names
     with pytest.raises(ValueError, match="in this order"):
         est.predict(X, covariates=frame[["size", "age"]])
     assert make().fit(X, covariates=Z).coefficient_intervals().names == ["intercept", "z0", "z1"]
@@ -516,10 +642,12 @@ REFUSALS = {
     "missing values": ({}, {"covariates": "nan"}, "covariates has missing values, in 1 rows"),
     "infinity": ({}, {"covariates": "inf"}, "infinity"),
     "text": ({}, {"covariates": "text"}, "OneHotEncoder"),
+    "dates": ({}, {"covariates": "dates"}, "dates or times"),
+    "huge numbers": ({}, {"covariates": "huge"}, "squares are too large or too small"),
+    "tiny numbers": ({}, {"covariates": "tiny"}, "squares are too large or too small"),
     "one row less": ({}, {"covariates": "short"}, "inconsistent numbers of samples"),
     "a vector": ({}, {"covariates": "flat"}, "Reshape your data"),
     "one component": ({"n_components": 1}, {}, "a single component has the weight 1"),
-    "a number to find": ({"n_components": "auto"}, {}, "no closed form with covariates"),
     "a concentration": ({"weight_concentration_prior": 1.0}, {}, "leave this one at 'auto'"),
     "a prior without covariates": ({"coefficients_prior": 1.0}, {"covariates": None}, "Give fit"),
 }
@@ -533,6 +661,9 @@ def test_what_makes_no_sense_is_refused(name, rng):
         "nan": np.where(np.arange(60).reshape(30, 2) == 7, np.nan, Z),
         "inf": np.where(np.arange(60).reshape(30, 2) == 7, np.inf, Z),
         "text": np.full((30, 1), "a"),
+        "dates": pd.DataFrame({"day": pd.date_range("2020", periods=30)}),
+        "huge": 1e160 * Z,
+        "tiny": 1e-160 * Z,
         "short": Z[1:],
         "flat": Z[:, 0],
         None: None,
@@ -553,14 +684,8 @@ def test_predictions_need_the_covariates_of_the_fit(rng):
         est.predict(X, covariates=Z[1:])
     with pytest.raises(ValueError, match="Rows are drawn given their covariates"):
         est.sample(3)
-    with pytest.raises(ValueError, match="partial_fit takes no covariates"):
+    with pytest.raises(ValueError, match="goes on with data that had covariates"):
         est.partial_fit(X)
-    parts = Shards([X[:30], X[30:]])
-    with pytest.raises(ValueError, match="X cannot be data in parts"):
-        make().fit(parts, covariates=Z)
-    for call in (est.predict, est.score):
-        with pytest.raises(ValueError, match="X cannot be data in parts"):
-            call(parts, covariates=Z)
     without = make().fit(X)
     with pytest.raises(ValueError, match="was fitted without covariates"):
         without.predict(X, covariates=Z)

@@ -28,6 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, Shards
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.data.units import Rows
+from sklearn_anneal.estimators import _part_fits
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.models._exchangeable import Exchangeable
 from sklearn_anneal.models._known_classes import IMPOSSIBLE, KnownClasses
@@ -512,6 +513,22 @@ def test_labels_of_parts_are_those_of_the_data(form, rng):
     assert_array_equal(several.predict(X), whole.predict(X))
 
 
+@pytest.mark.parametrize("n_rows", [None, 30])
+def test_classes_are_known_in_some_parts_only(n_rows, rng, monkeypatch):
+    """Starts read rows with labels, of which there are few."""
+    X, truth, y = far_apart(rng, 90, 0.0)
+    if n_rows is not None:
+        monkeypatch.setattr(_part_fits, "ROWS_FOR_STARTS", n_rows)
+    y[60:] = -1
+    for c in range(3):
+        y[np.flatnonzero(truth[:60] == c)[:2]] = c
+    est = make(init_params="kmeans").fit(Shards(in_parts(X)), in_parts(y))
+    assert est.score(X, truth) == 1.0
+    assert est.lower_bound_ == pytest.approx(
+        make(init_params="kmeans", max_iter=20).fit(X, y).lower_bound_, abs=2.0
+    )
+
+
 def functions(parts):
     return Shards([lambda part=part: part for part in parts])
 
@@ -630,6 +647,20 @@ def test_without_components_per_class_y_is_ignored(rng):
     assert_identical(one, make(per_class=None, n_components=2).fit(X))
     assert not hasattr(one, "classes_")
     assert_array_equal(one.transform(X), one.predict_proba(X))
+
+
+def test_predictions_are_those_of_the_mixture_as_it_was_fitted(rng):
+    X, _, y = far_apart(rng, 60)
+    est = make().fit(X, y)
+    found = est.predict(X), est.predict_proba(X), est.score(X, y)
+    for other in ({"n_unlabelled_components": 1}, {"n_components_per_class": None}):
+        est.set_params(**other)
+        assert_array_equal(est.predict(X), found[0])
+        assert_array_equal(est.predict_proba(X), found[1])
+        assert est.score(X, y) == found[2]
+    est.set_params(n_unlabelled_components=0, n_components=2).fit(X)
+    assert not hasattr(est, "classes_")
+    assert not hasattr(est, "component_classes_")
 
 
 def test_the_sentinel_is_below_every_density():

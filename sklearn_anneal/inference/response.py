@@ -99,7 +99,7 @@ def response(ctx: Context, key: str, units: Units, workers: Workers) -> np.ndarr
         tilt = {name: np.zeros(value.shape) for name, value in q.items()}
         tilt[key].flat[i] = 1.0
         found.append(sizes[key] * solver.solved(flat(tilt)).reshape(q[key].shape))
-    return np.array(found)
+    return np.reshape(found, (n, *q[key].shape))
 
 
 class Recycling:
