@@ -12,13 +12,11 @@ from harness import (
     assert_identical,
     context_of,
     finish_run,
-    make_threads_worthwhile,
     open_run,
-    quick,
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from peer_priors import PEER_OF_COLUMNS, PEER_OF_MIXTURES
-from scipy.special import betaln, log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, softmax
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
@@ -28,7 +26,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, Shards
 from sklearn_anneal.annealing import NoAnnealing
 from sklearn_anneal.data.units import Rows
-from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference.response import Recycling
 from sklearn_anneal.models._covariates import Gate, LogitWeights, contrasts
 
@@ -107,83 +104,14 @@ def test_expected_log_weights_are_below_those_of_draws(k, rng):
     assert_allclose(sure.log_weights(rows), exact, atol=1e-12)
 
 
-def log_evidence(X, Z, scale):
-    """log p(X | Z) of two components of one binary column, by enumeration and a grid of Γ."""
-    u = np.column_stack([np.ones(len(Z)), (Z - Z.mean()) / Z.std()])
-    grid = [np.linspace(-6.0, 6.0, 121) * s for s in (5.0, scale)]
-    a, b = np.meshgrid(*grid, indexing="ij")
-    prior = -0.5 * ((a / 5.0) ** 2 + (b / scale) ** 2) - np.log(2.0 * np.pi * 5.0 * scale)
-    cell = np.log((grid[0][1] - grid[0][0]) * (grid[1][1] - grid[1][0]))
-    # Γ has one column, and the two classes have ±1/√2 of it.
-    eta = np.sqrt(2.0) * (u[:, :1, None] * a + u[:, 1:, None] * b)
-    logs = np.stack([-np.logaddexp(0.0, -eta), -np.logaddexp(0.0, eta)])
-    terms = []
-    for z in product((0, 1), repeat=len(X)):
-        of_weights = logsumexp(prior + sum(logs[k, i] for i, k in enumerate(z))) + cell
-        ones = [X[np.equal(z, k), 0] for k in (0, 1)]
-        columns = sum(betaln(1 + x.sum(), 1 + (1 - x).sum()) for x in ones)
-        terms.append(of_weights + columns)
-    return float(logsumexp(terms))
-
-
-def test_bound_is_below_the_log_evidence(rng):
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        X, Z = rng.integers(0, 2, size=(4, 1)).astype(float), rng.normal(3.0, 2.0, size=(4, 1))
-        est = make(n_components=2, max_iter=200, tol=1e-8, coefficients_prior=1.5)
-        found = est.fit(X, covariates=Z).lower_bound_
-        exact = log_evidence(X, Z, 1.5)
-        assert exact - 5.0 < found < exact
-
-
-@pytest.mark.parametrize("scale", [0.7, "auto"])
-@forms
-def test_bound_never_falls(form, scale, rng):
+@pytest.mark.parametrize("form", ["blocks", "full", "tied"])
+def test_bound_never_falls(form, rng):
     X, Z, _ = rows_of(form, rng)
     weights = rng.random(len(X)) + 0.5
-    est = make(form, max_iter=30, coefficients_prior=scale).fit(X, None, weights, covariates=Z)
+    est = make(form, max_iter=30, coefficients_prior=0.7).fit(X, None, weights, covariates=Z)
     rises = np.diff(est.lower_bounds_)
     assert (rises > -1e-9 * abs(est.lower_bound_)).all()
     assert rises[0] > 0.1
-
-
-@pytest.mark.parametrize("form", ["bernoulli", "full"])
-@pytest.mark.parametrize("t", [Tempering(0.5, 0.5, 1.0), Tempering(0.5, 0.5, 0.5)])
-def test_update_at_a_temperature_raises_the_tempered_bound(t, form, rng):
-    # x E log p(x, z | β) + H[q(z)] + (x of the prior) E log p(β) + H[q(β)], as in the contract.
-    X, Z, _ = rows_of(form, rng, 60)
-    ctx, _, units = opened(make(form), X, Z)
-    model, before = ctx.model, -np.inf
-    for _ in range(6):
-        visit = model.visit(ctx.q, units, t)
-        step = visit.finish(visit.step(visit.view(units)))
-        of_prior = -model.kl(ctx.q, ctx.prior) - model.factors().entropy(ctx.q)
-        value = t.local * step.energy + step.entropy
-        value += t.prior * of_prior + model.factors().entropy(ctx.q)
-        assert value > before - 1e-9 * abs(value)
-        before = value
-        base = model.factors().base(ctx.q)
-        for block in model.blocks:
-            stats = model.block_statistics(block, step.statistics, ctx.q)
-            for key in block.keys:
-                own = base[key] + t.prior * (ctx.prior[key] - base[key])
-                ctx.q = ctx.q | {key: own + stats[key]}
-
-
-@forms
-def test_statistics_are_sums_over_rows(form, rng):
-    """Two visits to halves of the rows have the statistics of one to all of them."""
-    X, Z, _ = rows_of(form, rng)
-    ctx, _, units = opened(make(form), X, Z, rng.random(len(X)) + 0.5)
-    visit = ctx.model.visit(ctx.q, units, Tempering(0.8, 0.6))
-    noise = rng.random(len(X))
-    whole = visit.step(units, noise)
-    parts = [visit.step(units.take(i), noise[i]) for i in (slice(0, 50), slice(50, None))]
-    total = visit.merge(*parts)
-    assert total.bound == pytest.approx(whole.bound, rel=1e-12)
-    for name in ("precision", "natural_mean"):
-        one, other = (getattr(step.statistics["gate"], name) for step in (total, whole))
-        assert_allclose(one, other, rtol=1e-10, atol=1e-10)
 
 
 # Results
@@ -384,13 +312,6 @@ def test_all_methods_that_make_sense_find_the_coefficients(annealing, rng):
     assert np.isfinite(est.coefficients_std_).all()
 
 
-@pytest.mark.parametrize("annealing", ["tempering", "local_tempering"])
-def test_temperatures_that_are_learned_are_refused(annealing, rng):
-    X, Z, _ = drawn(rng, 30)
-    with pytest.raises(ValueError, match="weights of rows depend on covariates, so that every row"):
-        make(annealing=annealing).fit(X, covariates=Z)
-
-
 def test_a_number_of_components_is_found_by_the_bound(rng):
     X, Z, _ = drawn(rng, 200)
     est = make(n_components="auto", max_iter=60).fit(X, covariates=Z)
@@ -513,28 +434,6 @@ def test_parts_and_streams_without_their_covariates_are_refused(rng):
 # As other fits
 
 
-def test_weight_is_a_number_of_copies(rng):
-    X, Z, _ = drawn(rng, 60)
-    times = rng.integers(0, 3, size=60)
-    start = {"emission_init": {"emissionprob": np.where([[1] * 6, [1, 0] * 3, [0] * 6], 0.8, 0.3)}}
-    one = make(**start).fit(X, sample_weight=times, covariates=Z)
-    other = make(**start).fit(np.repeat(X, times, axis=0), covariates=np.repeat(Z, times, axis=0))
-    assert one.lower_bound_ == pytest.approx(other.lower_bound_, rel=1e-10)
-    assert_allclose(one.coefficients_, other.coefficients_, rtol=1e-8)
-    assert_allclose(one.coefficients_std_, other.coefficients_std_, rtol=1e-5)
-
-
-def test_result_does_not_depend_on_workers(rng, monkeypatch, form="blocks"):
-    make_threads_worthwhile(monkeypatch)
-    X, Z, _ = rows_of(form, rng, 1200)
-    Z = Z[:, :1]
-    one, other = (
-        make(form, max_iter=2, n_jobs=n, annealing=quick("svi_plus", 2)).fit(X, covariates=Z)
-        for n in (1, 2)
-    )
-    assert_identical(one, other)
-
-
 def test_minibatches_end_near_the_batch(rng):
     X, Z, _ = drawn(rng, 600)
     start = {"emission_init": {"emissionprob": np.where([[1] * 6, [1, 0] * 3, [0] * 6], 0.8, 0.3)}}
@@ -570,12 +469,9 @@ def test_missing_cells_and_imputation(rng):
         est.impute(X, n_draws=2, n_rounds=1, covariates=Z)
 
 
-def test_pickles_checkpoints_and_warm_starts(rng, tmp_path):
+def test_checkpoints_and_warm_starts_are_those_of_the_covariates(rng, tmp_path):
     X, Z, _ = drawn(rng, 100)
-    est = make(max_iter=6).fit(X, covariates=Z)
-    assert_identical(est, pickle.loads(pickle.dumps(est)))
-    again = make(max_iter=6).fit(X, covariates=Z, checkpoint=tmp_path)
-    assert_identical(again, make(max_iter=6).fit(X, covariates=Z, checkpoint=tmp_path))
+    make(max_iter=6).fit(X, covariates=Z, checkpoint=tmp_path)
     with pytest.raises(ValueError, match="checkpoint"):
         make(max_iter=6).fit(X, covariates=Z[::-1], checkpoint=tmp_path)
     warm = make(max_iter=6, warm_start=True).fit(X, covariates=Z)
