@@ -44,6 +44,8 @@ _ROUNDS, _NEWTON, _TOLERANCE = 5000, 100, 1e-10
 # D is inverted if its condition number is at most this.
 _CONDITION = 1e6
 _TINY = 1e-300
+# Numbers above this have squares, or sums of them, that overflow.
+_MOST = 1e100
 
 
 class _Assigned(NamedTuple):
@@ -204,6 +206,7 @@ def class_covariates(
     assigned = _assigned(responsibilities, correction, assignment, sample_weight)
     Z = check_array(covariates, dtype=np.float64, input_name="covariates")
     check_consistent_length(assigned.shares, Z)
+    _refuse_extreme(Z, "covariates")
     n_classes = assigned.shares.shape[1]
     base = _class_number(reference, n_classes)
     center = np.average(Z, axis=0, weights=assigned.weights)
@@ -211,6 +214,11 @@ def class_covariates(
     if not (spread > 1e-10 * np.abs(center)).all():
         raise ValueError("A covariate is constant, so that it has no coefficient: leave it out.")
     u = np.column_stack([np.ones(len(Z)), (Z - center) / spread])
+    if np.linalg.matrix_rank(u[assigned.weights > 0]) < u.shape[1]:
+        raise ValueError(
+            "Covariates are collinear: some are linear functions of the others, or there are more "
+            "than rows, so that the coefficients are not determined. Leave some out."
+        )
     values, covariance = _logit(assigned, u, correction)
     back = np.diag(np.append(1.0, 1.0 / spread))
     back[0, 1:] = -center / spread
@@ -252,6 +260,8 @@ def _assigned(
     if R.shape[1] == 1:
         raise ValueError("responsibilities have one class, so that there is nothing to compare.")
     weights = check_sample_weight(sample_weight, R, dtype=np.float64)
+    if (weights < 0).any():
+        raise ValueError("Negative values in data passed to sample_weight.")
     shares = R
     if assignment == "modal":
         shares = np.equal.outer(R.argmax(axis=1), np.arange(R.shape[1])).astype(np.float64)
@@ -290,7 +300,13 @@ def _outcome(outcome: Any, assigned: _Assigned) -> np.ndarray:
         raise ValueError(
             "outcome has missing or infinite values. Leave these rows out of both arguments."
         )
+    _refuse_extreme(y, "outcome")
     return np.asarray(y)
+
+
+def _refuse_extreme(values: np.ndarray, name: str) -> None:
+    if (np.abs(values) > _MOST).any():
+        raise ValueError(f"{name} has numbers whose squares overflow. Change their unit.")
 
 
 def _described(mean: np.ndarray, covariance: np.ndarray) -> Bunch:

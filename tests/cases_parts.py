@@ -33,8 +33,8 @@ def uneven(X: Any, n_parts: int) -> list[Any]:
     return cut(X, ends)
 
 
-# Estimators that refuse missing cells.
-WHOLE_ROWS = ("factorial_mixture", "geometric_mixture", "sigmoid_belief_net")
+# Estimators that refuse missing cells, in one column at least.
+WHOLE_ROWS = ("factorial_mixture", "geometric_mixture", "sigmoid_belief_net", "mixture_covariates")
 
 
 def unobserved(X: Any, columns: Any = slice(None)) -> Any:

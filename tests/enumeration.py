@@ -5,7 +5,7 @@ They are written from the generative models and use nothing of the package but f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -69,6 +69,21 @@ def _log_prior_of_counts(estimator: Any, counts: np.ndarray) -> float:
     return float(np.sum(betaln(1.0 + counts, a + beyond) - betaln(1.0, a)))
 
 
+def _log_prior_given(estimator: Any, covariates: np.ndarray) -> Callable[[tuple[int, ...]], float]:
+    """log p(z | covariate) of two components, by a grid of the coefficients."""
+    u = np.column_stack([np.ones(len(covariates)), covariates])
+    u[:, 1] = (u[:, 1] - u[:, 1].mean()) / u[:, 1].std()
+    scales = 5.0, estimator.coefficients_prior_
+    a, b = np.meshgrid(*(np.linspace(-6.0, 6.0, 121) * s for s in scales), indexing="ij")
+    prior = (
+        -0.5 * ((a / scales[0]) ** 2 + (b / scales[1]) ** 2) - np.log(2.0 * np.pi) + 2 * np.log(0.1)
+    )
+    # Γ has one column, and the two classes have ±1/√2 of it.
+    eta = np.sqrt(2.0) * (u[:, :1, None] * a + u[:, 1:, None] * b)
+    logs = np.stack([-np.logaddexp(0.0, -eta), -np.logaddexp(0.0, eta)])
+    return lambda z: float(logsumexp(prior + sum(logs[k, i] for i, k in enumerate(z))))
+
+
 def _log_det(matrices: np.ndarray) -> np.ndarray:
     return np.linalg.slogdet(matrices)[1]
 
@@ -113,10 +128,13 @@ def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
     )
 
 
-def mixture_log_evidence(estimator: Any, X: np.ndarray, y: Any = None) -> float:
+def mixture_log_evidence(
+    estimator: Any, X: np.ndarray, y: Any = None, covariates: np.ndarray | None = None
+) -> float:
     """log p(observed cells) of a mixture of independent columns; all parameters integrated out.
 
-    With labels it is the log of the probability of cells and labels.
+    With labels it is the log of the probability of cells and labels, and with covariates, of which
+    there is one, that given these.
     """
     k = estimator.n_components_
     if isinstance(estimator.emission, str):
@@ -128,10 +146,14 @@ def mixture_log_evidence(estimator: Any, X: np.ndarray, y: Any = None) -> float:
             for name, block in estimator.blocks_.items()
         ]
     columns = [marginal for each in found for marginal in each]
+    given = None if covariates is None else _log_prior_given(estimator, covariates)
     terms = []
     for z in _assignments(estimator, len(X), y):
         assigned = np.equal.outer(np.arange(k), z)
-        term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
+        if given is None:
+            term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
+        else:
+            term = given(z)
         of_components = [m(j, row) for j, row in enumerate(assigned) for m in columns]
         terms.append(term + sum(of_components))
     return float(logsumexp(terms))

@@ -218,7 +218,7 @@ def change_models(monkeypatch: pytest.MonkeyPatch, cls: type, change: Callable[[
         return lambda estimator, X, units: change(make(estimator, X, units))
 
     for name in ("_make_model", "_make_model_of_stream"):
-        if name in vars(cls):
+        if name == "_make_model" or name in vars(cls):
             monkeypatch.setattr(cls, name, changed(getattr(cls, name)))
 
 

@@ -85,8 +85,8 @@ class Onlooker(Recorder):
         self.calls.append(("end", context.task_name, context.task_id))
 
 
-def scores(estimator, X, y, sample_weight=None):
-    return {"score": estimator.score(X, sample_weight=sample_weight)}
+def scores(estimator, X, y, sample_weight=None, **beside):
+    return {"score": estimator.score(X, sample_weight=sample_weight, **beside)}
 
 
 def assert_same_fit(mixture, other):
@@ -299,6 +299,14 @@ def test_scoring_monitor_uses_sample_weight():
     mixture = make_mixture().set_callbacks(monitor).fit(rows(), sample_weight=weights)
     last = [row for row in monitor.get_logs().data if row["task_name"] == "pass"][-1]
     assert last["score"] == pytest.approx(mixture.score(rows(), sample_weight=weights))
+
+
+def test_scoring_monitor_uses_covariates():
+    X, Z = rows(), np.arange(90.0)[:, None] % 7
+    monitor = ScoringMonitor(scoring=scores)
+    mixture = make_mixture().set_callbacks(monitor).fit(X, covariates=Z)
+    last = [row for row in monitor.get_logs().data if row["task_name"] == "pass"][-1]
+    assert last["score"] == pytest.approx(mixture.score(X, covariates=Z))
 
 
 @pytest.mark.xfail(

@@ -230,14 +230,30 @@ def test_groups_and_their_order_make_no_difference(client, monkeypatch, rng):
     assert same(mixture(annealing=method).fit(Shards(parts, client=client)), expected)
 
 
-def test_labels_are_read_where_their_parts_are(client, rng):
+def test_labels_and_covariates_are_read_where_their_parts_are(client, rng):
     X, parts = clusters(rng), 5
     y = np.where(rng.random(len(X)) < 0.2, (X[:, 0] > 2).astype(int), -1)
     given = {"annealing": "none", "max_iter": 3, "n_components": 1, "n_components_per_class": 2}
-    here = mixture(**given).fit(Shards(cut(X, parts)), cut(y, parts))
-    there = mixture(**given).fit(Shards(cut(X, parts), client=client), cut(y, parts))
+    beside = {"y": cut(y, parts), "covariates": cut(X[:, :1] + rng.normal(size=(len(X), 1)), parts)}
+    here = mixture(**given).fit(Shards(cut(X, parts)), **beside)
+    there = mixture(**given).fit(Shards(cut(X, parts), client=client), **beside)
     assert same(here, there)
     assert there.classes_.tolist() == [0, 1]
+
+
+def test_covariates_can_be_a_collection(rng):
+    X = clusters(rng)
+    Z = X[:, :1] + rng.normal(size=(len(X), 1))
+    lazy = [da.from_array(table, chunks=(100, -1)) for table in (X, Z)]
+    given = {"annealing": "none", "max_iter": 3}
+    parts = [[table[:100], table[100:200], table[200:]] for table in (X, Z)]
+    here = mixture(**given).fit(Shards(parts[0]), covariates=parts[1])
+    there = mixture(**given).fit(lazy[0], covariates=lazy[1])
+    assert same(here, there)
+    found = there.predict_proba(lazy[0], covariates=lazy[1])
+    expected = here.predict_proba(X, covariates=Z)
+    np.testing.assert_allclose(found.compute(scheduler="synchronous"), expected, rtol=1e-9)
+    assert there.score(lazy[0], covariates=lazy[1]) == pytest.approx(here.score(X, covariates=Z))
 
 
 # Failures

@@ -355,6 +355,6 @@ def test_unknown_users_are_refused_with_a_way_out(X):
     assert not hasattr(est.partial_fit(X), "activations_")
     parts = nmf().fit(Shards([X[:10], X[10:]]))
     for streamed in (est, parts):
-        with pytest.raises(ValueError, match="not kept. Give the counts of the users"):
+        with pytest.raises(ValueError, match="not kept. Call recommend.X. with"):
             streamed.recommend_for([0])
         assert streamed.recommend(X[:2], n=1).shape == (2, 1)

@@ -18,11 +18,12 @@ from sklearn_anneal import AnnealedPMF, Shards
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-# The estimator of the page for developers has no predictions of parts.
+# The estimator of the page for developers has no predictions of parts. Tests of labels and
+# covariates have some of their own.
 NINE = [
     pytest.param(entry, id=entry.name)
     for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS)
-    if entry.name != "geometric_mixture"
+    if entry.name not in ("geometric_mixture", "mixture_labels", "mixture_covariates")
 ]
 METHODS = (
     "predict",
@@ -80,6 +81,26 @@ def test_score_of_pairs_is_that_of_all_pairs(rng):
     assert found == pytest.approx(est.score(X, y, sample_weight=weights), rel=1e-10)
     predicted = est.predict(Shards(parts[0]))
     np.testing.assert_allclose(np.concatenate(predicted.compute()), est.predict(X), rtol=1e-12)
+
+
+def test_users_of_parts_are_not_known_by_their_ids(rng):
+    X = rng.normal(size=(20, 4))
+    matrix = AnnealedPMF(2, random_state=0, max_iter=3).fit(Shards([X[:9], X[9:]]))
+    ids, ratings = pairs_of(X)
+    parts = Shards([ids[:36], ids[36:]]), [ratings[:36], ratings[36:]]
+    pairs = AnnealedPMF(2, input="pairs", n_items=4, random_state=0, max_iter=3).fit(*parts)
+    for call, way in (
+        (lambda: matrix.recommend_for([0]), "Call recommend"),
+        (lambda: matrix.predict_ratings([0], [0]), "Call recommend"),
+        (lambda: pairs.recommend_for([3]), "input='matrix'"),
+        (lambda: pairs.predict(ids), "input='matrix'"),
+        (lambda: pairs.score(*parts), "input='matrix'"),
+    ):
+        with pytest.raises(ValueError, match=f"stay with the parts.*{way}"):
+            call()
+    # Nothing is known of the user −1.
+    items, scores = matrix.recommend_for([-1], n=1, return_scores=True)
+    assert matrix.predict_ratings([-1], items[0]) == pytest.approx(scores[0])
 
 
 @pytest.mark.parametrize("name", ["latent_dirichlet", "gamma_process_nmf", "matrix_factorization"])

@@ -231,7 +231,10 @@ def test_nothing_adds_nothing_to_a_sum():
 # Restarts together
 
 
-@pytest.mark.parametrize("entry", one_of_each_class(models()))
+# Deviations of coefficients need passes whose number depends on the optimum.
+@pytest.mark.parametrize(
+    "entry", [case for case in one_of_each_class(models()) if case.id != "mixture_covariates"]
+)
 def test_restarts_read_every_part_once_per_pass(entry, rng):
     X = entry.data(rng, 30)
     settings = {**entry.first, "annealing": quick("deterministic", 2), "max_iter": 3, "tol": 0.0}

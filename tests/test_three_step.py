@@ -165,6 +165,10 @@ def refusals():
         "inconsistent numbers": (distal_outcome, sure, z[1:], {}),
         "reference is a class": (class_covariates, sure, z[:, None], {"reference": 2}),
         "constant": (class_covariates, sure, np.ones((4, 1)), {}),
+        "collinear": (class_covariates, sure, np.outer(z, [1.0, 2.0]), {}),
+        "covariates has numbers whose": (class_covariates, sure, 1e200 * z[:, None], {}),
+        "outcome has numbers whose": (distal_outcome, sure, 1e200 * z, {}),
+        "Negative values": (distal_outcome, sure, z, {"sample_weight": z - 1.0}),
         "no finite values": (class_covariates, sure, z[:, None], {"correction": None}),
         "contains NaN": (class_covariates, sure, np.full((4, 1), np.nan), {}),
     }

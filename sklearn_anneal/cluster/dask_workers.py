@@ -259,8 +259,8 @@ def _given(value: bytes) -> Any:
     return pickle.loads(value)
 
 
-def _part(load: Any, X: Any, y: Any, weights: Any) -> Part:
-    return Part(load.index, load.computed(*map(owned, (X, y, weights))), {})
+def _part(load: Any, *inputs: Any) -> Part:
+    return Part(load.index, load.computed(*map(owned, inputs)), {})
 
 
 def _kept(parts: list[Part], token: str) -> bytes:

@@ -347,7 +347,8 @@ class CountPredictions(
         ------
         ValueError
             If a user was not in the training data, or if the estimator was fitted to data in parts
-            or by ``partial_fit``, after which it has no ``activations_``.
+            or by ``partial_fit``, after which it has no ``activations_``. ``recommend(X)`` then
+            infers those of the users, whose counts it is given.
 
         Examples
         --------
@@ -363,8 +364,8 @@ class CountPredictions(
         own = getattr(self, "activations_", None)
         if own is None:
             raise ValueError(
-                "The activations of the rows of a stream, or of data in parts, are not kept. Give "
-                "the counts of the users to recommend."
+                "The activations of the rows of a stream, or of data in parts, are not kept. Call "
+                "recommend(X) with the counts of the users, from which they are inferred again."
             )
         unknown = users[(users < 0) | (users >= len(own))]
         if unknown.size:

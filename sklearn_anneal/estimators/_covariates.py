@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,14 @@ from ..parallel.workers import SEQUENTIAL
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._interface import D
-from ._shards import in_parts
+from ._shards import described, in_parts
 from ._validation import refuse_masked
 
 if TYPE_CHECKING:
-    from ..annealing import Context
+    from ..annealing import Annealing, Context
+    from ..inference.progress import Trace
+    from ..search.search import Found
+    from ._state import Inference
 
 COVARIATE_CONSTRAINTS: dict = {
     "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
@@ -35,10 +38,17 @@ COVARIATE_CONSTRAINTS: dict = {
 USUAL_SCALE = 2.5
 """The default of ``coefficients_prior`` (Gelman, Jakulin, Pittau and Su, 2008)."""
 
+# Covariates beyond these magnitudes have squares that no floating-point number represents.
+_LEAST, _MOST = 1e-100, 1e100
+
 NO_SAMPLES = (
     "Rows are drawn given their covariates, which sample does not take: draw components from the "
     "weights that intercepts_ and coefficients_ give, and rows from the components."
 )
+
+
+Columns = tuple[int, tuple[str, ...]]
+"""The number of covariates, and their names; none if they have no names."""
 
 
 @dataclass(frozen=True)
@@ -85,29 +95,51 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
     # Fits
 
     def _with_covariates(self, X: Any, covariates: Any, goes_on: bool) -> Any:
-        """X together with the covariates of its rows, after a check that they suit the fit."""
+        """X together with the covariates of its rows, after a check that they suit the fit.
+
+        The covariates of data in parts are read and checked with their parts.
+        """
         if covariates is None:
             if goes_on and self._n_covariates is not None:
                 raise ValueError(
-                    "warm_start=True goes on from a fit with covariates. Give covariates again, or "
-                    "begin anew with warm_start=False."
+                    "The fit goes on with data that had covariates. Give those of these rows too, "
+                    "or begin anew with fit and warm_start=False."
                 )
             self._check_no_coefficients()
             self._n_covariates, self._covariate_names = None, ()
             return X
         if goes_on and self._n_covariates is None:
             raise ValueError(
-                "warm_start=True goes on from a fit without covariates. Leave them out, or begin "
-                "anew with warm_start=False."
+                "The fit goes on with data that had no covariates. Leave them out, or begin anew "
+                "with fit and warm_start=False."
             )
-        self._check_covariates_suit(X)
-        Z, names = _read(covariates)
+        if in_parts(X):
+            return X
+        self._check_covariates_suit()
+        Z, names = read_covariates(covariates)
+        self._settle_columns((Z.shape[1], names), goes_on)
+        return beside_table(X, Z)
+
+    def _settle_columns(self, columns: Columns, goes_on: bool) -> None:
+        """Note the number of covariates and their names, or compare them with earlier ones."""
+        n_columns, names = columns
         if goes_on:
-            self._check_as_fitted(Z, names)
-        self._n_covariates, self._covariate_names = Z.shape[1], names
-        if isinstance(X, LabelledTable):
-            return LabelledTable(X.X, X.classes, X.n_labels, Z)
-        return LabelledTable(X, covariates=Z)
+            self._check_as_fitted(n_columns, names)
+            names = names or self._covariate_names
+        self._n_covariates, self._covariate_names = n_columns, names
+
+    def _settle_columns_of_parts(self, of_parts: list[Columns | None], goes_on: bool) -> None:
+        """Do the same, given those of each part; None for a part without rows."""
+        first = next((columns for columns in of_parts if columns is not None), None)
+        for i, columns in enumerate(of_parts):
+            if columns is not None and columns != first:
+                raise ValueError(
+                    f"{described(i, None).capitalize()}: covariates has {_in_words(columns)}, but "
+                    f"those of other parts {_in_words(first)}."
+                )
+        if first is not None:
+            self._check_covariates_suit()
+            self._settle_columns(first, goes_on)
 
     def _check_no_coefficients(self) -> None:
         if self.coefficients_prior != USUAL_SCALE:
@@ -116,20 +148,9 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
                 f"of covariates. Give fit covariates, or leave it at {USUAL_SCALE}."
             )
 
-    def _check_covariates_suit(self, X: Any) -> None:
-        """Refuse data and parameters with which weights cannot depend on covariates."""
-        table = X.X if isinstance(X, LabelledTable) else X
-        if in_parts(table):
-            raise ValueError(
-                "With covariates, X cannot be data in parts: covariates are one array beside X. "
-                "Fit a sample of the rows, or all rows in memory."
-            )
-        if self._chooses_number:
-            raise ValueError(
-                "n_components='auto' compares densities of rows given the other rows, which have "
-                "no closed form with covariates. Compare several numbers by lower_bound_."
-            )
-        if self._number == 1:
+    def _check_covariates_suit(self) -> None:
+        """Refuse parameters with which weights cannot depend on covariates."""
+        if not self._chooses_number and self._number == 1:
             raise ValueError(
                 "covariates change the weights of components, but a single component has the "
                 "weight 1 in every row. Give n_components=2 or more, or leave covariates out."
@@ -147,13 +168,14 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
             return None
         return LogitWeights(self._number, self._n_covariates, self.coefficients_prior)
 
-    def _refuse_stream(self, covariates: Any) -> None:
-        if covariates is not None or self._n_covariates is not None:
+    def _make_model_of_stream(self, X: D, units: Rows) -> Mixture:
+        model = super()._make_model_of_stream(X, units)
+        if model.weights.differ and np.isinf(model.weights.summary(units).scale).any():
             raise ValueError(
-                "partial_fit takes no covariates, nor does it go on from a fit with covariates: "
-                "their scale, and the standard deviations of their coefficients, are those of all "
-                "rows. Call fit with all rows."
+                "A covariate is constant in the first batch of the stream, whose standard "
+                "deviation is the unit of its coefficients. Begin with more rows."
             )
+        return model
 
     # Predictions
 
@@ -171,11 +193,15 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
                 f"This {type(self).__name__} was fitted with covariates, on which the weights of "
                 f"rows depend. Give the {self._n_covariates} covariates of these rows too."
             )
-        Z, names = _read(covariates)
-        self._check_as_fitted(Z, names)
+        Z, names = read_covariates(covariates)
+        self._check_as_fitted(Z.shape[1], names)
         check_consistent_length(rows.X, Z)
         rows.covariates = Z
         return rows
+
+    def _row_of_covariates(self) -> np.ndarray | None:
+        """A row of covariates for an empty part, which has none."""
+        return None if self._n_covariates is None else np.zeros((1, self._n_covariates))
 
     def _counted_beside(self, X: Any, sample_weight: Any, covariates: Any) -> tuple[Any, Any, Any]:
         """X, its weights and its covariates, as they were given, without rows of weight zero."""
@@ -193,10 +219,10 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         total = len(scores) if weights is None else weights.sum()
         return float(np.average(scores, weights=weights)), float(total)
 
-    def _check_as_fitted(self, Z: np.ndarray, names: tuple[str, ...]) -> None:
-        if Z.shape[1] != self._n_covariates:
+    def _check_as_fitted(self, n_columns: int, names: tuple[str, ...]) -> None:
+        if n_columns != self._n_covariates:
             raise ValueError(
-                f"covariates has {Z.shape[1]} columns, but {type(self).__name__} was fitted with "
+                f"covariates has {n_columns} columns, but {type(self).__name__} was fitted with "
                 f"{self._n_covariates}."
             )
         if names and self._covariate_names and names != self._covariate_names:
@@ -207,7 +233,7 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
 
     def _refuse_covariates(self, what: str) -> None:
         """Refuse what a mixture whose weights depend on covariates cannot do."""
-        if self._n_covariates is not None:
+        if self._context().model.weights.differ:
             raise ValueError(f"This mixture was fitted with covariates. {what}")
 
     # Results
@@ -218,8 +244,7 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         found = {"weights_": weights.mean(q)}
         own = ("intercepts_", "coefficients_", "coefficients_prior_")
         shared = ("weight_concentration_", "weight_concentration_prior_")
-        deviations = ("intercepts_std_", "coefficients_std_", "coefficients_covariance_")
-        for name in shared if weights.differ else own + deviations:
+        for name in shared if weights.differ else own:
             self.__dict__.pop(name, None)
         if weights.differ:
             values = weights.coefficients(q)
@@ -235,6 +260,18 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
             "weight_concentration_prior_": weights.concentration,
         }
 
+    def _keep(
+        self,
+        inference: Inference,
+        method: Annealing,
+        trace: Trace,
+        found: Found | None = None,
+    ) -> None:
+        super()._keep(inference, method, trace, found)
+        # After a batch of a stream, those of an earlier fit would belong to other parameters.
+        for name in ("intercepts_std_", "coefficients_std_", "coefficients_covariance_"):
+            self.__dict__.pop(name, None)
+
     def _complete_fit(self, ctx: Context, units: Any, given: Any) -> None:
         super()._complete_fit(ctx, units, given)
         weights = ctx.model.weights
@@ -244,7 +281,8 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         derivatives = response(ctx, key, units.centered(ctx.summary), SEQUENTIAL)
         n_values, k = ctx.q[key].shape
         # dΓ = P⁻¹ dH: the precision P depends on no responsibility.
-        change = np.linalg.solve(ctx.q["gate_precision"], derivatives).reshape(n_values, k, -1, k)
+        change = np.linalg.solve(ctx.q["gate_precision"], derivatives)
+        change = change.reshape(n_values, k, n_values, k)
         found = weights.covariance(0.5 * (change + change.transpose(2, 3, 0, 1)))
         self._describe_deviations(found)
 
@@ -262,7 +300,7 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
 
     def _complete_reorder(self, order: np.ndarray) -> None:
         super()._complete_reorder(order)
-        if self._n_covariates is not None:
+        if hasattr(self, "coefficients_covariance_"):
             self._describe_deviations(self.coefficients_covariance_[order][:, :, order])
 
     def coefficient_intervals(self, level=0.95, *, reference=None):
@@ -290,13 +328,19 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         Raises
         ------
         ValueError
-            If the fit had no covariates, or if ``level`` or ``reference`` is out of range.
+            If the fit had no covariates, if the last data were a batch of a stream, or if
+            ``level`` or ``reference`` is out of range.
         """
         weights = self._context().model.weights
         if not weights.differ:
             raise ValueError(
                 "There are no coefficients: this mixture was fitted without covariates. Give fit "
                 "the covariates of the rows."
+            )
+        if not hasattr(self, "coefficients_covariance_"):
+            raise ValueError(
+                "Standard deviations of coefficients are derivatives of passes over all rows, "
+                "which a stream does not have. Call fit, with warm_start=True to go on from here."
             )
         if isinstance(level, bool) or not isinstance(level, float) or not 0.0 < level < 1.0:
             raise ValueError(f"level is a probability between 0 and 1, but got {level!r}.")
@@ -326,12 +370,37 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         )
 
 
-def _read(covariates: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return covariates as an array of numbers, and the names of its columns, if there are any."""
+def beside_table(X: Any, Z: np.ndarray) -> LabelledTable:
+    """Return a table, labelled or not, with the covariates of its rows."""
+    table = X if isinstance(X, LabelledTable) else LabelledTable(X)
+    return replace(table, covariates=Z)
+
+
+def _in_words(columns: Columns | None) -> str:
+    n_columns, names = columns or (0, ())
+    return f"the columns {list(names)}" if names else f"{n_columns} columns without names"
+
+
+def read_covariates(covariates: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return covariates as an array of numbers, and the names of its columns, if there are any.
+
+    Raises
+    ------
+    ValueError
+        If they are no table of finite numbers whose squares are numbers too.
+    """
     if in_parts(covariates):
-        raise ValueError("covariates cannot be data in parts: they are one array beside X.")
+        raise ValueError(
+            "covariates cannot be data in parts beside an X in memory: they are one array too."
+        )
     refuse_masked(covariates, "covariates", nan_is_missing=True)
     names = _get_feature_names(covariates)
+    kinds = getattr(covariates, "dtypes", [getattr(covariates, "dtype", "")])
+    if any(str(kind).lower().startswith(("date", "time", "duration")) for kind in kinds):
+        raise ValueError(
+            "covariates are numbers, but have dates or times. Give differences from a date as "
+            "numbers, in days or years for example."
+        )
     try:
         Z = check_array(
             covariates,
@@ -352,5 +421,11 @@ def _read(covariates: Any) -> tuple[np.ndarray, tuple[str, ...]]:
             f"covariates has missing values, in {missing.sum()} rows: the model has no "
             "distribution of covariates over which it could integrate, as it does for missing "
             "cells of X. Leave these rows out, or fill them in with sklearn.impute."
+        )
+    largest = np.abs(Z).max(axis=0)
+    if ((largest > _MOST) | ((largest > 0) & (largest < _LEAST))).any():
+        raise ValueError(
+            "covariates has a column of numbers whose squares are too large or too small for "
+            "floating-point numbers. Change its unit."
         )
     return Z, () if names is None else tuple(map(str, names))

@@ -30,6 +30,7 @@ from ._given_starts import M
 from ._interface import D, Interface, method_name
 from ._number import Choice, Origin
 from ._part_fits import opened
+from ._part_sources import Inputs
 from ._shards import in_parts
 from ._state import Inference, described_value, warn_of_light_data, with_absent
 from ._streaming import WORTH_THREADS, without_schedule
@@ -121,13 +122,19 @@ class Fits(Interface[D, U, M]):
             return self._fit(X, y, sample_weight, checkpoint)
 
     def _fit(
-        self, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, checkpoint: Any = None
+        self,
+        X: Any,
+        y: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        checkpoint: Any = None,
+        covariates: Any = None,
     ) -> Self:
         warm = self.warm_start and hasattr(self, "_inference")
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if warm:
             self._checked_inference(_WARM, ("annealing",))
-        with self._data_of_fit(X, y, sample_weight, reset=not warm) as data:
+        inputs = Inputs(X, y, sample_weight, covariates)
+        with self._data_of_fit(inputs, reset=not warm) as data:
             outcome = self._continued(data, store) if warm else self._searched(data, store)
             self._keep_outcome(outcome, data)
             self._warn(outcome.found.kept.ctx, outcome.found.kept.trace)
@@ -137,16 +144,18 @@ class Fits(Interface[D, U, M]):
         return self
 
     @contextmanager
-    def _data_of_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Iterator[Data[D, U]]:
+    def _data_of_fit(self, inputs: Inputs, reset: bool) -> Iterator[Data[D, U]]:
         """Check and read the data of a fit; those in parts are open for its time."""
-        metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
+        X, y, sample_weight, covariates = inputs
+        beside = {"sample_weight": sample_weight, "covariates": covariates}
+        metadata = {name: value for name, value in beside.items() if value is not None}
         if in_parts(X):
-            with opened(self, X, y, sample_weight, reset=reset) as (example, parted):
+            with opened(self, inputs, reset=reset) as (example, parted):
                 self._check_training(parted.gathered)
                 yield Data(example, parted, parted.gathered, (X, y, metadata, parted))
             return
-        given, X = X, self._validate_data(X, reset=reset)
-        all_rows = self._callback_data(given, X)
+        X = self._validate_data(X, reset=reset)
+        all_rows = self._callback_data(inputs.X, X)
         X, weights = self._present(X, self._check_weights(sample_weight, X))
         units = self._make_units(X, weights)
         self._check_training(units)

@@ -33,6 +33,7 @@ from ._attributes import Attributes, ExplainedAttributes
 from ._given_starts import GivenStarts, M
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
+from ._part_sources import Inputs
 from ._shards import in_parts
 from ._state import Inference, warn_of_unfinished_stream, with_absent
 from ._validation import CheckedParameters, check_parameters, checked_weights
@@ -230,9 +231,9 @@ class Interface(
 
     # Data in parts
 
-    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Any:
-        """A part of the data, its targets and weights, as :meth:`_validate_data` takes them."""
-        return X
+    def _part(self, inputs: Inputs) -> Any:
+        """A part, and what is known of its rows, as :meth:`_validate_data` takes them."""
+        return inputs.X
 
     def _weights_of_part(self, weights: ArrayLike | None, X: ArrayLike) -> ArrayLike | None:
         """The sample weights of a part as :meth:`_check_weights` takes them."""
@@ -247,12 +248,16 @@ class Interface(
         """An estimator with the same parameters, which validates parts for this one."""
         return type(self)(**self.get_params(deep=False))
 
-    def _targets_of_part(self, y: ArrayLike | None) -> Any:
-        """Return facts on the targets of a part that a fit needs before it begins, or None."""
+    def _facts_of_part(self, inputs: Inputs) -> Any:
+        """Return facts on a part, which has rows, that a fit needs before it begins, or None."""
         return None
 
-    def _know_targets(self, of_parts: list[Any]) -> None:
-        """Note what :meth:`_targets_of_part` returned for each part that has rows."""
+    def _know_facts(self, of_parts: list[Any]) -> list[np.ndarray] | None:
+        """Note what :meth:`_facts_of_part` returned for each part; it is None without rows.
+
+        Returns the numbers of the rows of each part that starts need, or None if any rows will do.
+        """
+        return None
 
     def _keys_of_part(self, X: ArrayLike) -> np.ndarray | None:
         """Return the keys that no two parts may share, such as ids of users; None without keys."""
@@ -331,12 +336,14 @@ class Interface(
             check_is_fitted(self)
         return self._inference.ctx
 
-    def _score(self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None) -> float:
-        """The score of data in memory or in parts."""
+    def _score(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None, **beside: Any
+    ) -> float:
+        """The score of data in memory or in parts, with what else is known of rows."""
         if in_parts(X):
             self._context()
-            return score_of(self, X, y, sample_weight)
-        return self._scored(X, y, sample_weight)[0]
+            return score_of(self, Inputs(X, y, sample_weight, **beside))
+        return self._scored(X, y, sample_weight, **beside)[0]
 
     def _scored(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None

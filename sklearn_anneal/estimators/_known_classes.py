@@ -10,14 +10,23 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import _num_samples
 
 from .._compat import with_callbacks
-from ..data.units import Rows, Units
+from ..data.units import ROWS_OF_A_CLASS, Rows, Units
 from ._attributes import Attributes
-from ._covariates import COVARIATE_CONSTRAINTS, GivenCovariates, LabelledTable
+from ._covariates import (
+    COVARIATE_CONSTRAINTS,
+    Columns,
+    GivenCovariates,
+    LabelledTable,
+    beside_table,
+    read_covariates,
+)
 from ._interface import D
 from ._part_fits import stream
 from ._part_predictions import NothingToScore
+from ._part_sources import Inputs, refuse_lengths
 from ._shards import in_parts
 from ._validation import checks_parameters, refuse_masked, without_value
 
@@ -54,18 +63,36 @@ class Labels(NamedTuple):
         """Return the classes that occur in ascending order, in rows that are ``counted``."""
         return distinct(self.values[self.known if counted is None else self.known & counted])
 
-    def numbers(self, classes: np.ndarray) -> np.ndarray | None:
-        """Return the number of the class of each row, and −1 if it is unknown or no class of these.
-
-        The result is None if no class is known.
-        """
+    def numbers(self, classes: np.ndarray) -> np.ndarray:
+        """Return the number of the class of each row, −1 if it is unknown or no class of these."""
         place = {label: number for number, label in enumerate(classes.tolist())}
         found = [
             place.get(label, -1) if known else -1
             for label, known in zip(self.values.tolist(), self.known.tolist(), strict=True)
         ]
-        numbers = np.array(found, dtype=np.intp)
-        return numbers if (numbers >= 0).any() else None
+        return np.array(found, dtype=np.intp)
+
+    def some_rows(self, classes: np.ndarray) -> list[np.ndarray]:
+        """Return the numbers of some rows of each class, if it has so many."""
+        return [_spread(np.flatnonzero(self.known & (self.values == label))) for label in classes]
+
+
+class Facts(NamedTuple):
+    """What a fit to data in parts has to know of each part before it begins.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n_classes,) or None
+        The classes that occur; None without y.
+    rows : list of ndarray
+        The numbers of some rows of each class.
+    columns : Columns or None
+        Those of the covariates; None without any.
+    """
+
+    labels: np.ndarray | None
+    rows: list[np.ndarray]
+    columns: Columns | None
 
 
 def read_labels(y: Any) -> Labels:
@@ -254,7 +281,8 @@ class KnownClasses(GivenCovariates[D]):
         covariates : array-like of shape (n_samples, n_covariates), default=None
             Columns on which the weights of the components depend in each row, by a multinomial
             logit (:ref:`covariates`). They are numbers without missing values. Predictions then
-            need the covariates of their rows. None: all rows have the same weights.
+            need the covariates of their rows. None: all rows have the same weights. With data in
+            parts, one array for each part.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -276,7 +304,7 @@ class KnownClasses(GivenCovariates[D]):
             if self._labelled() and not in_parts(X):
                 X = self._with_classes(X, y, sample_weight, None, goes_on)
             X = self._with_covariates(X, covariates, goes_on)
-            return self._fit(X, y, sample_weight, checkpoint)
+            return self._fit(X, y, sample_weight, checkpoint, covariates)
 
     @checks_parameters
     def partial_fit(self, X, y=None, sample_weight=None, *, classes=None, covariates=None):
@@ -305,8 +333,10 @@ class KnownClasses(GivenCovariates[D]):
         classes : array-like of shape (n_classes,), default=None
             The classes of all labels of the stream. The first call needs it if
             ``n_components_per_class`` is given, unless it follows a fit.
-        covariates : None
-            Covariates are refused: their scale is that of all rows. Call :meth:`fit` with them.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, as in :meth:`fit`. Their means and standard deviations in the
+            first batch are the origin and the unit of coefficients, whose standard deviations need
+            :meth:`fit`. With data in parts, one array for each part.
 
         Returns
         -------
@@ -320,24 +350,21 @@ class KnownClasses(GivenCovariates[D]):
             estimator remains as it was before the call.
         """
         with self._all_or_nothing():
-            self._refuse_stream(covariates)
-            if self._labelled():
-                first = not hasattr(self, "_inference")
-                if first and classes is None:
-                    raise ValueError("classes must be passed on the first call to partial_fit.")
-                if in_parts(X):
-                    stream(self, X, y, sample_weight, classes=classes)
-                    return self
-                X = self._with_classes(X, y, sample_weight, classes, not first)
-                return self._partial_fit(X, sample_weight)
-            if classes is not None:
+            first, labelled = not hasattr(self, "_inference"), self._labelled()
+            if labelled and first and classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            if classes is not None and not labelled:
                 raise ValueError(
                     "classes are those of labels, which n_components_per_class=None ignores. Give "
                     "the number of components of each class, or leave classes out."
                 )
             if in_parts(X):
-                stream(self, X, y, sample_weight)
+                how = {"classes": classes} if labelled else {}
+                stream(self, X, y, sample_weight, covariates, **how)
                 return self
+            if labelled:
+                X = self._with_classes(X, y, sample_weight, classes, not first)
+            X = self._with_covariates(X, covariates, not first)
             return self._partial_fit(X, sample_weight)
 
     def _labelled(self) -> bool:
@@ -369,7 +396,9 @@ class KnownClasses(GivenCovariates[D]):
         self._settle_classes(found, known, goes_on)
         if labels is None:
             return LabelledTable(X, None, None)
-        return LabelledTable(X, labels.numbers(self._class_labels), len(labels.values))
+        numbers = labels.numbers(self._class_labels)
+        some = numbers if (numbers >= 0).any() else None
+        return LabelledTable(X, some, len(labels.values))
 
     def _settle_classes(
         self, found: np.ndarray | None, known: np.ndarray | None, goes_on: bool
@@ -410,15 +439,34 @@ class KnownClasses(GivenCovariates[D]):
         reader = super()._reader()
         if self._classifies and hasattr(self, "_class_labels"):
             reader._class_labels, reader._class_layout = self._class_labels, self._class_layout
+        reader._n_covariates, reader._covariate_names = self._n_covariates, self._covariate_names
         return reader
 
-    def _targets_of_part(self, y: Any) -> np.ndarray | None:
-        return None if y is None or not self._classifies else read_labels(y).distinct()
+    def _facts_of_part(self, inputs: Inputs) -> Facts:
+        labels, rows, columns = None, [], None
+        if self._classifies and inputs.y is not None:
+            given = read_labels(inputs.y)
+            refuse_lengths(_num_samples(inputs.X), y=inputs.y)
+            labels = given.distinct()
+            rows = given.some_rows(labels)
+        if inputs.covariates is not None:
+            Z, names = read_covariates(inputs.covariates)
+            columns = Z.shape[1], names
+        return Facts(labels, rows, columns)
 
-    def _know_targets(self, of_parts: list[Any]) -> None:
-        if not self._classifies:
-            return
-        given = [labels for labels in of_parts if labels is not None]
+    def _know_facts(self, of_parts: list[Facts | None]) -> list[np.ndarray] | None:
+        goes_on = self.warm_start and hasattr(self, "_inference")
+        needed = self._settle_classes_of_parts(of_parts, goes_on) if self._classifies else None
+        columns = [None if facts is None else facts.columns for facts in of_parts]
+        self._settle_columns_of_parts(columns, goes_on)
+        return needed
+
+    def _settle_classes_of_parts(
+        self, of_parts: list[Facts | None], goes_on: bool
+    ) -> list[np.ndarray]:
+        """Give components to the classes, and return rows of each part that are of each class."""
+        every = [facts.labels for facts in of_parts if facts is not None]
+        given = [labels for labels in every if labels is not None]
         found = given[0] if given else None
         # The dtype of a part without labels says nothing.
         given = [labels for labels in given if len(labels)]
@@ -426,13 +474,21 @@ class KnownClasses(GivenCovariates[D]):
             texts = {labels.dtype.kind in "USO" for labels in given}
             kind = given[0].dtype if len(given) == 1 else object if len(texts) > 1 else None
             found = distinct(np.concatenate(given, dtype=kind))
-        self._settle_classes(found, None, self.warm_start and hasattr(self, "_inference"))
+        self._settle_classes(found, None, goes_on)
+        return _rows_of_classes(of_parts, self._class_labels)
 
-    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Any:
-        if not self._classifies or y is None:
-            return super()._part(X, y, weights)
-        labels = read_labels(y)
-        return LabelledTable(X, labels.numbers(self._class_labels), len(labels.values))
+    def _part(self, inputs: Inputs) -> Any:
+        table = super()._part(inputs)
+        if self._classifies and inputs.y is not None:
+            # All parts have them, also those in which no class is known.
+            labels = read_labels(inputs.y)
+            numbers = labels.numbers(self._class_labels)
+            table = LabelledTable(table, numbers, len(labels.values))
+        if inputs.covariates is None:
+            return table
+        Z, names = read_covariates(inputs.covariates)
+        self._check_as_fitted(Z.shape[1], names)
+        return beside_table(table, Z)
 
     def _lay_out(self, classes: np.ndarray, goes_on: bool) -> None:
         """Give components to classes, unless the fit goes on with those that they have."""
@@ -462,6 +518,8 @@ class KnownClasses(GivenCovariates[D]):
         """The fitted attributes of a classifier."""
         of = ctx.model.component_classes
         if of is None:
+            for name in ("classes_", "component_classes_"):
+                self.__dict__.pop(name, None)
             return {}
         classes = self._class_labels
         if self.n_unlabelled_components:
@@ -471,13 +529,17 @@ class KnownClasses(GivenCovariates[D]):
             classes, of = np.concatenate([unknown, classes]), of + 1
         return {"classes_": classes, "component_classes_": classes[of]}
 
-    # Predictions
+    # Predictions, which are those of the mixture as it was fitted
 
-    def _sums_of_classes(self, shares: np.ndarray) -> np.ndarray:
+    @property
+    def _fitted_classes(self) -> np.ndarray | None:
+        """The number of the class of each component; None if the mixture is no classifier."""
+        of: np.ndarray | None = self._context().model.component_classes
+        return of
+
+    def _sums_of_classes(self, shares: np.ndarray, of: np.ndarray) -> np.ndarray:
         """Sums of responsibilities over the components of each class, (n_rows, n_classes)."""
-        of = self._context().model.component_classes
-        first = -1 if self.n_unlabelled_components else 0
-        every = np.arange(first, len(self._class_labels))
+        every = np.arange(min(int(of.min()), 0), len(self._class_labels))
         return shares @ np.equal.outer(of, every).astype(shares.dtype)
 
     def _scored(
@@ -487,11 +549,10 @@ class KnownClasses(GivenCovariates[D]):
         sample_weight: ArrayLike | None,
         covariates: ArrayLike | None = None,
     ) -> tuple[float, float]:
-        if not self._classifies:
+        if self._fitted_classes is None:
             if covariates is None:
                 return super()._scored(X, y, sample_weight)
             return self._mean_score(X, sample_weight, covariates)
-        self._context()
         if y is None:
             raise ValueError(
                 "score is the accuracy of a classifier, and needs y: the classes of the rows. The "
@@ -507,6 +568,30 @@ class KnownClasses(GivenCovariates[D]):
                 "density of rows is score_samples(X).mean()."
             )
         return float(np.average(right, weights=weights)), float(weights.sum())
+
+
+def _spread(values: Any) -> Any:
+    """Return as many of some values as starts need of a class, at equal distances."""
+    n = len(values)
+    if n <= ROWS_OF_A_CLASS:
+        return values
+    return values[np.linspace(0, n - 1, ROWS_OF_A_CLASS).astype(np.intp)]
+
+
+def _rows_of_classes(of_parts: list[Facts | None], classes: np.ndarray) -> list[np.ndarray]:
+    """Return the numbers of the rows of each part with which starts know some of each class."""
+    chosen = np.zeros((0, 2), dtype=np.intp)
+    for label in classes:
+        rows = [
+            (i, row)
+            for i, facts in enumerate(of_parts)
+            if facts is not None and facts.labels is not None
+            for place in np.flatnonzero(facts.labels == label)
+            for row in facts.rows[place].tolist()
+        ]
+        if rows:
+            chosen = np.concatenate([chosen, _spread(np.array(rows))])
+    return [np.sort(chosen[chosen[:, 0] == i, 1]) for i in range(len(of_parts))]
 
 
 def _present(sample_weight: Any, known: np.ndarray) -> np.ndarray | None:

@@ -14,7 +14,7 @@ from ..data.units import Rows
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import D, has_unit_temperatures
 from ._known_classes import KnownClasses
-from ._part_predictions import by_parts, refuse_beside_parts
+from ._part_predictions import by_parts
 from ._validation import explains, finite
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ class MixturePredictions(
         X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
         covariates : array-like of shape (n_samples, n_covariates), default=None
-            Covariates of the rows, if the fit had covariates, and only then.
+            Covariates of the rows, if the fit had covariates, and only then. With data in parts,
+            one array for each part.
 
         Returns
         -------
@@ -118,8 +119,8 @@ class MixturePredictions(
             Component labels, or elements of ``classes_``.
         """
         rows, _ = self._again(X, covariates)
-        if self._classifies:
-            of_classes = self._sums_of_classes(self._responsibilities(rows))
+        if (of := self._fitted_classes) is not None:
+            of_classes = self._sums_of_classes(self._responsibilities(rows), of)
             return self.classes_[of_classes.argmax(axis=1)]
         return self._log_joint(rows).argmax(axis=1)
 
@@ -144,8 +145,8 @@ class MixturePredictions(
         """
         rows, dtype = self._again(X, covariates)
         shares = self._responsibilities(rows)
-        if self._classifies:
-            shares = self._sums_of_classes(shares)
+        if (of := self._fitted_classes) is not None:
+            shares = self._sums_of_classes(shares, of)
         return shares.astype(dtype, copy=False)
 
     @by_parts
@@ -183,17 +184,16 @@ class MixturePredictions(
         sample_weight : array-like of shape (n_samples,), default=None
             Weights with which the rows enter the mean. With data in parts, one array for each part.
         covariates : array-like of shape (n_samples, n_covariates), default=None
-            Covariates of the rows, if the fit had covariates, and only then.
+            Covariates of the rows, if the fit had covariates, and only then. With data in parts,
+            one array for each part.
 
         Returns
         -------
         score : float
             The mean in nats per row, or the accuracy; higher is better.
         """
-        if covariates is None:
-            return self._score(X, y, sample_weight)
-        refuse_beside_parts(X)
-        return self._scored(X, y, sample_weight, covariates=covariates)[0]
+        how = {} if covariates is None else {"covariates": covariates}
+        return self._score(X, y, sample_weight, **how)
 
     def aic(self, X, sample_weight=None, *, covariates=None):
         """Akaike's information criterion at the posterior means.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import _safe_indexing
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _num_samples
 
@@ -20,12 +19,12 @@ from ..data.parts import Here, Part, Place, Request
 from ..parallel.workers import Workers
 from ..search.problem import ROWS_FOR_STARTS
 from ._part_sources import (
+    Inputs,
     Source,
     columns_of,
     missing_in,
     named_columns,
     names_of,
-    present_rows,
     repacked,
     validated,
 )
@@ -53,7 +52,7 @@ class _Missing(Request[dict[str, np.ndarray]]):
 
 
 class _Measured(NamedTuple):
-    """Sizes, keys and targets of a part before any validation.
+    """Sizes and keys of a part, and facts on it, before any validation.
 
     Attributes
     ----------
@@ -62,33 +61,33 @@ class _Measured(NamedTuple):
         The number of rows of positive weight.
     ends : tuple or None
         The smallest and the largest key.
-    targets : object
-        Facts on the targets (:meth:`Interface._targets_of_part`); None if there are none.
+    facts : object
+        What :meth:`Interface._facts_of_part` returns; None of a part without such rows.
     """
 
     size: tuple[int, ...]
     n_rows: int
     ends: Any
-    targets: Any
+    facts: Any
 
 
 @dataclass(frozen=True)
 class _Measure(Request[list["_Measured"]]):
-    """The sizes of parts, with their keys and targets. Rows of weight zero are not counted."""
+    """The sizes of parts, their keys, and facts on them. Rows of weight zero are not counted."""
 
     estimator: BaseAnnealed
     reads = False
 
     def at(self, part: Part, workers: Workers) -> list[_Measured]:
-        given = part.load.raw()
-        size = size_of(given[0])
+        inputs = part.load.raw()
+        size = size_of(inputs.X)
         with naming(part.load.name):
-            X, y, _ = present_rows(*given)
-            n = _num_samples(X)
-            keys = self.estimator._keys_of_part(X) if n else None
-            targets = self.estimator._targets_of_part(y) if n else None
+            inputs = inputs.present()
+            n = _num_samples(inputs.X)
+            keys = self.estimator._keys_of_part(inputs.X) if n else None
+            facts = self.estimator._facts_of_part(inputs) if n else None
         ends = None if keys is None else (keys.min(), keys.max())
-        return [_Measured(size, n, ends, targets)]
+        return [_Measured(size, n, ends, facts)]
 
 
 @dataclass(frozen=True)
@@ -102,30 +101,30 @@ class _Keys(Request[dict[int, np.ndarray]]):
     def at(self, part: Part, workers: Workers) -> dict[int, np.ndarray]:
         if part.index not in self.indices:
             return {}
-        X, _, _ = present_rows(*part.load.raw())
-        return {part.index: np.unique(np.asarray(self.estimator._keys_of_part(X)))}
+        keys = self.estimator._keys_of_part(part.load.raw().present().X)
+        return {part.index: np.unique(np.asarray(keys))}
 
     def merge(self, a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
         return {**a, **b}
 
 
 @dataclass(frozen=True)
-class _Gather(Request[list[tuple[int, Any]]]):
-    """Some rows of each part with its index, and with their targets and weights."""
+class _Gather(Request[list[tuple[int, Inputs]]]):
+    """Some rows of each part with its index, and with what is known of them."""
 
     chosen: list[np.ndarray]
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
+    def at(self, part: Part, workers: Workers) -> list[tuple[int, Inputs]]:
         rows = self.chosen[part.index]
         if len(rows) == 0:
             return []
-        given = part.load.raw()
+        inputs = part.load.raw()
         with naming(part.load.name):
-            given = present_rows(*given)
-            if len(rows) < _num_samples(given[0]):
-                given = tuple(None if v is None else _safe_indexing(v, rows) for v in given)
-        return [(part.index, given)]
+            inputs = inputs.present()
+            if len(rows) < _num_samples(inputs.X):
+                inputs = inputs.take(rows)
+        return [(part.index, inputs)]
 
 
 def place_of(shards: Shards, sources: list[Source]) -> Place:
@@ -157,11 +156,7 @@ def _current_client() -> Any:
 
 @contextmanager
 def opened(
-    estimator: Interface[D, U, M],
-    X: ArrayLike,
-    y: ArrayLike | None,
-    sample_weight: ArrayLike | None,
-    reset: bool,
+    estimator: Interface[D, U, M], inputs: Inputs, reset: bool
 ) -> Iterator[tuple[D, PartedUnits[U]]]:
     """Read data in parts for the time of a fit.
 
@@ -172,19 +167,19 @@ def opened(
     units : PartedUnits
         All data points. Its ``gathered`` are those of ``X``.
     """
-    place, sources = placed(estimator, X, y, sample_weight)
+    place, sources = placed(estimator, inputs)
     try:
         place.put(list(sources))
         pieces, all_rows = _gathered(place, sources, estimator)
         sources = [replace(source, estimator=estimator._reader()) for source in sources]
-        some, targets, own_weights = _together(pieces, sources, as_shards(X).n_features)
+        some = _together(pieces, sources, as_shards(inputs.X).n_features)
         try:
-            data, units = validated(estimator, some, targets, own_weights, reset=reset)
+            data, units = validated(estimator, some, reset=reset)
         except Exception:
             _refuse_alone(pieces, sources)
             raise
         estimator._check_parts()
-        columns = columns_of(estimator, some, units)
+        columns = columns_of(estimator, some.X, units)
         missing = missing_in(units)
         sources = [replace(source, columns=columns) for source in sources]
         if missing and not all_rows:
@@ -198,21 +193,19 @@ def opened(
 
 
 def placed(
-    estimator: BaseAnnealed, X: Any, y: Any, sample_weight: Any, streams: bool = False
+    estimator: BaseAnnealed, inputs: Inputs, streams: bool = False
 ) -> tuple[Place, list[Source]]:
     """Return the place of parts, which are not put there yet, and where they are read from.
 
     A stream may read other rows at every call, and they are not compared with those of earlier
     readings.
     """
-    shards = as_shards(X)
+    shards = as_shards(inputs.X)
     template = estimator._reader()
-    targets: list = [None] * len(shards)
-    if y is not None and estimator._reads_targets:
-        targets = _beside(y, shards, "y")
-    weights = sample_weight
-    weights = [None] * len(shards) if weights is None else _beside(weights, shards, "sample_weight")
-    of_parts = zip(shards.parts, targets, weights, strict=True)
+    targets = beside(inputs.y if estimator._reads_targets else None, shards, "y")
+    weights = beside(inputs.weights, shards, "sample_weight")
+    covariates = beside(inputs.covariates, shards, "covariates")
+    of_parts = zip(shards.parts, targets, weights, covariates, strict=True)
     sources = [
         Source(
             *(i, template, *of_part),
@@ -226,7 +219,7 @@ def placed(
 
 def _gathered(
     place: Place, sources: list[Source], estimator: Interface[D, U, M]
-) -> tuple[list[tuple[int, Any]], bool]:
+) -> tuple[list[tuple[int, Inputs]], bool]:
     """Return rows from which starts are computed, by part, and whether these are all rows."""
     found = place.sum(_Measure(sources[0].estimator))
     for source, of_part in zip(sources, found, strict=True):
@@ -236,7 +229,7 @@ def _gathered(
         if any(source.weights is not None for source in sources):
             raise ValueError(WITHOUT_WEIGHT)
         raise ValueError("All parts are empty: there is no row to learn from.")
-    estimator._know_targets([of_part.targets for of_part in found if of_part.n_rows])
+    needed = estimator._know_facts([of_part.facts for of_part in found])
     _refuse_keys_of_two_parts(place, sources, [of_part.ends for of_part in found])
     # Nothing here may be as long as the data.
     n_rows = int(sizes.sum())
@@ -245,6 +238,11 @@ def _gathered(
     else:
         chosen = np.arange(n_rows)
     ends = np.cumsum(sizes)
+    if n_rows > ROWS_FOR_STARTS and needed is not None:
+        starts = ends - sizes
+        first = np.concatenate([at + rows for at, rows in zip(starts, needed, strict=True)])
+        rest = np.random.RandomState(0).permutation(np.setdiff1d(chosen, first))
+        chosen = np.sort(np.concatenate([first, rest[: max(len(chosen) - len(first), 0)]]))
     by_part = [c - start for c, start in zip(_split(chosen, ends), ends - sizes, strict=True)]
     return place.sum(_Gather(by_part)), len(chosen) == sizes.sum()
 
@@ -282,22 +280,23 @@ def _refuse_keys_of_two_parts(place: Place, sources: list[Source], ends: list) -
 
 
 def _together(
-    pieces: list[tuple[int, Any]], sources: list[Source], n_features: int | None
-) -> tuple:
+    pieces: list[tuple[int, Inputs]], sources: list[Source], n_features: int | None
+) -> Inputs:
     """Join rows of several parts, which have to have the same columns."""
-    first, (X, _, _) = pieces[0]
+    first, (X, *_) = pieces[0]
     width, names = _width_of(X), names_of(X)
     if n_features is not None and width not in (None, n_features):
         raise ValueError(f"n_features={n_features}, but {sources[first].name} has {width} columns.")
-    for index, (X, y, weights) in pieces[1:]:
+    for index, inputs in pieces[1:]:
+        X = inputs.X
         if _width_of(X) is None:
-            _refuse_alone([(index, (X, y, weights))], sources)
+            _refuse_alone([(index, inputs)], sources)
         with naming(sources[index].name):
             if _width_of(X) != width:
                 raise ValueError(f"it has {_width_of(X)} columns, but others have {width}.")
             if names_of(X) != names:
                 raise ValueError(named_columns(names_of(X), names))
-    return tuple(_joined([rows[i] for _, rows in pieces]) for i in range(3))
+    return Inputs(*map(_joined, zip(*(inputs for _, inputs in pieces), strict=True)))
 
 
 def _width_of(X: Any) -> int | None:
@@ -308,13 +307,12 @@ def _width_of(X: Any) -> int | None:
     return shape[1] if len(shape) == 2 else None
 
 
-def _refuse_alone(pieces: list[tuple[int, Any]], sources: list[Source]) -> None:
+def _refuse_alone(pieces: list[tuple[int, Inputs]], sources: list[Source]) -> None:
     """Raise the error of the first part that is refused alone, with its name."""
-    for index, rows in pieces:
+    for index, inputs in pieces:
         source = sources[index]
         with naming(source.name):
-            X, y, weights = rows
-            validated(copy.copy(source.estimator), X, y, weights, ensure_min_samples=1)
+            validated(copy.copy(source.estimator), inputs, ensure_min_samples=1)
 
 
 @dataclass(frozen=True)
@@ -326,12 +324,13 @@ class _Stream(Request[list]):
     reads = False
 
     def at(self, part: Part, workers: Workers) -> list:
-        X, y, weights = part.load.raw()
+        X, y, weights, covariates = part.load.raw()
+        how = self.keywords if covariates is None else self.keywords | {"covariates": covariates}
         with naming(part.load.name):
             if _num_samples(X) > 0:
                 if weights is not None:
                     weights = self.estimator._weights_of_part(weights, X)
-                self.estimator.partial_fit(X, y, sample_weight=weights, **self.keywords)
+                self.estimator.partial_fit(X, y, sample_weight=weights, **how)
         return [self.estimator]
 
 
@@ -340,10 +339,11 @@ def stream(
     X: ArrayLike,
     y: ArrayLike | None,
     sample_weight: ArrayLike | None,
+    covariates: Any = None,
     **keywords: Any,
 ) -> None:
     """Update an estimator with one part after another, each where it is."""
-    place, sources = placed(estimator, X, y, sample_weight, streams=True)
+    place, sources = placed(estimator, Inputs(X, y, sample_weight, covariates), streams=True)
     try:
         place.put(list(sources))
         for index in range(len(sources)):
@@ -358,8 +358,10 @@ def _split(chosen: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
     return np.split(chosen, np.searchsorted(chosen, ends[:-1]))
 
 
-def _beside(values: Any, shards: Shards, name: str) -> list:
-    """Targets or weights of the parts: one source for each part."""
+def beside(values: Any, shards: Shards, name: str) -> list:
+    """Return one source for each part of what is known of its rows; None if there is nothing."""
+    if values is None:
+        return [None] * len(shards)
     if in_parts(values):
         values = as_shards(values).parts
     if not isinstance(values, list | tuple) or len(values) != len(shards):
@@ -373,7 +375,7 @@ def _beside(values: Any, shards: Shards, name: str) -> list:
     return list(values)
 
 
-def _joined(values: list) -> Any:
+def _joined(values: tuple) -> Any:
     """Join rows of several parts."""
     if len(values) == 1 or values[0] is None:
         return values[0]

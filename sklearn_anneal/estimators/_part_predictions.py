@@ -15,7 +15,8 @@ from sklearn.utils.validation import _check_feature_names, _num_samples
 
 from ..data.parts import Part, Request
 from ..parallel.workers import Workers, owned
-from ._part_fits import placed
+from ._part_fits import beside, placed
+from ._part_sources import Inputs
 from ._shards import FirstReading, Shards, as_shards, described, in_parts, naming, read
 
 if TYPE_CHECKING:
@@ -35,12 +36,15 @@ class _Prediction:
     name: str
     first: FirstReading
     how: dict[str, object]
+    covariates: Any = None
 
     def __call__(self) -> Any:
-        X = read(self.source, self.dtype, self.name)
+        X, how = read(self.source, self.dtype, self.name), self.how
         self.first.compare(X, self.name)
+        if self.covariates is not None:
+            how = how | {"covariates": read(self.covariates, None, self.name)}
         with naming(self.name):
-            return _prediction(self.estimator, self.method, X, self.how, self.dtype)
+            return _prediction(self.estimator, self.method, X, how, self.dtype)
 
 
 def _prediction(
@@ -54,6 +58,8 @@ def _prediction(
     if _num_samples(X) > 0:
         return getattr(estimator, method)(X, **how)
     # No method takes an array without rows, as in scikit-learn, so that one row is made up.
+    if how.get("covariates") is not None:
+        how = how | {"covariates": estimator._row_of_covariates()}
     shape: tuple[int, ...] = getattr(X, "shape", ())
     width = shape[1] if len(shape) == 2 else 0
     if width > 0:
@@ -81,13 +87,17 @@ def _without_rows(found: Any) -> Any:
 
 def predicted(estimator: BaseAnnealed, method: str, X: ArrayLike, how: dict[str, object]) -> Any:
     """Return the predictions of data in parts, lazily: Shards of Shards, Dask of Dask."""
+    parts = as_shards(X)
+    covariates = beside(how.get("covariates"), parts, "covariates")
     if isinstance(X, Shards):
+        how = {name: value for name, value in how.items() if name != "covariates"}
         return Shards(
             [
                 _Prediction(
                     *(estimator, method, source, X.dtype, described(i, source)),
                     first=X._first_reading(i),
                     how=how,
+                    covariates=covariates[i],
                 )
                 for i, source in enumerate(X.parts)
             ],
@@ -100,9 +110,10 @@ def predicted(estimator: BaseAnnealed, method: str, X: ArrayLike, how: dict[str,
     sketch = _of_block(estimator, method, _nothing_of(X), how)
     model = dask.delayed(estimator)
     blocks = []
-    for block, length in zip(as_shards(X).parts, _lengths(X), strict=True):
+    for block, length, own in zip(parts.parts, _lengths(X), covariates, strict=True):
         shape = (length, *sketch.shape[1:])
-        blocks.append(da.from_delayed(call(model, method, block, how), shape, sketch.dtype))
+        of_block = how if own is None else how | {"covariates": own}
+        blocks.append(da.from_delayed(call(model, method, block, of_block), shape, sketch.dtype))
     return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
 
 
@@ -133,11 +144,9 @@ class NothingToScore(ValueError):
     """The error of data in which there is nothing to predict; other parts may have something."""
 
 
-def score_of(
-    estimator: BaseAnnealed, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
-) -> float:
+def score_of(estimator: BaseAnnealed, given: Inputs) -> float:
     """Return the score of data in parts: the mean of those of the parts, by their weights."""
-    place, sources = placed(estimator, X, y, sample_weight)
+    place, sources = placed(estimator, given)
     try:
         place.put(list(sources))
         total, weight = place.sum(_Score(estimator))
@@ -154,25 +163,17 @@ class _Score(Request):
     reads = False
 
     def at(self, part: Part, workers: Workers) -> np.ndarray:
-        X, y, weights = part.load.raw()
+        X, y, weights, covariates = part.load.raw()
+        how = {} if covariates is None else {"covariates": covariates}
         with naming(part.load.name):
             nothing = weights is not None and not np.any(weights)
             if _num_samples(X) == 0 or (nothing and len(weights) == _num_samples(X)):
                 return np.zeros(2)
             try:
-                mean, weight = self.estimator._scored(X, y, weights)
+                mean, weight = self.estimator._scored(X, y, weights, **how)
             except NothingToScore:
                 return np.zeros(2)
         return np.array([mean * weight, weight])
-
-
-def refuse_beside_parts(X: Any) -> None:
-    """Refuse data in parts, beside which there are covariates."""
-    if in_parts(X):
-        raise ValueError(
-            "With covariates, X cannot be data in parts: covariates are one array beside X. "
-            "Predict for one part after another."
-        )
 
 
 def by_parts(method: Callable) -> Callable:
@@ -181,8 +182,6 @@ def by_parts(method: Callable) -> Callable:
     @wraps(method)
     def call(self: Any, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         if in_parts(X):
-            if kwargs.get("covariates") is not None:
-                refuse_beside_parts(X)
             if args:
                 raise TypeError(f"With data in parts, {method.__name__} takes keywords after X.")
             self._context()

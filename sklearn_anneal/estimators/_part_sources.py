@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -29,6 +29,56 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Units)
 
 
+class Inputs(NamedTuple):
+    """The arguments of a user about some rows: those of a part, or of all parts.
+
+    Attributes
+    ----------
+    X, y, weights, covariates : object
+        The rows, and what is known of each besides; None for what was not given.
+    """
+
+    X: Any
+    y: Any = None
+    weights: Any = None
+    covariates: Any = None
+
+    def take(self, rows: np.ndarray) -> Inputs:
+        """Return the rows with these numbers."""
+        return Inputs(*(None if v is None else _safe_indexing(v, rows) for v in self))
+
+    def present(self) -> Inputs:
+        """Return the rows without those of weight zero.
+
+        Weights that are not one number per row are refused later, with the rows.
+
+        Raises
+        ------
+        ValueError
+            If y or the covariates, whose rows are then left out as well, have another number.
+        """
+        n = _num_samples(self.X)
+        refuse_lengths(n, covariates=self.covariates)
+        weights = None if self.weights is None else np.asarray(self.weights)
+        if weights is None or weights.shape != (n,) or weights.dtype.kind not in "biuf":
+            return self
+        if weights.all():
+            return self
+        refuse_lengths(n, y=self.y)
+        positive = np.flatnonzero(weights)
+        return self.take(positive)._replace(weights=weights[positive])
+
+
+def refuse_lengths(n_rows: int, **beside: Any) -> None:
+    """Refuse what is known of rows if it is not as long as these."""
+    for name, values in beside.items():
+        if values is not None and _num_samples(values) != n_rows:
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: {name} has "
+                f"{_num_samples(values)} entries, but X has {n_rows} rows."
+            )
+
+
 @dataclass(frozen=True)
 class Source:
     """A part on the way to its data points: what it is read from, and who validates it.
@@ -38,8 +88,9 @@ class Source:
     index : int
     estimator : BaseAnnealed
         An estimator with the parameters of the fit, and without anything fitted.
-    X, y, weights : object
-        The inputs from which the part, its targets and its sample weights are read; None for none.
+    X, y, weights, covariates : object
+        The inputs from which the part, its targets, its sample weights and the covariates of its
+        rows are read; None for none.
     dtype : dtype or None
     first : FirstReading
         The size of the part at its first reading.
@@ -56,6 +107,7 @@ class Source:
     X: Any
     y: Any = None
     weights: Any = None
+    covariates: Any = None
     dtype: DTypeLike | None = None
     first: FirstReading = field(default_factory=FirstReading)
     columns: Any = None
@@ -71,85 +123,68 @@ class Source:
         return not (isinstance(self.X, str | PathLike) or callable(self.X) or is_delayed(self.X))
 
     @property
-    def lazy(self) -> tuple[Any, Any, Any]:
+    def lazy(self) -> Inputs:
         """The inputs that Dask computes before the part is read; None for the others."""
-        X, y, weights = (v if is_delayed(v) else None for v in (self.X, self.y, self.weights))
-        return X, y, weights
+        return Inputs(*(v if is_delayed(v) else None for v in self.inputs))
 
     @property
-    def inputs(self) -> tuple[Any, Any, Any]:
-        """The three inputs from which the part is read."""
-        return self.X, self.y, self.weights
+    def inputs(self) -> Inputs:
+        """The inputs from which the part is read."""
+        return Inputs(self.X, self.y, self.weights, self.covariates)
 
     def without_data(self) -> Source:
         """Return the source without data, but with the name of the part in errors."""
-        return replace(
-            self, X=self.X if isinstance(self.X, str | PathLike) else None, y=None, weights=None
-        )
+        X = self.X if isinstance(self.X, str | PathLike) else None
+        return replace(self, X=X, y=None, weights=None, covariates=None)
 
-    def computed(self, X: Any, y: Any, weights: Any) -> Source:
-        """Return the source with the values of its lazy objects."""
-        found = {"X": X, "y": y, "weights": weights}
-        return replace(self, **{name: v for name, v in found.items() if v is not None})
+    def computed(self, *values: Any) -> Source:
+        """Return the source with the values of its lazy objects, in the order of ``inputs``."""
+        found = zip(Inputs._fields, values, strict=True)
+        return replace(self, **{name: v for name, v in found if v is not None})
 
-    def raw(self) -> tuple[Any, Any, Any]:
-        """Return the part, its targets and its weights, before any validation."""
-        kinds = (self.dtype, None, None)
-        of = (self.X, self.y, self.weights)
-        X, y, weights = (
-            None if v is None else read(v, kind, self.name)
-            for v, kind in zip(of, kinds, strict=True)
+    def raw(self) -> Inputs:
+        """Return the part, and what is known of its rows, before any validation."""
+        kinds = (self.dtype, None, None, None)
+        inputs = Inputs(
+            *(
+                None if v is None else read(v, kind, self.name)
+                for v, kind in zip(self.inputs, kinds, strict=True)
+            )
         )
-        self.first.compare(X, self.name)
-        return X, y, weights
+        self.first.compare(inputs.X, self.name)
+        return inputs
 
     def __call__(self) -> Units:
         """Return the data points."""
-        X, y, weights = self.raw()
+        inputs = self.raw()
         with naming(self.name):
-            return self._units(X, y, weights)
+            return self._units(inputs)
 
-    def _units(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Units:
-        if _num_samples(X) == 0:
+    def _units(self, inputs: Inputs) -> Units:
+        if _num_samples(inputs.X) == 0:
             return NoUnits()
         estimator = copy.copy(self.estimator)
-        units: Units = validated(estimator, X, y, weights, ensure_min_samples=1)[1]
+        units: Units = validated(estimator, inputs, ensure_min_samples=1)[1]
         if isinstance(units, NoUnits):
             return units
         if self.columns is not None:
-            _compare(columns_of(estimator, X, units), self.columns)
+            _compare(columns_of(estimator, inputs.X, units), self.columns)
         return repacked(units, self.missing, estimator.n_components) if self.missing else units
 
 
 def validated(
-    estimator: Interface[D, U, M], X: Any, y: Any, weights: Any, reset: bool = True, **how: Any
+    estimator: Interface[D, U, M], inputs: Inputs, reset: bool = True, **how: Any
 ) -> tuple[D, Any]:
     """Return a part, or rows of several, as the estimator validates them, and the data points."""
-    data = estimator._validate_data(estimator._part(X, y, weights), reset=reset, **how)
+    data = estimator._validate_data(estimator._part(inputs), reset=reset, **how)
+    weights = inputs.weights
     if weights is not None:
-        weights = estimator._weights_of_part(weights, X)
+        weights = estimator._weights_of_part(weights, inputs.X)
     weights = estimator._check_weights(weights, data, allow_nothing=True)
     if weights is not None and not weights.any():
         return data, NoUnits()
     data, weights = estimator._present(data, weights)
     return data, estimator._make_units(data, weights)
-
-
-def present_rows(
-    X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None
-) -> tuple[Any, Any, Any]:
-    """Return a part, its targets and its weights without the rows of weight zero.
-
-    Weights that are not one number per row are refused later, with the rows.
-    """
-    given = None if weights is None else np.asarray(weights)
-    if given is None or given.shape != (_num_samples(X),) or given.dtype.kind not in "biuf":
-        return X, y, weights
-    if given.all():
-        return X, y, weights
-    positive = np.flatnonzero(given)
-    kept = _safe_indexing(X, positive), None if y is None else _safe_indexing(y, positive)
-    return *kept, given[positive]
 
 
 def columns_of(estimator: Interface, X: ArrayLike, units: Units) -> tuple[Any, ...]:

@@ -66,8 +66,8 @@ def exact(ctx: Context) -> MatrixFactorization:
 def _rows_or_zeros(table: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Return rows of a table, and zeros, which are the prior's mean, for those that it has not."""
     known = (numbers >= 0) & (numbers < len(table))
-    found = table[np.where(known, numbers, 0)]
-    found[~known] = 0.0
+    found = np.zeros((len(numbers), *table.shape[1:]), dtype=table.dtype)
+    found[known] = table[numbers[known]]
     return found
 
 
@@ -315,6 +315,11 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             Their posterior means, clipped to the range of ``clip``, and NaN where ``items`` is −1.
             Returned only if ``return_scores`` is true.
 
+        Raises
+        ------
+        ValueError
+            If the estimator was fitted to data in parts, with which the factors of users stay.
+
         Examples
         --------
         >>> from sklearn_anneal import AnnealedPMF
@@ -326,9 +331,21 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         """
         self._context()
         users, seen = asked_users(users, exclude, self.n_items_)
+        self._refuse_unkept(users)
         means = _rows_or_zeros(self._means_of_users(), users)
         found = self._best_items(means, n, seen)
         return found if return_scores else found[0]
+
+    def _refuse_unkept(self, users: np.ndarray) -> None:
+        """Refuse users after a fit to data in parts, with which their factors have stayed."""
+        if len(self._user_statistics["natural_mean"]) == 0 and (users >= 0).any():
+            way = "Call recommend or transform with their ratings"
+            if of_pairs(self):
+                way = "Fit in memory, or give input='matrix', with which recommend takes ratings"
+            raise ValueError(
+                "The factors of the users of data in parts stay with the parts, so that users are "
+                f"not known by their ids. {way}; −1 is a user of whom nothing is known."
+            )
 
     def _best_items(
         self, means: np.ndarray, n: Any, seen: tuple[np.ndarray, np.ndarray] | None
@@ -401,6 +418,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
                 f"users and items are ids of the same ratings, but have shapes {users.shape} and "
                 f"{items.shape}."
             )
+        self._refuse_unkept(users)
         mean = self._clipped(self._means_of_pairs(users, items))
         return (mean, self._predictions(users, items)[1]) if return_std else mean
 
@@ -439,6 +457,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             self._check_size(data, reset=False)
             weights = self._check_weights(sample_weight, data)
             users = np.repeat(data.users, np.diff(data.indptr))
+            self._refuse_unkept(users)
             densities = norm.logpdf(data.values, *self._predictions(users, data.columns))
             if weights is not None:
                 weights = weights[data.order]

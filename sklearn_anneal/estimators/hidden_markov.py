@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ..annealing import Annealing, Context
+    from ._part_sources import Inputs
     from ._state import Inference
-
 
 _PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 
@@ -868,9 +868,9 @@ class AnnealedHMM(StatePredictions):
             self._name_states(data, sample_weight, True)
             return self._partial_fit(data, sample_weight)
 
-    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> SequenceData:
-        refuse_part(X)
-        return self._data(X, None, None)
+    def _part(self, inputs: Inputs) -> SequenceData:
+        refuse_part(inputs.X)
+        return self._data(inputs.X, None, None)
 
     def _weights_of_part(self, weights: ArrayLike | None, X: ArrayLike) -> np.ndarray:
         return weights_of_frames(weights, X)

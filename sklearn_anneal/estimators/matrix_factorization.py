@@ -30,6 +30,7 @@ from ._base import BaseAnnealed
 from ._given_starts import given_array
 from ._part_fits import stream
 from ._part_predictions import by_parts
+from ._part_sources import Inputs
 from ._rating_predictions import RatingPredictions, exact, of_matrix, of_pairs
 from ._ratings import (
     Pairs,
@@ -557,7 +558,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         vars(ctx).update(vars(_of_items(ctx)))
         self._set_users(self._solved(ctx, _users_of(units)))
 
-    def _part(self, X: ArrayLike, y: ArrayLike | None, weights: ArrayLike | None) -> Any:
+    def _part(self, inputs: Inputs) -> Any:
+        X, y, weights, _ = inputs
         return Pairs(X, y, weights, stream=True) if of_pairs(self) else X
 
     @property

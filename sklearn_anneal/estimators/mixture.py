@@ -339,7 +339,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         product of coefficients and covariates. They sum to zero over the components.
     intercepts_std_, coefficients_std_ : ndarray
         Only with covariates: their standard deviations, in the same shapes, by linear response
-        (:ref:`covariates`); infinite for a covariate that is constant.
+        (:ref:`covariates`); infinite for a covariate that is constant. A stream has none.
         ``coefficients_covariance_`` has the covariances, of shape (n_components, 1 + n_covariates,
         n_components, 1 + n_covariates), with the intercepts first, and
         :meth:`coefficient_intervals` has intervals.

@@ -8,7 +8,7 @@ the observed information.
 
 A pass maps natural parameters to new ones, λ → Φ(λ), and a tilt adds t to the natural mean. At the
 fixed point λ = Φ(λ) + t, so that dλ = (I − J)⁻¹ dt with the Jacobian J of Φ. Products with J are
-differences of passes, and a Krylov method needs a few of them for each tilt.
+differences of passes, and a Krylov method needs few of them, as all tilts share its directions.
 
 References
 ----------
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from .visits import PLAIN
 _STEP = 1e-6
 # The relative residual at which a solution is close enough, and the largest number of passes.
 _TOLERANCE, _MOST_PASSES = 1e-7, 200
+# The share of a product beside those of other directions below which it is rounding.
+_LOST = 1e-10
 
 
 def mapped(ctx: Context, q: Natural, units: Units, workers: Workers) -> Natural:
@@ -89,32 +92,69 @@ def response(ctx: Context, key: str, units: Units, workers: Workers) -> np.ndarr
         echo = flat({name: (after[name] - before[name]) / step for name in q})
         return np.asarray(vector - echo)
 
+    n, place = q[key].size, sum(q[name].size for name in takewhile(key.__ne__, q))
+    solver = Recycling(without_echo, slice(place, place + n))
     found = []
-    for i in range(q[key].size):
+    for i in range(n):
         tilt = {name: np.zeros(value.shape) for name, value in q.items()}
         tilt[key].flat[i] = 1.0
-        found.append(natural(solved(without_echo, flat(tilt)))[key])
-    return np.array(found)
+        found.append(sizes[key] * solver.solved(flat(tilt)).reshape(q[key].shape))
+    return np.reshape(found, (n, *q[key].shape))
 
 
-def solved(product: Callable[[np.ndarray], np.ndarray], b: np.ndarray) -> np.ndarray:
-    """Return x with A x = b by the generalised minimal residual method (Saad and Schultz, 1986).
+class Recycling:
+    """A solver of A x = b for one b after another, by generalised conjugate residuals.
 
-    ``product`` returns A v.
+    Each b begins with the directions that those before it have left, as the solutions of several
+    tilts have much in common. Of a direction, A p is kept whole, and p where x is needed alone.
+
+    Parameters
+    ----------
+    product : callable
+        It returns A v, at the cost of a pass.
+    wanted : slice
+        The entries of x that are returned.
+
+    References
+    ----------
+    Eisenstat, Elman, Schultz (1983). Variational iterative methods for nonsymmetric systems of
+    linear equations. SIAM Journal on Numerical Analysis 20.
     """
-    size = float(np.linalg.norm(b))
-    basis, columns = [b / size], np.zeros((1, 0))
-    for n in range(min(_MOST_PASSES, len(b))):
-        w = product(basis[n])
-        projections = np.zeros(n + 2)
-        for i, v in enumerate(basis):
-            projections[i] = w @ v
-            w = w - projections[i] * v
-        projections[-1] = length = float(np.linalg.norm(w))
-        columns = np.column_stack([np.vstack([columns, np.zeros(n)]), projections])
-        target = np.append(size, np.zeros(n + 1))
-        y = np.linalg.lstsq(columns, target, rcond=None)[0]
-        if np.linalg.norm(columns @ y - target) <= _TOLERANCE * size or length == 0.0:
-            break
-        basis.append(w / length)
-    return np.asarray(np.column_stack(basis[: len(y)]) @ y)
+
+    def __init__(self, product: Callable[[np.ndarray], np.ndarray], wanted: slice):
+        self._product, self._wanted = product, wanted
+        self._directions: list[np.ndarray] = []
+        # Orthonormal.
+        self._products: list[np.ndarray] = []
+
+    def solved(self, b: np.ndarray) -> np.ndarray:
+        """Return the wanted entries of x."""
+        size, rest = float(np.linalg.norm(b)), b.copy()
+        x = np.zeros(len(b[self._wanted]))
+        for direction, product in zip(self._directions, self._products, strict=True):
+            x += self._step(rest, direction, product)
+        for _ in range(_MOST_PASSES):
+            if np.linalg.norm(rest) <= _TOLERANCE * size:
+                break
+            direction, product = rest[self._wanted].copy(), self._product(rest)
+            length = float(np.linalg.norm(product))
+            # Twice, because the first differences of near vectors have lost digits.
+            for _ in range(2):
+                for p, c in zip(self._directions, self._products, strict=True):
+                    share = float(c @ product)
+                    direction -= share * p
+                    product = product - share * c
+            left = float(np.linalg.norm(product))
+            if left <= _LOST * length:
+                break
+            self._directions.append(direction / left)
+            self._products.append(product / left)
+            x += self._step(rest, self._directions[-1], self._products[-1])
+        return x
+
+    @staticmethod
+    def _step(rest: np.ndarray, direction: np.ndarray, product: np.ndarray) -> np.ndarray:
+        """Take the part of a direction out of the residual, and return what it adds to x."""
+        share = float(product @ rest)
+        rest -= share * product
+        return share * direction

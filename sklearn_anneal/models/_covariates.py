@@ -109,6 +109,13 @@ class Moments:
         apart = Z - mean
         return cls(float(w.sum()), mean, (w[:, None] * apart).T @ apart)
 
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows together."""
+        weight, apart = self.weight + other.weight, other.mean - self.mean
+        share = other.weight / weight
+        between = self.weight * share * np.outer(apart, apart)
+        return Moments(weight, self.mean + share * apart, self.scatter + other.scatter + between)
+
     @property
     def scale(self) -> np.ndarray:
         """The standard deviation of each column; infinite for columns that are constant."""
@@ -214,7 +221,7 @@ class LogitWeights(Weights):
     Parameters
     ----------
     n_components : int
-        K, at least 2.
+        K.
     n_covariates : int
     scale : float or "auto"
         Prior standard deviation of the coefficients of standardised covariates. ``"auto"``:
@@ -273,9 +280,9 @@ class LogitWeights(Weights):
         if not (self.learns and late):
             return self, {name: prior[name] for name in self.factor.names.values()}
         standard = self._standard(q)
-        # Constant columns say nothing.
+        # Constant columns say nothing, and nothing depends on covariates in a single component.
         varied = np.append(False, np.isfinite(self.scale))
-        if not varied.any():
+        if not varied.any() or self.n_components == 1:
             return self, {name: prior[name] for name in self.factor.names.values()}
         squares = standard["mean"] ** 2 + np.diag(standard["covariance"])[:, None]
         weights = copy(self)

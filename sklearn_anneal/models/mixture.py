@@ -81,7 +81,8 @@ class Summary(DataSummary):
     def merge(self, other: Summary) -> Summary:
         """Return the summary of both data sets together."""
         seen, components = self.seen + other.seen, merged(self.components, other.components)
-        return Summary(seen, seen, self.missing + other.missing, components)
+        covariates = merged(self.covariates, other.covariates)
+        return Summary(seen, seen, self.missing + other.missing, components, covariates)
 
     def whole(self) -> Summary:
         return replace(self, components=whole(self.components))
@@ -721,7 +722,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         own = self.components.posterior_given_labels(rows, labels, prior, expected, rng)
         return of_weights | own
 
-    def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut:
+    def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
+        if self.weights.differ:
+            # Coefficients follow other rows in several passes, and not by leaving statistics out.
+            return None
         return left_out(self, self.sampled(units), q, summary, prior)
 
     @property

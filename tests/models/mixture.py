@@ -13,8 +13,67 @@ from quadrature import integral_of_density
 
 from models._entry import Entry, ExpectedFailure, has_auto
 from sklearn_anneal import AnnealedBayesianMixture
+from sklearn_anneal.estimators._base import BaseAnnealed
+from sklearn_anneal.estimators._covariates import LabelledTable, beside_table
+from sklearn_anneal.estimators._known_classes import read_labels
 
 N_CATEGORIES = (3, 2, 3)
+
+
+class GivenByColumn(AnnealedBayesianMixture):
+    """A mixture whose data have one more column, in which something is known of the rows.
+
+    The common tests give estimators X alone.
+    """
+
+    def _validate_data(self, X: Any, *, reset: bool, **how: Any) -> Any:
+        return super()._validate_data(self._divided(X, reset), reset=reset, **how)
+
+    def _divided(self, X: Any, reset: bool) -> LabelledTable:
+        raise NotImplementedError
+
+    @property
+    def impute(self) -> Any:
+        raise AttributeError("The cells of the last column cannot be filled in.")
+
+
+class GivenCovariate(GivenByColumn):
+    """The last column of X is a covariate."""
+
+    def _divided(self, X: Any, reset: bool) -> LabelledTable:
+        if reset:
+            self._settle_columns((1, ()), goes_on=False)
+        return beside_table(X[:, :-1], np.array(X[:, -1:], dtype=float))
+
+    def _with_covariates(self, X: Any, covariates: Any, goes_on: bool) -> Any:
+        return X
+
+    def _again(self, X: Any, covariates: Any = None) -> Any:
+        return super()._again(X[:, :-1], X[:, -1:])
+
+
+class GivenLabel(GivenByColumn):
+    """The last column of X has the class, 0 or 1, where it is known, and −1 elsewhere."""
+
+    def _divided(self, X: Any, reset: bool) -> LabelledTable:
+        if reset:
+            self._lay_out(np.array([0.0, 1.0]), goes_on=False)
+        numbers = read_labels(X[:, -1]).numbers(self._class_labels)
+        return LabelledTable(X[:, :-1], numbers, len(numbers))
+
+    def _labelled(self) -> bool:
+        return False
+
+    def _settle_classes_of_parts(self, of_parts: Any, goes_on: bool) -> None:
+        return None
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        return BaseAnnealed._scored(self, X, y, sample_weight)
+
+    def _again(self, X: Any, covariates: Any = None) -> Any:
+        return super()._again(X[:, :-1])
+
+
 BLOCKS = [
     ("binary", "bernoulli", [1]),
     ("categories", "categorical", [0, 4]),
@@ -64,6 +123,20 @@ def table(
         return X
 
     return make
+
+
+def with_covariate(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Binary rows, and a covariate on which they depend."""
+    X = table("bernoulli", 0.1, 4)(rng, n)
+    return np.column_stack([X, 7.0 + 2.0 * np.nanmean(X, axis=1) + rng.standard_normal(n)])
+
+
+def with_label(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Binary rows, and the classes of half of them."""
+    X = table("bernoulli", 0.1, 4)(rng, n)
+    y = np.where(rng.random(n) < 0.5, rng.integers(2, size=n), -1)
+    y[:2] = [0, 1]
+    return np.column_stack([X, y])
 
 
 def tiny(emission: Any) -> dict[str, Callable[[np.random.Generator], np.ndarray]]:
@@ -120,6 +193,35 @@ def mixture(emission: Any, name: str, **fields: Any) -> Entry:
     )
 
 
+def given_by_column(
+    name: str,
+    cls: type[GivenByColumn],
+    data: Callable[[np.random.Generator, int], np.ndarray],
+    of_tiny: list[float],
+    **fields: Any,
+) -> Entry:
+    """The entry of a mixture of binary columns, and one in which something is known of rows."""
+
+    def make(n_components: int = 3, **params: Any) -> GivenByColumn:
+        settings = {"max_iter": 5, "random_state": 0, "reg_covar": 0.0, **PEER_OF_COLUMNS}
+        if cls is GivenLabel:
+            settings["n_components_per_class"] = {0: max(n_components - 1, 1), 1: 1}
+        else:
+            settings["weight_concentration_prior"] = "auto"
+        return cls(n_components, **(settings | params))
+
+    def few(rng: np.random.Generator) -> np.ndarray:
+        return np.column_stack([tiny("bernoulli")["6 rows"](rng), of_tiny])
+
+    return Entry(
+        f"mixture_{name}",
+        make=make,
+        data=data,
+        tiny={"6 rows": few},
+        **({"learns": has_auto, "common_checks": False} | fields),
+    )
+
+
 PRIORS = ("dirichlet_process", "dirichlet_distribution")
 WEIGHTS = {
     prior.split("_")[1]: {"weight_concentration_prior_type": prior, "emissionprob_prior": 0.6}
@@ -129,6 +231,8 @@ REFUSED_COUNTS = {
     "tempering": "log partition function",
     "local_tempering": "log partition function",
 }
+
+REFUSED_GIVEN_COVARIATES = dict.fromkeys(REFUSED_COUNTS, "weights of rows depend on covariates")
 
 ENTRIES = [
     mixture(
@@ -223,5 +327,22 @@ ENTRIES = [
             "full": {"covariance_type": "full"},
         },
         refused=lambda params: REFUSED_COUNTS,
+    ),
+    given_by_column(
+        "labels",
+        GivenLabel,
+        with_label,
+        [0, -1, 1, 0, -1, -1],
+        variants=WEIGHTS,
+        log_evidence=lambda est, X: mixture_log_evidence(est, X[:, :-1], X[:, -1]),
+    ),
+    given_by_column(
+        "covariates",
+        GivenCovariate,
+        with_covariate,
+        [3.0, 5.0, 4.0, 9.0, 7.0, 2.0],
+        variants={"given": {}, "learned": {"coefficients_prior": "auto"}},
+        refused=lambda params: REFUSED_GIVEN_COVARIATES,
+        log_evidence=lambda est, X: mixture_log_evidence(est, X[:, :-1], covariates=X[:, -1]),
     ),
 ]

@@ -10,10 +10,11 @@ from ._base import Centered, Ragged, U, Units
 from ._counts import DenseCounts, SparseCounts
 from ._documents import Documents
 from ._ratings import Ratings
-from ._rows import Rows, cell_patterns
+from ._rows import ROWS_OF_A_CLASS, Rows, cell_patterns
 from ._sequences import Sequences
 
 __all__ = [
+    "ROWS_OF_A_CLASS",
     "Centered",
     "DenseCounts",
     "Documents",

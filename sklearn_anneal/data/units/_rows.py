@@ -19,7 +19,7 @@ _BLOCK = 256
 # Number of entries of an array that are read at a time.
 CELLS_AT_A_TIME = 1 << 20
 # A random subset has at least so many rows of each known class, if there are so many.
-_ROWS_OF_A_CLASS = 20
+ROWS_OF_A_CLASS = 20
 
 
 def cell_patterns(X: np.ndarray) -> np.ndarray | None:
@@ -142,7 +142,7 @@ class Rows(Units):
         order = random_state.permutation(np.flatnonzero(weighted))
         labels = self.classes[order]
         found = [
-            np.flatnonzero(labels == c)[:_ROWS_OF_A_CLASS] for c in np.unique(labels[labels >= 0])
+            np.flatnonzero(labels == c)[:ROWS_OF_A_CLASS] for c in np.unique(labels[labels >= 0])
         ]
         first = np.concatenate([*found, np.empty(0, dtype=np.intp)])[:size]
         rest = np.delete(np.arange(len(order)), first)
