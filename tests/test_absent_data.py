@@ -67,7 +67,7 @@ def test_a_fit_does_not_see_data_points_of_weight_zero(entry, params, name, rng)
     X = entry.data(rng, N)
     more, present = with_absent(X)
     own, weights = weights_of(present, rng)
-    settings = {"annealing": quick(name), **params}
+    settings = {"annealing": quick(name, 2), "max_iter": 2, **params}
     one = entry.make(**settings).fit(X, sample_weight=entry.row_weights(X, own))
     other = entry.make(**settings).fit(more, sample_weight=entry.row_weights(more, weights))
     assert_same_fit(other, one)
