@@ -26,15 +26,15 @@ WITH_EM = INSTANCES[:2]
 
 @pytest.fixture(scope="module", autouse=True)
 def few_restarts():
-    """Let three starts stand for ten in all tests of this file."""
+    """Let two starts stand for ten in all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
         from benchmarks.suite import families, settings
 
         ten = settings.SETTINGS[settings.TEN]
-        few = {family: {**given, "n_init": 3} for family, given in ten.items()}
+        few = {family: {**given, "n_init": 2} for family, given in ten.items()}
         patch.setitem(settings.SETTINGS, settings.TEN, few)
-        patch.setattr(families, "RESTARTS", 3)
+        patch.setattr(families, "RESTARTS", 2)
         yield
 
 
@@ -175,7 +175,7 @@ def test_a_setting_for_a_parameter_that_does_not_exist_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["topics", "ratings", "groups", "counts"])
-def test_every_setting_can_be_fitted(family, rng):
+def test_every_setting_can_be_fitted(family, rng, few_passes_of_searches):
     from benchmarks.suite.settings import ESTIMATORS, SETTINGS, parameters
 
     X = rng.poisson(2.0, size=(12, 6)).astype(float)
@@ -273,7 +273,7 @@ def test_densities_of_sequences_sum_over_all_paths(emission, rng):
     from sklearn_anneal import AnnealedHMM
 
     known = drawn_sequences(emission)[0]
-    fitted = AnnealedHMM(2, emission=emission, random_state=0)
+    fitted = AnnealedHMM(2, emission=emission, effort=0, random_state=0)
     fitted.fit(known.X, lengths=known.lengths)
     some = Sequences(known.X[:7], np.array([4, 3]))
     model = {"emission": emission}
