@@ -465,7 +465,9 @@ def test_method_without_temperature_or_noise_is_plain_inference(
     ("entry", "params", "noise"),
     alternating(with_fixed_priors(forms(sampled=False)), ("dirichlet", "gaussian")),
 )
-def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noise, rng, monkeypatch):
+def test_effective_batch_that_is_the_batch_is_plain_inference(
+    entry, params, noise, rng, monkeypatch
+):
     """Bit for bit, in minibatches of several chunks, whose statistics are sums of several."""
     divide_few_units(monkeypatch)
     X = entry.many(rng, MANY)

@@ -235,9 +235,9 @@ def texts_as_counts():
 
 
 def _without_search(value):
-    """An estimator without a search for better optima, which makes no difference to snippets."""
+    """An estimator of few passes, without a search, which makes no difference to snippets."""
     searches = inspect.isclass(value) and "effort" in inspect.signature(value).parameters
-    return partial(value, effort=0) if searches else value
+    return partial(value, effort=0, max_iter=10) if searches else value
 
 
 def given_names(page):

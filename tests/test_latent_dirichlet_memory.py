@@ -134,6 +134,8 @@ def test_memory_of_a_batch_fit_of_many_topics():
 
 @pytest.mark.slow
 def test_a_stream_has_no_array_of_all_documents():
-    found, _, topics, proportions = growth(stream=True, documents=80_000, length=3, words=2_000, topics=120)
+    found, _, topics, proportions = growth(
+        stream=True, documents=80_000, length=3, words=2_000, topics=120
+    )
     assert proportions > 75
     assert found < topics + 64, (found, topics)

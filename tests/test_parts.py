@@ -109,9 +109,7 @@ SEARCHES = {
     ("entry", "params", "how"),
     covering(crossed([pytest.param(e, e.first, id=e.name) for e in BY_NAME.values()], SEARCHES)),
 )
-def test_searches_in_one_part_are_those_in_the_data(
-    entry, params, how, rng, monkeypatch
-):
+def test_searches_in_one_part_are_those_in_the_data(entry, params, how, rng, monkeypatch):
     """Restarts, races and reheats; what the estimator refuses, it refuses in the same words."""
     if not set(SEARCHES[how]) <= set(entry.make().get_params()):
         pytest.skip("the estimator has no such search")
