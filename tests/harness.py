@@ -402,7 +402,7 @@ def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MANY, SOME = 320, 160
-"""Numbers of units that :func:`divide_few_units` divides into three chunks or more, and into two."""
+"""Numbers of units that :func:`divide_few_units` divides into several chunks, and into two."""
 
 
 def divide_few_units(monkeypatch: pytest.MonkeyPatch) -> None:

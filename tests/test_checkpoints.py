@@ -144,7 +144,7 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     assert_identical(entry.make(**settings, random_state=None).fit(X, checkpoint=folder), resumed)
 
 
-@pytest.mark.parametrize(("entry", "first", "step"), in_turn(one_of_each_class(models()), 23))
+@pytest.mark.parametrize(("entry", "first", "step"), in_turn(one_of_each_class(models()), 41))
 def test_a_race_and_reheats_go_on_from_after_any_pass(
     entry, first, step, rng, tmp_path, monkeypatch, few_passes_of_searches
 ):
@@ -158,7 +158,7 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
     whole = make().fit(X)
     # The last visits of one restart and of each move.
     n_saves = whole.n_passes_ + 1 + len(whole.search_results_["move"])
-    for n_saved in (*range(first, n_saves, max(step, 11)), n_saves):
+    for n_saved in (*range(first, n_saves, max(step, 19)), n_saves):
         assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved, None)
     assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
 

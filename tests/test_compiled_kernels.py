@@ -86,7 +86,9 @@ def compiled(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("estimator", KERNELS)
-def test_a_default_fit_compiles_only_these_kernels(estimator, compiled, rng):
+def test_a_default_fit_compiles_only_these_kernels(
+    estimator, compiled, rng, few_passes_of_searches
+):
     make, predict, expected = KERNELS[estimator]
     X = make(rng)
     fitted = getattr(sklearn_anneal, estimator)(random_state=0).fit(X)

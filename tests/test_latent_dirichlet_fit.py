@@ -517,25 +517,25 @@ def test_parts_of_a_stream_are_cut_into_batches_of_the_stream(X):
 def test_the_default_predicts_better_than_plain_inference():
     X = associated_press()
     order = np.random.default_rng(0).permutation(X.shape[0])
-    train, test = X[order[:600]], X[order[2000:]]
+    train, test = X[order[:400]], X[order[2000:]]
     lda = AnnealedLatentDirichletAllocation(20, random_state=0)
     plain_score = clone(lda).set_params(annealing="none").fit(train).score(test)
-    lda.set_params(annealing=StructuredVI(n_passes=60)).fit(train)
+    lda.set_params(annealing=StructuredVI(n_passes=40)).fit(train)
     assert lda.score(test) > plain_score + 0.02
 
 
 def test_a_stream_reaches_the_quality_of_a_batch():
     X = associated_press()
     order = np.random.default_rng(0).permutation(X.shape[0])
-    train, test = X[order[:1000]], X[order[2000:]]
+    train, test = X[order[:500]], X[order[2000:]]
     params = {"n_components": 10, "annealing": "none", "random_state": 0, "topic_word_prior": 0.16}
     batch = AnnealedLatentDirichletAllocation(**params).fit(train)
     # As many iterations as the fit makes while its documents start anew at every pass.
     params |= {"max_doc_update_iter": 10}
-    stream = AnnealedLatentDirichletAllocation(**params, batch_size=64, total_samples=1000)
+    stream = AnnealedLatentDirichletAllocation(**params, batch_size=64, total_samples=500)
     shuffle = np.random.default_rng(0).permutation
     for _ in range(5):
-        stream.partial_fit(train[shuffle(1000)])
+        stream.partial_fit(train[shuffle(500)])
     assert stream.score(test) > batch.score(test) - 0.02
 
 
