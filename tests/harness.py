@@ -406,7 +406,7 @@ MANY, SOME = 320, 160
 
 
 def divide_few_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let visits divide an eighth of the data into as many chunks.
+    """Let an eighth of the data be divided into as many chunks, and as many parts of arrays.
 
     Documents are divided as those of large corpora are.
     """
@@ -426,6 +426,12 @@ def divide_few_units(monkeypatch: pytest.MonkeyPatch) -> None:
         (_counts, "_CELLS_OF_CHUNK"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name) // 8)
+    n_parts = parallel.Workers._n_parts
+    monkeypatch.setattr(
+        parallel.Workers,
+        "_n_parts",
+        lambda workers, n, at_least, most: n_parts(workers, n, max(at_least // 8, 1), most),
+    )
 
 
 def largest_difference(a: Any, b: Any) -> float:

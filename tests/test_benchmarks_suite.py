@@ -26,15 +26,15 @@ WITH_EM = INSTANCES[:2]
 
 @pytest.fixture(scope="module", autouse=True)
 def few_restarts():
-    """Let two starts stand for ten in all tests of this file."""
+    """Let three starts stand for ten in all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
         from benchmarks.suite import families, settings
 
         ten = settings.SETTINGS[settings.TEN]
-        few = {family: {**given, "n_init": 2} for family, given in ten.items()}
+        few = {family: {**given, "n_init": 3} for family, given in ten.items()}
         patch.setitem(settings.SETTINGS, settings.TEN, few)
-        patch.setattr(families, "RESTARTS", 2)
+        patch.setattr(families, "RESTARTS", 3)
         yield
 
 

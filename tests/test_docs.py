@@ -204,8 +204,9 @@ def test_user_guide_names_every_annealing_method():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("page", [p for p in texts() if ">>>" in p.read_text(encoding="utf-8")])
 def test_snippets_of_every_page_run(page, monkeypatch):
-    """Searches have a quarter of the usual effort, which finds all that the pages show."""
-    monkeypatch.setitem(Interface._efforts, "reheating", 1.0)
+    """Searches have a quarter of the usual effort, which finds all that most pages show."""
+    if page.stem != "gaussian_mixtures":
+        monkeypatch.setitem(Interface._efforts, "reheating", 1.0)
     if "set_callbacks" in page.read_text(encoding="utf-8"):
         pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks since 1.9")
     failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
