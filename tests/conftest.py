@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,19 +115,26 @@ def native_libraries():
     return ThreadpoolController()
 
 
-@pytest.fixture(autouse=True)
-def one_thread_of_libraries(request, native_libraries):
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_of_libraries(native_libraries):
     """Let workers that run side by side use one thread of BLAS and OpenMP each.
 
     With more, the threads of one worker wait for the cores that those of another have, and small
-    products take many times as long. Tests of limits ask for ``several_blas_threads``.
+    products take many times as long. Tests of limits ask for ``usual_threads_of_libraries``.
     """
-    alone = "PYTEST_XDIST_WORKER" not in os.environ
-    if alone or "several_blas_threads" in request.fixturenames:
-        yield
-        return
-    with native_libraries.limit(limits=1):
-        yield
+    with ExitStack() as limit:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            limit.enter_context(native_libraries.limit(limits=1))
+        yield limit
+
+
+@pytest.fixture
+def usual_threads_of_libraries(native_libraries, one_thread_of_libraries):
+    """Let a test use as many threads of BLAS and OpenMP as a program by itself."""
+    one_thread_of_libraries.close()
+    yield
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        one_thread_of_libraries.enter_context(native_libraries.limit(limits=1))
 
 
 # Scripts in ``benchmarks/``, which are in the repository only and not installed

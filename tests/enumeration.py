@@ -38,17 +38,19 @@ def gaussian_mixture_log_evidence(estimator: Any, X: np.ndarray, y: Any = None) 
     marginal = _independent_marginal if independent else _normal_wishart_marginal
     of_means = estimator.mean_prior_, estimator.mean_precision_prior_
     dof = estimator.degrees_of_freedom_prior_
-    # The prior is taken at the expected sizes of the components.
-    cluster = {
-        (i, members): marginal(X[np.array(members, dtype=bool)], *of_means, size * common, dof)
-        for i, size in enumerate(estimator.covariance_prior_sizes_["mean"])
+    # The prior is taken at the expected sizes of the components, of which some may be equal.
+    sizes = estimator.covariance_prior_sizes_["mean"]
+    of_size = {
+        (size, members): marginal(X[np.array(members, dtype=bool)], *of_means, size * common, dof)
+        for size in set(sizes)
         for members in product((False, True), repeat=n)
     }
     terms = []
     for z in _assignments(estimator, n, y):
         assigned = np.equal.outer(np.arange(k), z)
         term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
-        terms.append(term + sum(cluster[i, tuple(map(bool, r))] for i, r in enumerate(assigned)))
+        of_components = zip(sizes, assigned, strict=True)
+        terms.append(term + sum(of_size[size, tuple(map(bool, r))] for size, r in of_components))
     return float(logsumexp(terms))
 
 

@@ -21,7 +21,7 @@ from models import ENTRIES, Entry
 
 from sklearn_anneal.annealing import ANNEALING, Annealing, Context, NoAnnealing
 from sklearn_anneal.annealing._base import RandomWeights
-from sklearn_anneal.data.units import _documents
+from sklearn_anneal.data.units import _base, _counts, _documents, _ratings, _sequences
 from sklearn_anneal.estimators import _streaming as streams
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference import conjugate, loop, visits
@@ -400,9 +400,37 @@ def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(streams.WORTH_THREADS, key, 0.0)
 
 
-def divide_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let visits divide documents into chunks, as they do with those of large corpora."""
+MANY, SOME = 320, 160
+"""Numbers of units that :func:`divide_few_units` divides into several chunks, and into two."""
+
+
+def divide_few_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an eighth of the data be divided into as many chunks, and as many parts of arrays.
+
+    Documents are divided as those of large corpora are.
+    """
+    tables = (
+        _documents._DOCUMENT_CHUNKS,
+        _sequences._SEQUENCE_CHUNKS,
+        _ratings._RATING_CHUNKS,
+        _counts._SPARSE_COUNT_CHUNKS,
+    )
+    for table in tables:
+        for n_chunks, n_entries in list(table.items()):
+            monkeypatch.setitem(table, n_chunks, n_entries // 8)
     monkeypatch.setattr(mean_field, "_CHUNKS", _documents._DOCUMENT_CHUNKS)
+    for module, name in (
+        (_base, "_SMALLEST_CHUNK"),
+        (_base, "_BLOCK"),
+        (_counts, "_CELLS_OF_CHUNK"),
+    ):
+        monkeypatch.setattr(module, name, getattr(module, name) // 8)
+    n_parts = parallel.Workers._n_parts
+    monkeypatch.setattr(
+        parallel.Workers,
+        "_n_parts",
+        lambda workers, n, at_least, most: n_parts(workers, n, max(at_least // 8, 1), most),
+    )
 
 
 def largest_difference(a: Any, b: Any) -> float:

@@ -30,7 +30,7 @@ def test_draws_average_to_the_expectations(params, rng):
     some = units.take(slice(5))
     expected = ctx.model.log_joint(some, ctx.model.expectations(ctx.q))
     draws = np.array([
-        ctx.model.log_joint(some, visit_of(ctx, method, some).expected) for _ in range(400)
+        ctx.model.log_joint(some, visit_of(ctx, method, some).expected) for _ in range(200)
     ])  # fmt: skip
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert (error > 0).all()

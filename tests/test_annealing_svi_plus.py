@@ -23,7 +23,7 @@ def definition_one(n, effective):
 def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, rng):
     method = with_defaults(SVIPlus(effective, noise, "constant", 10))
     weights = method.weights(bare_context(rng), n)
-    draws = np.array([all_at_once(weights, n, rng) for _ in range(3_000)], dtype=float)
+    draws = np.array([all_at_once(weights, n, rng) for _ in range(1_500)], dtype=float)
     # If a method separates the noise, its weights are given as deviations from 1.
     separate = method.visit_options(bare_context(rng))["separate_noise"]
     deviations = draws if separate else draws - 1.0
@@ -97,7 +97,7 @@ def test_gaussian_noise_never_leaves_the_domain(params, rng):
     for margin in (0.0, 0.2):
         method = SVIPlus(1, "gaussian", "constant", 50, 1.0, margin)
         ctx, method, units = run(method, X, **params)
-        for _ in range(30):
+        for _ in range(15):
             q, state = ctx.q, ctx.rng.bit_generator.state
             one_update(ctx, method, units)
             assert ctx.model.factors().valid(ctx.q)
@@ -110,7 +110,7 @@ def test_gaussian_noise_never_leaves_the_domain(params, rng):
             except np.linalg.LinAlgError:  # where priors are learned from it
                 outside += 1
             ctx.q, ctx.model, ctx.prior = result
-    assert outside > 10
+    assert outside > 5
 
 
 class _Rash(SVIPlus):
@@ -138,7 +138,7 @@ def test_random_weights_average_to_plain_inference(rng):
     one_update(plain, none, units)
     ctx, method, _ = run(SVIPlus(10, "dirichlet", "constant", 10, 1.0), X)
     draws = []
-    for _ in range(2000):
+    for _ in range(1000):
         ctx.q = q
         one_update(ctx, method, units)
         ctx.state["passes"] = 0.0

@@ -173,7 +173,7 @@ def test_a_setting_for_a_parameter_that_does_not_exist_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["topics", "ratings", "groups", "counts"])
-def test_every_setting_can_be_fitted(family, rng):
+def test_every_setting_can_be_fitted(family, rng, few_passes_of_searches):
     from benchmarks.suite.settings import ESTIMATORS, SETTINGS, parameters
 
     X = rng.poisson(2.0, size=(12, 6)).astype(float)
@@ -272,7 +272,7 @@ def test_densities_of_sequences_sum_over_all_paths(emission, rng):
     from sklearn_anneal import AnnealedHMM
 
     known = drawn_sequences(emission)[0]
-    fitted = AnnealedHMM(2, emission=emission, random_state=0)
+    fitted = AnnealedHMM(2, emission=emission, effort=0, random_state=0)
     fitted.fit(known.X, lengths=known.lengths)
     some = Sequences(known.X[:7], np.array([4, 3]))
     model = {"emission": emission}

@@ -234,7 +234,7 @@ def test_callback_that_fails_ends_the_fit_and_is_torn_down():
 @pytest.mark.parametrize("annealing", ["deterministic", "stochastic", "svi_plus", "structured"])
 def test_result_does_not_depend_on_callbacks(annealing, n_jobs):
     # Enough work for threads to be used where they are allowed.
-    X = np.random.default_rng(0).normal(size=(4000, 5))
+    X = np.random.default_rng(0).normal(size=(2048, 5))
     mixture = make_mixture(annealing=annealing, n_components=8, n_init=2, random_state=0)
     mixture.set_params(annealing__n_passes=5)
     plain = clone(mixture).fit(X)

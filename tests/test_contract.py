@@ -15,6 +15,8 @@ import pytest
 from far_backend import far_away
 from harness import (
     FULL_STEPS,
+    MANY,
+    SOME,
     Fixed,
     alternating,
     assert_identical,
@@ -24,7 +26,7 @@ from harness import (
     context_of,
     covering,
     crossed,
-    divide_few_documents,
+    divide_few_units,
     finish_run,
     fitted_state,
     forms,
@@ -107,11 +109,11 @@ def tempered_bound(entry, ctx, units, seen, t):
 
 @pytest.mark.parametrize(("entry", "params"), variants())
 def test_bound_never_falls(entry, params, rng):
-    est = entry.make(annealing="none", tol=0.0, max_iter=25, **params)
+    est = entry.make(annealing="none", tol=0.0, max_iter=13, **params)
     bounds = est.fit(entry.data(rng, 60)).lower_bounds_
-    assert len(bounds) == 25
+    assert len(bounds) == 13
     # Local parameters start anew in the first half of the passes, and are kept from then on.
-    kept = bounds[11:] if has_local_variables(entry.make(**params), entry.data(rng, 9)) else bounds
+    kept = bounds[5:] if has_local_variables(entry.make(**params), entry.data(rng, 9)) else bounds
     assert np.diff(kept).min() >= -1e-10 * np.abs(bounds).max()
     assert bounds[-1] > bounds[0] + 1e-3
 
@@ -136,7 +138,7 @@ def test_tempered_bound_never_falls_at_fixed_temperature(entry, params, form, rn
     ctx, method, units = open_run(est, X)
     ctx.exploring = False
     bounds, local = [], None
-    for _ in range(20):
+    for _ in range(10):
         seen = visit(ctx, method, units, local)
         local = seen.local
         bounds.append(tempered_bound(entry, ctx, units, seen, t))
@@ -174,21 +176,23 @@ def test_bound_is_below_the_log_evidence(entry, params, turn, rng):
     """Of every pass, annealed ones too: the recorded bound is the untempered one.
 
     Of the last pass where every pass has a prior, and with it an evidence, of its own. A fifth of
-    the methods is tried with each set of parameters.
+    the methods is tried with each set of parameters, on the last of the tiny data, which have most
+    columns.
     """
-    for tiny in entry.tiny.values():
-        X = tiny(rng)
-        evidence = None
-        for name in sorted(ANNEALING.keys() - entry.refused(params).keys())[turn::5]:
-            est = entry.make(n_components=2, annealing=quick(name), **params).fit(X)
-            if evidence is None or entry.learns(params):
-                evidence = entry.log_evidence(est, X)
-            bounds = est.lower_bounds_[~np.isnan(est.lower_bounds_)]
-            assert len(bounds)
-            if entry.learns(params):
-                bounds = bounds[-1:]
-            assert bounds.max() <= evidence + 1e-9
-            assert est.lower_bound_ > evidence - 25.0
+    X = [*entry.tiny.values()][-1](rng) if entry.tiny else None
+    if X is None:
+        pytest.skip("the evidence of this model cannot be enumerated")
+    evidence = None
+    for name in sorted(ANNEALING.keys() - entry.refused(params).keys())[turn::5]:
+        est = entry.make(n_components=2, annealing=quick(name), **params).fit(X)
+        if evidence is None or entry.learns(params):
+            evidence = entry.log_evidence(est, X)
+        bounds = est.lower_bounds_[~np.isnan(est.lower_bounds_)]
+        assert len(bounds)
+        if entry.learns(params):
+            bounds = bounds[-1:]
+        assert bounds.max() <= evidence + 1e-9
+        assert est.lower_bound_ > evidence - 25.0
 
 
 @pytest.mark.parametrize("entry", models())
@@ -285,7 +289,7 @@ def test_natural_gradient_is_that_of_the_tempered_bound(entry, params, form, rng
         raw, ctx.exploring = here.step.statistics, False
         prior = {key: ctx.prior[key] for key in block.keys}
         target = posterior(prior, model.block_statistics(block, raw, q), model.factors().base(q), t)
-        for _ in range(4):
+        for _ in range(2):
             # Symmetric matrices differ by symmetric matrices: directions to another valid point.
             other = model.random_natural(ctx.summary, ctx.prior, rng)
             direction = {k: rng.standard_normal() * (other[k] - q[k]) for k in block.keys}
@@ -461,14 +465,17 @@ def test_method_without_temperature_or_noise_is_plain_inference(
     ("entry", "params", "noise"),
     alternating(with_fixed_priors(forms(sampled=False)), ("dirichlet", "gaussian")),
 )
-def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noise, rng):
+def test_effective_batch_that_is_the_batch_is_plain_inference(
+    entry, params, noise, rng, monkeypatch
+):
     """Bit for bit, in minibatches of several chunks, whose statistics are sums of several."""
-    X = entry.many(rng)
+    divide_few_units(monkeypatch)
+    X = entry.many(rng, MANY)
     method = SVIPlus(1.0, noise, "constant", 2, "decay")
-    how = {"tol": 0.0, **params, **entry.in_batches(1200)}
+    how = {"tol": 0.0, **params, **entry.in_batches(SOME)}
     plain = entry.make(annealing="none", **how | {"max_iter": 2}).fit(X)
     est = entry.make(annealing=method, **how | {"max_iter": 0}).fit(X)
-    assert len(units_of(est, X).take(slice(1200)).chunks()) > 1
+    assert len(units_of(est, X).take(slice(SOME)).chunks()) > 1
     if not has_local_variables(entry.make(**params), X):
         assert est.lower_bound_ == plain.lower_bound_
     assert largest_difference(context_of(est).q, context_of(plain).q) == 0
@@ -591,9 +598,9 @@ def always_parallel(monkeypatch):
 )
 def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatch):
     """Without this, the next test could compare sequential work with itself."""
-    divide_few_documents(monkeypatch)
+    divide_few_units(monkeypatch)
     tasks, threads = recorded_tasks(monkeypatch)
-    X = entry.many(rng)
+    X = entry.many(rng, MANY)
     settings = {"n_init": n_init, "annealing": "none", "max_iter": 2, "tol": 0.0, **entry.first}
     est = entry.make(n_jobs=1, **settings).fit(X)
     assert not tasks
@@ -649,16 +656,14 @@ def worth_several_workers():
 @pytest.mark.usefixtures("always_parallel")
 @pytest.mark.parametrize(("entry", "params", "name", "way"), worth_several_workers())
 def test_result_does_not_depend_on_workers(entry, params, name, way, rng, monkeypatch):
-    """Bit for bit, for 2500 units in several chunks, and in minibatches of two chunks each."""
-    if way != "restarts":
-        # Other processes would not know of it.
-        divide_few_documents(monkeypatch)
-    X = entry.many(rng)
-    weights = entry.row_weights(X, rng.integers(0, 3, size=2500))
+    """Bit for bit, for units in several chunks, and in minibatches of two chunks each."""
+    divide_few_units(monkeypatch)
+    X = entry.many(rng, MANY)
+    weights = entry.row_weights(X, rng.integers(0, 3, size=MANY))
     how = {
         "batch": {"max_iter": 2},
         "restarts": {"n_init": 3, "max_iter": 1},
-        "minibatches": {"max_iter": 1, **entry.in_batches(1200)},
+        "minibatches": {"max_iter": 1, **entry.in_batches(SOME)},
     }[way]
     # Only restarts travel to other processes, or as here to a backend that pickles all that goes
     # and comes back; chunks stay in this one, whatever the backend.
@@ -671,7 +676,7 @@ def test_result_does_not_depend_on_workers(entry, params, name, way, rng, monkey
     one = entry.make(n_jobs=1, **params).fit(X, sample_weight=weights)
     units = units_of(one, X)
     assert len(units.chunks()) > 2
-    assert len(units.take(slice(1200)).chunks()) > 1
+    assert len(units.take(slice(SOME)).chunks()) > 1
     for backend, n_jobs in ways:
         with far_away(), joblib.parallel_config(backend=backend):
             other = entry.make(n_jobs=n_jobs, **params).fit(X, sample_weight=weights)
@@ -680,11 +685,12 @@ def test_result_does_not_depend_on_workers(entry, params, name, way, rng, monkey
 
 @pytest.mark.usefixtures("always_parallel")
 @pytest.mark.parametrize(("entry", "params"), forms())
-def test_stream_does_not_depend_on_workers(entry, params, rng):
-    batches = [entry.many(rng) for _ in range(2)]
+def test_stream_does_not_depend_on_workers(entry, params, rng, monkeypatch):
+    divide_few_units(monkeypatch)
+    batches = [entry.many(rng, MANY) for _ in range(2)]
     found = []
     for n_jobs in (1, 2):
-        est = entry.make(n_jobs=n_jobs, **entry.in_batches(2500), **params)
+        est = entry.make(n_jobs=n_jobs, **entry.in_batches(MANY), **params)
         for X in batches:
             est.partial_fit(X)
         assert est.n_iter_ == 2
@@ -711,9 +717,12 @@ def test_pickle_between_two_batches_changes_nothing(entry, params, name, total_s
 
 
 @pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=1))
-def test_pickled_fit_predicts_and_goes_on_the_same(entry, params, name, rng):
-    X = entry.data(rng, 60)
-    est = entry.make(annealing=quick(name), **params).fit(X)
+def test_repeated_and_pickled_fits_predict_and_go_on_the_same(entry, params, name, rng):
+    """A fit does not depend on what was before."""
+    X = entry.data(rng, 40)
+    params = params | {"annealing": quick(name)}
+    est = entry.make(**params).fit(X)
+    assert_identical(est, entry.make(**params).partial_fit(entry.data(rng, 30)).fit(X))
     other = pickle.loads(pickle.dumps(est))
     readers = ["score", "transform"]
     # Methods that only some kinds of models have.
@@ -734,15 +743,6 @@ def test_name_is_the_default_instance(entry, rng):
         instance = entry.make(annealing=ANNEALING[name](), **params)._strategy(model)
         assert type(by_name) is type(instance) is ANNEALING[name]
         assert by_name.get_params() == instance.get_params()
-
-
-@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=2))
-def test_fit_is_repeatable_and_does_not_depend_on_what_was_before(entry, params, name, rng):
-    X = entry.data(rng, 50)
-    params = params | {"annealing": quick(name)}
-    est = entry.make(**params).fit(X)
-    again = entry.make(**params).partial_fit(entry.data(rng, 30)).fit(X)
-    assert_identical(est, again)
 
 
 # Predictions
@@ -787,16 +787,17 @@ def test_transform_gives_a_data_frame_if_asked(entry, rng):
 @pytest.mark.parametrize("name", ANNEALING)
 @pytest.mark.parametrize("entry", models())
 def test_every_pair_works_or_is_refused(entry, name, rng):
-    """Each method fits every third set of parameters, and each set has every third method.
+    """Each method fits one set of parameters or more, and each set has one method or more.
 
     Batches and minibatches take turns.
     """
     X = entry.data(rng, 40)
     first, sets = list(ANNEALING).index(name), (entry.variants | entry.heuristics).values()
+    period = min(len(ANNEALING), len(sets))
     for turn, params in enumerate(sets, first):
-        if turn % min(3, len(sets)) and name not in entry.refused(params):
+        if turn % period and name not in entry.refused(params):
             continue
-        how = entry.in_batches(20) if turn // 3 % 2 else {}
+        how = entry.in_batches(20) if turn // period % 2 else {}
         est = entry.make(annealing=quick(name), **how, **params)
         if name in entry.refused(params):
             for fit in (est.fit, est.partial_fit):

@@ -235,7 +235,7 @@ def test_workers_do_not_change_a_search_with_swaps(kind):
     X, _ = rows(kind, n=80)
     weights = np.tile([1.0, 2.0], 40)
     one, other = (
-        AnnealedGammaProcessNMF(3, random_state=0, n_jobs=n, max_iter=10).fit(
+        AnnealedGammaProcessNMF(3, random_state=0, n_jobs=n, max_iter=10, effort=2).fit(
             X, sample_weight=weights
         )
         for n in (1, 2)

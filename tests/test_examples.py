@@ -19,10 +19,11 @@ pytest.importorskip("matplotlib")
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FILES = sorted(EXAMPLES.glob("*.py"))
 MOST_LINES = 45
-# These take more than 1.5 seconds. The documentation runs them too, and fails if one of them does.
+# These take more than a second. The documentation runs them too, and fails if one of them does.
 SLOW = {
     "annealing_instead_of_restarts",
     "bad_start",
+    "classes_by_age",
     "counts_into_parts",
     "every_method",
     "factorial_parts",
@@ -31,14 +32,18 @@ SLOW = {
     "latent_classes",
     "missing_cells",
     "missing_pixels",
+    "mixed_columns",
     "parts_of_restless_counts",
     "passes_and_optima",
+    "recommendations",
     "reconstructed_digits",
     "restless_counts",
     "search_over_schedules",
     "sequence_classes",
     "state_segmentation",
+    "stochastic_steps",
     "stream_of_documents",
+    "stream_of_pixels",
 }
 ESTIMATORS = [name for name in sklearn_anneal.__all__ if name.startswith("Annealed")]
 CLASSES = {name: type_.__name__ for name, type_ in ANNEALING.items()}

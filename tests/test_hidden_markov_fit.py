@@ -20,7 +20,7 @@ from cases_hidden_markov import (
     run_of,
     small,
 )
-from harness import all_at_once, open_run
+from harness import all_at_once, open_run, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from packaging.version import Version
 from sklearn import config_context
@@ -127,7 +127,7 @@ def test_refused_batch_leaves_the_stream_as_it_was(variant, rng):
 def test_minibatches_of_sequences_come_near_the_batch(variant, annealing, rng):
     sequences = draw(variant, rng, rng.integers(5, 30, size=60))
     plainly = small(variant, 3, max_iter=60).fit(sequences)
-    how = {"max_iter": 30, "batch_size": 12, "annealing": annealing}
+    how = {"max_iter": 30, "batch_size": 12, "annealing": quick(annealing, 20)}
     stochastic = small(variant, 3, **how).fit(sequences)
     assert stochastic.n_sequences_ == 60
     # The counts are those of the data, however long noise displaced them.

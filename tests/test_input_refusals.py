@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from numbers import Integral, Real
 
@@ -242,10 +242,15 @@ def damaged():
     yield Y, "without one integer index per entry"
 
 
+@cache
+def fitted_to_rows(make):
+    return make().fit(rows())
+
+
 @pytest.mark.parametrize("make", [topics, pmf, nmf])
 @pytest.mark.parametrize(("X", "message"), list(damaged()))
 def test_sparse_matrices_that_point_outside_themselves(X, message, make):
-    est = make().fit(rows())
+    est = fitted_to_rows(make)
     names = ["fit", "partial_fit", "transform", "score"]
     more = {topics: ["perplexity"], pmf: ["predict_rows", "recommend"], nmf: ["recommend"]}
     names += more.get(make, [])

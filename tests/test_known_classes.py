@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from designs import in_turn
 from enumeration import gaussian_mixture_log_evidence, mixture_log_evidence
 from harness import (
     assert_identical,
@@ -214,8 +215,7 @@ def test_a_stream_without_a_label_is_the_one_without_classes(form, name, rng):
 # Fits
 
 
-@pytest.mark.parametrize("batch_size", [None, 40])
-@pytest.mark.parametrize("name", ANNEALING)
+@in_turn(name=ANNEALING, batch_size=(None, 40))
 def test_components_keep_to_their_classes(name, batch_size, rng):
     X, truth, y = far_apart(rng)
     est = AnnealedBayesianGaussianMixture(

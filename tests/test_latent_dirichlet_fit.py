@@ -20,7 +20,7 @@ from cases_latent_dirichlet import (
     spread,
 )
 from designs import in_turn, pairwise
-from harness import make_threads_worthwhile, open_run, quick, visit
+from harness import divide_few_units, make_threads_worthwhile, open_run, quick, visit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
 from sklearn.base import clone
@@ -278,9 +278,11 @@ def test_random_words_have_a_high_temperature(rng):
     assert np.all(lda.temperatures_ >= 1.0)
 
 
-def test_the_number_of_threads_does_not_change_a_bit(rng):
-    X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=200, eta=1.0)
-    one = small(20, max_iter=3, tol=0.0)
+def test_the_number_of_threads_does_not_change_a_bit(rng, monkeypatch):
+    make_threads_worthwhile(monkeypatch)
+    divide_few_units(monkeypatch)
+    X = draw_corpus(rng, n_documents=200, n_words=500, n_topics=8, length=200, eta=1.0)
+    one = small(5, max_iter=3, tol=0.0)
     assert len(documents(X).chunks()) >= 3, "one chunk: the test tests nothing"
     two = pickle.loads(pickle.dumps(one)).set_params(n_jobs=2).fit(X)
     one.fit(X)
@@ -295,7 +297,7 @@ def test_the_number_of_threads_does_not_change_a_bit(rng):
     annealing=("none", "structured", "stochastic", "svi_plus"),
     how=(
         {"learning_method": "online", "batch_size": 128},
-        {"learning_method": "online", "batch_size": 500},
+        {"learning_method": "online", "batch_size": 200},
         {"learning_method": "batch"},
     ),
     dtype=(np.float64, np.float32),
@@ -306,14 +308,14 @@ def test_threads_share_all_parts_of_an_update_without_changing_a_bit(
     """Words, draws, statistics and batches are shared too, also where few words are met."""
     make_threads_worthwhile(monkeypatch)
     monkeypatch.setattr(tables, "_ENTRIES_OF_TASK", 1)
-    X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=60, eta=1.0)
+    X = draw_corpus(rng, n_documents=300, n_words=1500, n_topics=8, length=60, eta=1.0)
     X = X.astype(dtype)
-    size = how.get("batch_size", 900)
+    size = how.get("batch_size", 300)
     chunks, met = documents(X[:size]).chunks(), documents(X[:size]).occurring(1500)
     assert len(chunks) >= 2, "one chunk: the test tests nothing"
     assert len(met) > 2 * 512, "one part of the words: the test tests nothing"
     params = {**how, "annealing": quick(annealing, 3), "max_iter": 2, "tol": 0.0}
-    one, two = (small(20, **params, n_jobs=n).fit(X) for n in (1, 2))
+    one, two = (small(5, **params, n_jobs=n).fit(X) for n in (1, 2))
     assert_array_equal(one.components_, two.components_)
     assert_array_equal(one.lower_bounds_, two.lower_bounds_)
     assert one.lower_bound_ == two.lower_bound_
@@ -515,25 +517,25 @@ def test_parts_of_a_stream_are_cut_into_batches_of_the_stream(X):
 def test_the_default_predicts_better_than_plain_inference():
     X = associated_press()
     order = np.random.default_rng(0).permutation(X.shape[0])
-    train, test = X[order[:600]], X[order[2000:]]
+    train, test = X[order[:400]], X[order[2000:]]
     lda = AnnealedLatentDirichletAllocation(20, random_state=0)
     plain_score = clone(lda).set_params(annealing="none").fit(train).score(test)
-    lda.set_params(annealing=StructuredVI(n_passes=60)).fit(train)
+    lda.set_params(annealing=StructuredVI(n_passes=40)).fit(train)
     assert lda.score(test) > plain_score + 0.02
 
 
 def test_a_stream_reaches_the_quality_of_a_batch():
     X = associated_press()
     order = np.random.default_rng(0).permutation(X.shape[0])
-    train, test = X[order[:1000]], X[order[2000:]]
+    train, test = X[order[:500]], X[order[2000:]]
     params = {"n_components": 10, "annealing": "none", "random_state": 0, "topic_word_prior": 0.16}
     batch = AnnealedLatentDirichletAllocation(**params).fit(train)
     # As many iterations as the fit makes while its documents start anew at every pass.
     params |= {"max_doc_update_iter": 10}
-    stream = AnnealedLatentDirichletAllocation(**params, batch_size=64, total_samples=1000)
+    stream = AnnealedLatentDirichletAllocation(**params, batch_size=64, total_samples=500)
     shuffle = np.random.default_rng(0).permutation
     for _ in range(5):
-        stream.partial_fit(train[shuffle(1000)])
+        stream.partial_fit(train[shuffle(500)])
     assert stream.score(test) > batch.score(test) - 0.02
 
 

@@ -37,7 +37,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from benchmarks.common.memory import Sampler, anonymous_megabytes
 from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
+from sklearn_anneal.search import moves
 
+moves.PASSES_OF_REHEAT = 2  # each of which has all that is in memory
 warnings.simplefilter("ignore")
 options = json.loads(sys.argv[1])
 n, v, k = options["documents"], options["words"], options["topics"]
@@ -132,6 +134,8 @@ def test_memory_of_a_batch_fit_of_many_topics():
 
 @pytest.mark.slow
 def test_a_stream_has_no_array_of_all_documents():
-    found, _, topics, proportions = growth(stream=True, documents=80_000, length=3, topics=120)
+    found, _, topics, proportions = growth(
+        stream=True, documents=80_000, length=3, words=2_000, topics=120
+    )
     assert proportions > 75
     assert found < topics + 64, (found, topics)

@@ -357,7 +357,7 @@ def test_annealed_fits_learn(annealing):
 def test_minibatches_learn(covariance_type, factorization):
     settings = {
         "batch_size": 40,
-        "max_iter": 60,
+        "max_iter": 30,
         "covariance_type": covariance_type,
         "factorization": factorization,
     }
@@ -447,7 +447,7 @@ def _log_evidence(X, mean, scale, n, d):
 
 
 def test_the_bound_chooses_one_component_for_rows_without_groups():
-    X = np.random.default_rng(0).normal(size=(100, 3))
+    X = np.random.default_rng(0).normal(size=(60, 3))
     bounds = [
         AnnealedBayesianGaussianMixture(n_components=k, random_state=0).fit(X).lower_bound_
         for k in (1, 2, 3)

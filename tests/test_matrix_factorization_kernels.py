@@ -260,7 +260,7 @@ def test_indefinite_precision_leaves_nan(bad, rng):
 def test_back_off(d, margin, dtype):
     """Of each row the largest share 1, ½, … , 2⁻¹², 0 of a share that the family calls valid."""
     rng = np.random.default_rng(300 + d)
-    family, n = Gaussian("packed"), 120
+    family, n = Gaussian("packed"), 70
     clean = {"precision": np.ascontiguousarray(lower(gaussians(rng, n, d, False)[0]))}
     clean["natural_mean"] = rng.standard_normal((n, d))
     scale = 10.0 ** rng.uniform(-2, 3, (n, 1))

@@ -146,7 +146,7 @@ def test_a_sparse_fit_is_the_dense_one(emission, rng):
 
 
 def test_sparse_rows_of_a_fit_are_never_made_dense(rng, monkeypatch):
-    X = csr_array((rng.random((400, 30)) < 0.1).astype(float))
+    X = csr_array((rng.random((200, 20)) < 0.1).astype(float))
     original = csr_array.toarray
 
     def refuse(matrix, *args, **kwargs):
@@ -158,7 +158,7 @@ def test_sparse_rows_of_a_fit_are_never_made_dense(rng, monkeypatch):
     monkeypatch.setattr(csr_array, "todense", refuse)
     for init_params in ("random", "kmeans", "k-means++", "random_from_data"):
         # One search is enough to see that moves do not either.
-        effort = "auto" if init_params == "random" else 0
+        effort = 1 if init_params == "random" else 0
         model = mixture("bernoulli", init_params=init_params, effort=effort).fit(X)
         model.predict(X)
         model.score(X)

@@ -212,7 +212,7 @@ def test_rounds_draw_from_the_posterior_of_observed_cells():
         1, emission="gaussian", means_prior=[0.5], beta_prior=1e-3, dof_prior=2.0, scale_prior=0.5,
         random_state=0,
     ).fit(X)  # fmt: skip
-    tables = est.impute(X, n_draws=300, n_rounds=3)[:, :, 0]
+    tables = est.impute(X, n_draws=150, n_rounds=3)[:, :, 0]
     means = tables[:, 10:].mean(axis=1)
     # Student-t: ν = 12, and the mean of 10 new cells varies by 1/10 + 1/10.001 of the variance.
     own = t(12.0, 0.5, np.sqrt((0.5 + 2.5) / 12.0 * (1 / 10 + 1 / 10.001)))

@@ -49,7 +49,10 @@ from sklearn_anneal.annealing import SVIPlus
 from sklearn_anneal.annealing.svi_plus import Deviations, DirichletWeights
 from sklearn_anneal.estimators import _part_fits
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("few_passes_of_searches"),
+]
 
 BY_NAME = {entry.name: entry for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS)}
 
@@ -66,7 +69,7 @@ def test_one_part_is_the_data(entry, params, name, how, rng, monkeypatch):
     methods that do not hold them.
     """
     X = entry.data(rng, 30)
-    settings = {**params, "annealing": quick(name, 2), "max_iter": 3, "tol": 0.0}
+    settings = {**params, "annealing": quick(name, 2), "max_iter": 2, "tol": 0.0}
     if how == "minibatches":
         settings |= entry.in_batches(13)
     in_parts = entry.make(**settings).fit(Shards([X]))
@@ -106,9 +109,7 @@ SEARCHES = {
     ("entry", "params", "how"),
     covering(crossed([pytest.param(e, e.first, id=e.name) for e in BY_NAME.values()], SEARCHES)),
 )
-def test_searches_in_one_part_are_those_in_the_data(
-    entry, params, how, rng, monkeypatch, few_passes_of_searches
-):
+def test_searches_in_one_part_are_those_in_the_data(entry, params, how, rng, monkeypatch):
     """Restarts, races and reheats; what the estimator refuses, it refuses in the same words."""
     if not set(SEARCHES[how]) <= set(entry.make().get_params()):
         pytest.skip("the estimator has no such search")
@@ -147,7 +148,7 @@ def test_what_is_refused_is_refused_in_the_same_words(entry, rng):
 def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkeypatch):
     """Up to rounding, with parts of fewer rows than components, and with an empty part."""
     X = entry.data(rng, 40)
-    settings = {**params, "annealing": "none", "max_iter": 4, "tol": 0.0}
+    settings = {**params, "annealing": "none", "max_iter": 2, "tol": 0.0}
     in_parts = entry.make(**settings).fit(Shards(uneven(X, n_parts)))
     without_unit_parameters(monkeypatch)
     assert_close_fit(in_parts, entry.make(**settings).fit(X))
@@ -168,7 +169,7 @@ def test_parts_without_an_observation_lose_nothing_of_the_others(
     """Wherever they are in the tree of sums; after them, the data have another scale."""
     parts = cut(entry.data(rng, 40), [9, 18, 30])
     parts.insert(place, unobserved(parts[1]))
-    settings = {**params, "annealing": "none", "max_iter": 4, "tol": 0.0}
+    settings = {**params, "annealing": "none", "max_iter": 2, "tol": 0.0}
     in_parts = entry.make(**settings).fit(Shards(parts))
     without_unit_parameters(monkeypatch)
     assert_close_fit(in_parts, entry.make(**settings).fit(together(parts)))
@@ -195,7 +196,8 @@ def test_a_column_that_early_parts_lack_keeps_its_digits(emission, rng):
         parts = cut(X + shift, [20, 50, 80])
         if emission in ("chain", "blocks"):
             parts = [[part] for part in parts]
-        return make(n_components=2, annealing="none", random_state=0).fit(Shards(parts))
+        est = make(n_components=2, annealing="none", max_iter=15, random_state=0)
+        return est.fit(Shards(parts))
 
     far, near = fit(2.0**27), fit(0.0)
     assert far.lower_bound_ == pytest.approx(near.lower_bound_, rel=1e-9)

@@ -77,9 +77,9 @@ def entries():
 
 
 @pytest.mark.parametrize(("entry", "params"), list(entries()))
-def test_fits_of_any_scale_are_finite_or_refused(entry, params, rng):
+def test_fits_of_any_scale_are_finite_or_refused(entry, params, rng, few_passes_of_searches):
     """With the priors that the tests give, which have another scale, and with learned ones."""
-    X = entry.data(rng, 40)
+    X = entry.data(rng, 25)
     reheats = {} if entry in TRAINED_BY_GRADIENTS else {"effort": 1, "annealing": "reheating"}
     for scale in SCALES:
         Y = scaled(X, scale)

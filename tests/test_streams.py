@@ -17,6 +17,7 @@ from harness import (
     forms,
     largest_difference,
     quick,
+    taking_turns,
 )
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -34,7 +35,7 @@ SCHEDULED = [name for name in ANNEALING if ANNEALING[name].finish]
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("entry", "params", "name", "calls"),
-    alternating(covering(combinations(SCHEDULED, sampled=False)), (1, 7)),
+    alternating(taking_turns(combinations(SCHEDULED, sampled=False)), (1, 7)),
 )
 def test_one_pass_over_a_stream_ends_at_temperature_one(entry, params, name, calls, rng):
     est = entry.make(annealing=quick(name, 50), total_samples=60 * calls, **params)
@@ -46,7 +47,7 @@ def test_one_pass_over_a_stream_ends_at_temperature_one(entry, params, name, cal
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("entry", "params", "name"), covering(combinations(SCHEDULED, sampled=False))
+    ("entry", "params", "name"), taking_turns(combinations(SCHEDULED, sampled=False), turn=1)
 )
 def test_a_stream_of_unknown_size_is_plain_inference(entry, params, name, rng):
     """It has the start of plain inference too, whatever start the method would take."""

@@ -55,7 +55,7 @@ class ComponentsDisplay:
     >>> from sklearn.model_selection import KFold
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
     >>> from sklearn_anneal.inspection import ComponentsDisplay
-    >>> X, _ = make_blobs(150, centers=3, random_state=1)
+    >>> X, _ = make_blobs(75, centers=3, random_state=1)
     >>> mixture = AnnealedBayesianGaussianMixture(random_state=0)
     >>> folds = KFold(3, shuffle=True, random_state=0)
     >>> display = ComponentsDisplay.from_estimator(mixture, X, n_components=range(2, 5), cv=folds)

@@ -56,9 +56,9 @@ class Entry:
     steps_of_minibatches : mapping
         Parameters with which batch mode makes the local steps that minibatches make by default.
     several_chunks : callable or None
-        ``several_chunks(rng)`` returns 2500 units that are cut into several chunks. If chunks are
-        cut by the number of observations, 1200 of these units make several chunks too. None: 2500
-        units of ``data``.
+        ``several_chunks(rng, n)`` returns n units, of which 2500 are cut into several chunks. If
+        chunks are cut by the number of observations, 1200 of these units make several chunks too.
+        None: ``data`` does so.
     local_entropy : callable
         ``local_entropy(visit, units)`` is H[q] of the local parameters that have priors of their
         own, in nats. It is a part of the entropy of a local step.
@@ -109,7 +109,7 @@ class Entry:
     learns: Callable[[dict[str, Any]], bool] = lambda params: False
     minibatches: Mapping[str, Any] = field(default_factory=dict)
     steps_of_minibatches: Mapping[str, Any] = field(default_factory=dict)
-    several_chunks: Callable[[np.random.Generator], Any] | None = None
+    several_chunks: Callable[[np.random.Generator, int], Any] | None = None
     local_entropy: Callable[[Visited, Any], float] = lambda visit, units: 0.0
     tiny: Mapping[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
     log_evidence: Callable[[Any, Any], float] | None = None
@@ -145,9 +145,9 @@ class Entry:
         """Parameters of a fit with ``size`` units per update."""
         return {**self.minibatches, "batch_size": size}
 
-    def many(self, rng: np.random.Generator) -> Any:
-        """2500 units in several chunks."""
-        return self.data(rng, 2500) if self.several_chunks is None else self.several_chunks(rng)
+    def many(self, rng: np.random.Generator, n: int = 2500) -> Any:
+        """Units of which 2500 are cut into several chunks."""
+        return (self.several_chunks or self.data)(rng, n)
 
 
 def has_auto(params: dict[str, Any]) -> bool:

@@ -85,7 +85,7 @@ def factorization(
         one_optimum="above_one",
         learns=has_auto,
         refused=lambda params: REFUSED,
-        several_chunks=lambda rng: counts(120 if sparse else 60, sparse=sparse)(rng, 2500),
+        several_chunks=counts(120 if sparse else 60, sparse=sparse),
         local_entropy=local_entropy,
         log_evidence=gamma_process_log_evidence,
         **fields,

@@ -127,7 +127,7 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
         f"hidden_markov_{emission}",
         make=make,
         data=chains(emission),
-        several_chunks=lambda rng: chains(emission, (5, 10))(rng, 2500),
+        several_chunks=chains(emission, (5, 10)),
         tiny=tiny_chains(emission) if enumerated else {},
         log_evidence=hidden_markov_log_evidence if enumerated else None,
         repeat=lambda X, counts: SequenceList(

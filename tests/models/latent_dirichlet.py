@@ -94,7 +94,7 @@ ENTRIES = [
         minibatches={"learning_method": "online"},
         steps_of_minibatches={"local_step": "mean_field"},
         refused=refused_by_topics,
-        several_chunks=lambda rng: documents(1000, (55, 65))(rng, 2500),
+        several_chunks=documents(1000, (55, 65)),
         local_entropy=entropy_of_proportions,
         tiny={"V=30": tiny_documents((0, 0, 1), (1, 2, 2, 2), (0, 3))},
         log_evidence=latent_dirichlet_log_evidence,

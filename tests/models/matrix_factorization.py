@@ -51,7 +51,7 @@ ENTRIES = [
             },
         },
         learns=has_auto,
-        several_chunks=lambda rng: ratings(40, 0.4)(rng, 2500),
+        several_chunks=ratings(40, 0.4),
         # There are no assignments, so that the entropy of a local step is all that of users.
         local_entropy=lambda visit, units: visit.step.entropy,
         tiny={
