@@ -11,7 +11,7 @@ from itertools import cycle, repeat
 
 import numpy as np
 import pytest
-from harness import combinations, context_of, largest_difference, quick, taking_turns
+from harness import combinations, context_of, largest_difference, quick
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
@@ -32,14 +32,14 @@ dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 cluster = pytest.importorskip("sklearn_anneal.cluster.dask_workers")
 
-PARTS_AND_WORKERS = [(n, w) for n in (1, 5, 16) for w in (1, 2, 3)]
+PARTS_AND_WORKERS = [(n, w) for n in (1, 5, 16) for w in (1, 2)]
 
 
 @pytest.fixture(scope="module")
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as local,
         distributed.Client(local) as client,
     ):
@@ -139,6 +139,20 @@ def first_forms():
     return [case for case in combinations() if case.values[1] is case.values[0].first]
 
 
+def of_each_class_and_method():
+    """Combinations in which every class and every method occurs, in as few as there are."""
+    cases = [case for case in first_forms() if not case.id.startswith("geometric")]
+    classes, methods, found = set(), set(), []
+    for case in cases:
+        entry, _, name = case.values
+        if type(entry.make()) not in classes and name not in methods:
+            classes.add(type(entry.make()))
+            methods.add(name)
+            found.append(case)
+    others = (case for case in cases if case.values[2] not in methods)
+    return [*found, *{case.values[2]: case for case in others}.values()]
+
+
 def cells(pairs, numbers):
     """Combinations of :func:`combinations`, each with numbers of parts and workers."""
     return [
@@ -157,14 +171,12 @@ def assert_a_cluster_finds_the_same_bits(entry, params, n_parts, client, rng):
 
 @pytest.mark.parametrize(
     ("entry", "params", "name", "n_parts", "n_workers"),
-    cells(
-        [case for case in taking_turns(first_forms()) if not case.marks], cycle(PARTS_AND_WORKERS)
-    ),
+    cells(of_each_class_and_method(), cycle(PARTS_AND_WORKERS)),
 )
 def test_a_cluster_finds_the_bits_of_one_process(
     entry, params, name, n_parts, n_workers, client, workers, rng
 ):
-    """Every model and every method; the numbers of parts and workers go through all pairs in turn.
+    """Every class and method; the numbers of parts and workers go through all pairs in turn.
 
     Passes are few, but local variables are kept in the last of them. Reheats, where there are any,
     follow plain fits alone.
@@ -194,9 +206,9 @@ def test_every_combination_on_a_cluster_finds_the_bits_of_one_process(
 @pytest.mark.parametrize(
     ("n_parts", "n_workers"),
     [
-        pytest.param(1, 3, marks=pytest.mark.exhaustive),
+        pytest.param(1, 2, marks=pytest.mark.exhaustive),
         (5, 2),
-        pytest.param(16, 3, marks=pytest.mark.exhaustive),
+        pytest.param(16, 2, marks=pytest.mark.exhaustive),
     ],
 )
 def test_weights_and_ways_of_fitting(n_parts, n_workers, client, workers, rng):

@@ -15,7 +15,7 @@ from cases_gaussian_mixture import (
     parameters_of,
     real_data,
 )
-from designs import pairwise
+from designs import in_turn
 from harness import change_models, context_of
 from peer_priors import PEER_OF_MIXTURES
 from sklearn import config_context
@@ -82,6 +82,7 @@ def test_best_restart_is_kept(annealing):
         init_params="random",
         n_init=4,
         effort=0,
+        max_iter=10,
         random_state=0,
     ).fit(X)
     bounds = mixture.restart_lower_bounds_
@@ -185,7 +186,7 @@ def test_coinciding_components_warn_and_say_what_to_change():
         covariance_prior=None,  # a learned one has a size for each component
         random_state=0,
     )
-    X, _ = clusters(0, 100, ((0, 0), (3, 0), (0, 3)))
+    X, _ = clusters(0, 40, ((0, 0), (3, 0), (0, 3)))
     with pytest.warns(ConvergenceWarning, match="Components coincide") as caught:
         mixture.fit(X)
     message = next(str(w.message) for w in caught if "coincide" in str(w.message))
@@ -229,7 +230,7 @@ def test_whether_components_coincide_does_not_depend_on_units(covariance_type, f
     assert pairs == [[], [(0, 1)]]
 
 
-@pairwise(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS)
+@in_turn(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS)
 def test_one_component(covariance_type, weight_prior, annealing):
     X = real_data("iris")
     priors = ["covariance_prior", "degrees_of_freedom_prior", "mean_prior", "mean_precision_prior"]

@@ -52,6 +52,7 @@ def parts_of_counts(rng):
 def automatic(**params):
     """A mixture that finds the number of its components, with few passes for each of them."""
     settings = {"annealing": quick("deterministic"), "effort": 0, "random_state": 0}
+    settings |= {"max_iter": 20}
     return AnnealedBayesianGaussianMixture("auto", **settings | params)
 
 
@@ -179,8 +180,8 @@ def test_three_components_are_found(make, params, data, rng):
     ],
 )
 def test_data_without_groups_have_one_component(make, params, X):
-    est = make(random_state=0, effort=0, annealing="none", **params).set_params(n_components="auto")
-    assert est.fit(X).n_components_ == 1
+    est = make(random_state=0, effort=0, annealing="none", max_iter=30, **params)
+    assert est.set_params(n_components="auto").fit(X).n_components_ == 1
 
 
 @pytest.mark.parametrize("truth", [1, 3])
@@ -189,6 +190,7 @@ def test_the_number_of_states_is_found_in_several_sequences(truth, rng):
     states = np.repeat(rng.integers(0, truth, 36), 6)
     frames = 5.0 * np.eye(3)[states] + rng.normal(size=(216, 3))
     est = AnnealedHMM("auto", annealing=quick("deterministic"), random_state=0, effort=0)
+    est.set_params(max_iter=20)
     assert est.fit(np.split(frames, 12)).n_components_ == truth
     assert len(est.component_results_["log_density_left_out"])
 
@@ -202,11 +204,12 @@ def test_states_that_are_those_of_single_sequences_do_not_count(rng):
     assert est.n_components_ <= 2
 
 
+@pytest.mark.usefixtures("few_passes_of_searches")
 @pytest.mark.parametrize("params", [{}, {"annealing": quick("reheating"), "n_init": 2}])
 def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
     """With ``verbose`` it is run from its start, so that all of it is reported."""
     X = groups(rng, 20)
-    est = automatic(effort=2, max_iter=25, **params)
+    est = automatic(effort=1, max_iter=12, **params)
     assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
 
@@ -221,7 +224,7 @@ def test_a_given_number_is_an_attribute_too(rng):
 def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng, monkeypatch):
     make_threads_worthwhile(monkeypatch)
     X = data(rng, 40)
-    est = make(random_state=0, annealing=quick("deterministic"), effort=0, **params)
+    est = make(random_state=0, annealing=quick("deterministic"), effort=0, max_iter=8, **params)
     est.set_params(n_components="auto")
     one, two = (clone(est).set_params(n_jobs=n).fit(X) for n in (1, 2))
     assert_identical(one, two)
@@ -229,7 +232,9 @@ def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng, 
 
 def test_any_random_state_gives_every_number_the_same_start(rng):
     X = groups(rng, 30)
-    fits = [automatic(random_state=state).fit(X) for state in (3, np.random.RandomState(3))]
+    fits = [
+        automatic(random_state=state, max_iter=5).fit(X) for state in (3, np.random.RandomState(3))
+    ]
     assert fits[0].lower_bound_ == fits[1].lower_bound_
 
 
@@ -254,6 +259,7 @@ def test_two_rows_are_one_component():
     assert est.fit([[0.0, 1.0], [1.0, 0.0]]).n_components_ == 1
 
 
+@pytest.mark.usefixtures("few_passes_of_searches")
 def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_bound(rng):
     """Components of less than a row can be worth their place, and annealing can lose them."""
     X = rng.normal(size=(30, 4))
@@ -280,10 +286,11 @@ def test_results_of_numbers_belong_to_their_fit(found):
     assert not hasattr(est.set_params(n_components=2).fit(X), "component_results_")
 
 
+@pytest.mark.usefixtures("no_wait_for_the_disk")
 def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monkeypatch):
     """Without a random state, another search could find another number."""
     X = rng.normal(size=(20, 4))
-    est = automatic(annealing=quick("stochastic"), random_state=None)
+    est = automatic(annealing=quick("stochastic"), random_state=None, max_iter=8)
     np.random.seed(0)  # noqa: NPY002
     first = clone(est).fit(X, checkpoint=tmp_path)
     monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_choose_number", None)
@@ -291,9 +298,10 @@ def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monk
     assert_identical(clone(est).fit(X, checkpoint=tmp_path), first)
 
 
+@pytest.mark.usefixtures("few_passes_of_searches", "no_wait_for_the_disk")
 def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
     X = groups(rng, 20)
-    est = automatic(effort=1)
+    est = automatic(effort=1, max_iter=8)
     plain = clone(est).fit(X)
     kept = clone(est).fit(X, checkpoint=tmp_path)
     again = clone(est).fit(X, checkpoint=tmp_path)
@@ -318,12 +326,12 @@ def test_the_number_that_was_found_can_be_given_from_then_on(found):
 @pytest.mark.parametrize("params", [{"sticky": 10.0}, {"transmat_prior": "auto"}])
 def test_chains_with_priors_of_transitions_find_the_number(params, rng):
     how = {"annealing": quick("deterministic"), "effort": 0, "random_state": 0}
-    est = AnnealedHMM("auto", **how, **params)
+    est = AnnealedHMM("auto", **how, max_iter=20, **params)
     assert est.fit(series(rng)).n_components_ == 3
 
 
 def test_verbose_tells_of_every_number(rng, capsys):
-    est = automatic(verbose=1)
+    est = automatic(verbose=1, max_iter=3)
     est.fit(groups(rng, 20))
     found = re.findall(r"^n_components=(\d+): lower bound", capsys.readouterr().out, re.MULTILINE)
     assert set(map(int, found)) == set(est.component_results_["n_components"])

@@ -321,7 +321,10 @@ def _count(shared, rows):
     return part
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
+@pytest.mark.parametrize(
+    "backend",
+    ["threading", "loky", pytest.param("multiprocessing", marks=pytest.mark.exhaustive)],
+)
 def test_rows_and_errors_of_tasks_reach_the_caller(backend):
     """Rows come from threads without a copy, and from other processes with one."""
     shared = SharedRows(10, {"a": 3, "b": 1}, np.float32)

@@ -8,7 +8,16 @@ from importlib import import_module
 import numpy as np
 import pytest
 import skops.io
-from harness import alternating, assert_identical, combinations, covering, quick, variants
+from harness import (
+    alternating,
+    assert_identical,
+    combinations,
+    models,
+    one_of_each_class,
+    quick,
+    taking_turns,
+    variants,
+)
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 
 import sklearn_anneal
@@ -50,7 +59,7 @@ def assert_round_trip(estimator, X, path):
 @pytest.mark.usefixtures("few_passes_of_searches")
 @pytest.mark.parametrize(
     ("entry", "params", "name", "method"),
-    alternating(covering(combinations()), ("fit", "partial_fit")),
+    alternating(taking_turns(combinations()), ("fit", "partial_fit")),
 )
 def test_round_trip(entry, params, name, method, rng, tmp_path):
     X = entry.data(rng, 40)
@@ -65,7 +74,7 @@ def test_round_trip_of_every_form_of_the_model(entry, params, rng, tmp_path):
     assert_round_trip(estimator, X, tmp_path / "estimator.skops")
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_estimator_that_is_not_fitted(entry, rng, tmp_path):
     estimator = entry.make(**entry.first)
     other = loaded(estimator, tmp_path / "estimator.skops", {class_name(estimator)})
