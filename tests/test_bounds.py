@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -20,7 +19,7 @@ import numpy as np
 import pytest
 from numba.core.extending import _Intrinsic
 
-from sklearn_anneal import AnnealedFactorialMixture
+from sklearn_anneal import AnnealedBayesianMixture
 from sklearn_anneal.kernels.simd import chains, products, rows
 from sklearn_anneal.parallel import kept_memory
 
@@ -92,22 +91,29 @@ def look():
     return "seen"
 
 
-@pytest.mark.slow
+def bound_of_a_fit():
+    X = np.random.default_rng(0).integers(0, 3, size=(30, 4))
+    est = AnnealedBayesianMixture(2, emission="categorical", annealing="none", max_iter=3)
+    return est.set_params(random_state=0).fit(X).lower_bound_
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="the mode needs the C library of Unix")
-def test_memory_that_nobody_has_written_is_nan_and_fits_do_not_read_it(request, rng):
-    """In both modes at once, for which the test runs itself in another process."""
-    if not request.config.getoption("--nan-memory"):
-        done = run(
-            *("-m", "pytest", "-q", "--nan-memory", "-p", "no:cacheprovider"),
-            f"{Path(__file__).name}::{request.node.name}",
-            NUMBA_BOUNDSCHECK="1",
-        )
-        assert done.returncode == 0, done.stdout
-        assert "1 passed" in done.stdout
+def test_memory_that_nobody_has_written_is_nan_and_a_fit_does_not_read_it(request):
+    if request.config.getoption("--nan-memory"):
+        assert look() == "seen"
         return
-    assert look() == "seen"
-    with ThreadPoolExecutor(1) as other:
-        assert other.submit(look).result() == "seen"
-    # Its only kernel is compiled quickly.
-    est = AnnealedFactorialMixture(2, annealing="none", max_iter=3)
-    assert np.isfinite(est.fit(rng.normal(size=(30, 3))).lower_bound_)
+    done = run(
+        "-c",
+        "import threading\n"
+        "import nan_memory, test_bounds\n"
+        "nan_memory.fill_with_nan()\n"
+        "print(test_bounds.look())\n"
+        "thread = threading.Thread(target=lambda: print(test_bounds.look()))\n"
+        "thread.start()\n"
+        "thread.join()\n"
+        "print(test_bounds.bound_of_a_fit())\n",
+    )
+    assert done.returncode == 0, done.stderr
+    *seen, bound = done.stdout.split()
+    assert seen == ["seen", "seen"]
+    assert float(bound) == bound_of_a_fit()

@@ -350,14 +350,14 @@ def test_weights_are_numbers_of_sequences(case, rng):
 @two
 def test_minibatches_learn_after_a_hundred_updates(case, rng):
     sequences = sequences_of(case, rng, [12] * 12)
-    how = {"batch_size": 3, "tol": 0.0}
-    early = learner(case, max_iter=25, **how).fit(sequences)
-    late = learner(case, max_iter=60, **how).fit(sequences)
+    how = {"batch_size": 4, "tol": 0.0}
+    early = learner(case, max_iter=30, **how).fit(sequences)
+    late = learner(case, max_iter=80, **how).fit(sequences)
     start = learner(case, max_iter=0).fit(sequences)
     assert_array_equal(early.transmat_prior_, start.transmat_prior_)
     assert late.transmat_prior_[0, 0] != start.transmat_prior_[0, 0]
     assert_sound(late, sequences)
-    whole = learner(case, max_iter=60).fit(sequences)
+    whole = learner(case, max_iter=80).fit(sequences)
     assert_allclose(np.log(late.transmat_prior_), np.log(whole.transmat_prior_), atol=1.0)
 
 

@@ -28,7 +28,10 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.estimators._number import Tried, best_number, preferred
 from sklearn_anneal.models._left_out import LeftOut
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("few_passes_of_searches", "no_wait_for_the_disk"),
+]
 
 
 def groups(rng, n=60):
@@ -52,7 +55,7 @@ def parts_of_counts(rng):
 def automatic(**params):
     """A mixture that finds the number of its components, with few passes for each of them."""
     settings = {"annealing": quick("deterministic"), "effort": 0, "random_state": 0}
-    settings |= {"max_iter": 20}
+    settings |= {"max_iter": 10}
     return AnnealedBayesianGaussianMixture("auto", **settings | params)
 
 
@@ -156,7 +159,7 @@ def test_the_default_finds_three_components(rng):
 @pytest.mark.parametrize(("make", "params", "data"), CASES)
 def test_three_components_are_found(make, params, data, rng):
     X = data(rng)
-    est = make(random_state=0, effort=0, annealing=quick("deterministic", 8), **params)
+    est = make(random_state=0, effort=0, annealing=quick("deterministic"), max_iter=40, **params)
     est.set_params(n_components="auto").fit(X)
     assert est.n_components_ == 3
     assert est.n_effective_components_ == 3
@@ -190,7 +193,6 @@ def test_the_number_of_states_is_found_in_several_sequences(truth, rng):
     states = np.repeat(rng.integers(0, truth, 36), 6)
     frames = 5.0 * np.eye(3)[states] + rng.normal(size=(216, 3))
     est = AnnealedHMM("auto", annealing=quick("deterministic"), random_state=0, effort=0)
-    est.set_params(max_iter=20)
     assert est.fit(np.split(frames, 12)).n_components_ == truth
     assert len(est.component_results_["log_density_left_out"])
 
@@ -204,12 +206,11 @@ def test_states_that_are_those_of_single_sequences_do_not_count(rng):
     assert est.n_components_ <= 2
 
 
-@pytest.mark.usefixtures("few_passes_of_searches")
 @pytest.mark.parametrize("params", [{}, {"annealing": quick("reheating"), "n_init": 2}])
 def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
     """With ``verbose`` it is run from its start, so that all of it is reported."""
     X = groups(rng, 20)
-    est = automatic(effort=1, max_iter=12, **params)
+    est = automatic(effort=1, max_iter=6, **params)
     assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
 
@@ -259,7 +260,6 @@ def test_two_rows_are_one_component():
     assert est.fit([[0.0, 1.0], [1.0, 0.0]]).n_components_ == 1
 
 
-@pytest.mark.usefixtures("few_passes_of_searches")
 def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_bound(rng):
     """Components of less than a row can be worth their place, and annealing can lose them."""
     X = rng.normal(size=(30, 4))
@@ -286,7 +286,6 @@ def test_results_of_numbers_belong_to_their_fit(found):
     assert not hasattr(est.set_params(n_components=2).fit(X), "component_results_")
 
 
-@pytest.mark.usefixtures("no_wait_for_the_disk")
 def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monkeypatch):
     """Without a random state, another search could find another number."""
     X = rng.normal(size=(20, 4))
@@ -298,10 +297,9 @@ def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monk
     assert_identical(clone(est).fit(X, checkpoint=tmp_path), first)
 
 
-@pytest.mark.usefixtures("few_passes_of_searches", "no_wait_for_the_disk")
 def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
     X = groups(rng, 20)
-    est = automatic(effort=1, max_iter=8)
+    est = automatic(effort=0.5, max_iter=5)
     plain = clone(est).fit(X)
     kept = clone(est).fit(X, checkpoint=tmp_path)
     again = clone(est).fit(X, checkpoint=tmp_path)

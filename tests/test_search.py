@@ -235,9 +235,17 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
         assert all((parameters[key] - prior[key] > -1e-9).all() for key in q)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize(
+    "covariance_type",
+    [
+        "full",
+        "tied",
+        pytest.param("diag", marks=pytest.mark.exhaustive),
+        pytest.param("spherical", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_components_that_a_group_does_not_need_are_merged(covariance_type):
-    X = np.vstack([clusters_at(0.0, 40), clusters_at(12.0, 40)])
+    X = np.vstack([clusters_at(0.0, 80), clusters_at(12.0, 80)])
     params = {"n_components": 8, "annealing": "reheating", "covariance_type": covariance_type}
     first, searched = mixture(**params, effort=0).fit(X), mixture(**params).fit(X)
     assert searched.n_effective_components_ == 2
@@ -360,7 +368,7 @@ def test_a_method_that_draws_its_start_does_not_end_below_plain_inference_either
 
 def test_a_fit_without_an_annealed_phase_searches_and_says_so(capsys):
     """The automatic initial temperature is 1 where the start leaves assignments in doubt."""
-    est = mixture(annealing="deterministic", verbose=1).fit(rows())
+    est = mixture(annealing="deterministic", verbose=1).fit(rows(200))
     assert est.annealing_.initial_temperature == 1
     assert len(turns_of(est)) > 0
     assert "\nthe initial temperature is 1: there is no" in capsys.readouterr().out
