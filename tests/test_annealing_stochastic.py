@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def test_random_initialisations_are_valid(params, rng):
     for n in (5, 40):
         ctx, _, _ = run("none", MIXTURE.data(rng, n), **params)
-        for _ in range(50):
+        for _ in range(15):
             eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
             assert ctx.model.factors().valid(eta)
             assert {k: v.shape for k, v in eta.items()} == {

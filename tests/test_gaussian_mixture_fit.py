@@ -16,7 +16,7 @@ from cases_gaussian_mixture import (
     real_data,
 )
 from designs import in_turn
-from harness import change_models, context_of
+from harness import change_models, context_of, quick
 from peer_priors import PEER_OF_MIXTURES
 from sklearn import config_context
 from sklearn.base import clone
@@ -37,7 +37,7 @@ def test_weights_count_rows_of_one_component(annealing):
         pytest.skip("random at every update")
     X, _ = clusters(2, 30)
     weights = np.arange(len(X)) % 3.0
-    mixture = AnnealedBayesianGaussianMixture(annealing=annealing, random_state=0)
+    mixture = AnnealedBayesianGaussianMixture(annealing=quick(annealing), random_state=0)
     weighted = clone(mixture).fit(X, sample_weight=weights)
     mixture.fit(np.repeat(X, weights.astype(int), axis=0))
     assert weighted.lower_bound_ == pytest.approx(mixture.lower_bound_, rel=1e-10)

@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 from harness import assert_identical, context_of, make_threads_worthwhile, quick, units_of
+from peer_priors import PEER_OF_MIXTURES
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -210,7 +211,7 @@ def test_states_that_are_those_of_single_sequences_do_not_count(rng):
 def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
     """With ``verbose`` it is run from its start, so that all of it is reported."""
     X = groups(rng, 20)
-    est = automatic(effort=1, max_iter=6, **params)
+    est = automatic(effort=1, max_iter=6, **params, **PEER_OF_MIXTURES)
     assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
 
@@ -233,9 +234,8 @@ def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng, 
 
 def test_any_random_state_gives_every_number_the_same_start(rng):
     X = groups(rng, 30)
-    fits = [
-        automatic(random_state=state, max_iter=5).fit(X) for state in (3, np.random.RandomState(3))
-    ]
+    states = (3, np.random.RandomState(3))
+    fits = [automatic(random_state=s, max_iter=5, **PEER_OF_MIXTURES).fit(X) for s in states]
     assert fits[0].lower_bound_ == fits[1].lower_bound_
 
 
@@ -289,7 +289,8 @@ def test_results_of_numbers_belong_to_their_fit(found):
 def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monkeypatch):
     """Without a random state, another search could find another number."""
     X = rng.normal(size=(20, 4))
-    est = automatic(annealing=quick("stochastic"), random_state=None, max_iter=8)
+    how = {"annealing": quick("stochastic"), "random_state": None, "max_iter": 8}
+    est = automatic(**how, **PEER_OF_MIXTURES)
     np.random.seed(0)  # noqa: NPY002
     first = clone(est).fit(X, checkpoint=tmp_path)
     monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_choose_number", None)
@@ -299,7 +300,7 @@ def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monk
 
 def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
     X = groups(rng, 20)
-    est = automatic(effort=0.5, max_iter=5)
+    est = automatic(effort=0.5, max_iter=5, **PEER_OF_MIXTURES)
     plain = clone(est).fit(X)
     kept = clone(est).fit(X, checkpoint=tmp_path)
     again = clone(est).fit(X, checkpoint=tmp_path)

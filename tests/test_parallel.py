@@ -421,7 +421,7 @@ def test_one_job_asks_nothing_of_a_backend(n_init, far, worth, X, no_warnings):
     assert_same(mixture, make_mixture(n_init=n_init, n_jobs=1).fit(X))
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2, -1])
+@pytest.mark.parametrize("n_jobs", [None, 2])
 def test_restarts_go_to_remote_workers_and_can_be_used_on_return(
     n_jobs, far, worth, X, no_warnings
 ):

@@ -97,7 +97,7 @@ def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, 
     X = entry.data(rng, 40)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1}
     first = entry.make(**settings, effort=0).fit(X)
-    searched = entry.make(**settings, effort=2).fit(X)
+    searched = entry.make(**settings, effort=1).fit(X)
     results = searched.search_results_
     assert len(turns_of(searched)) > 0
     assert moves_of(first) == []
@@ -117,7 +117,7 @@ def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, 
 @pytest.mark.parametrize("entry", models())
 def test_the_bound_of_a_search_is_that_of_its_parameters(entry, rng):
     X = entry.data(rng, 25)
-    est = entry.make(**entry.first, annealing=quick("svi_plus", 2), max_iter=200, effort=2).fit(X)
+    est = entry.make(**entry.first, annealing=quick("svi_plus", 2), max_iter=200, effort=1).fit(X)
     assert_own_bound(est, X)
 
 
