@@ -65,7 +65,9 @@ def three_parts(rng, scale=1.0):
     return X * scale, AnnealedGammaProcessNMF(20, random_state=0)
 
 
-@pytest.mark.parametrize("container", [np.asarray, csr_matrix])
+@pytest.mark.parametrize(
+    "container", [np.asarray, pytest.param(csr_matrix, marks=pytest.mark.exhaustive)]
+)
 def test_components_that_are_not_in_use_have_no_activations(container, rng):
     X, est = three_parts(rng)
     activations = est.fit_transform(container(X))

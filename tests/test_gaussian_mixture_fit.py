@@ -186,7 +186,7 @@ def test_coinciding_components_warn_and_say_what_to_change():
         covariance_prior=None,  # a learned one has a size for each component
         random_state=0,
     )
-    X, _ = clusters(0, 40, ((0, 0), (3, 0), (0, 3)))
+    X, _ = clusters(0, 100, ((0, 0), (3, 0), (0, 3)))
     with pytest.warns(ConvergenceWarning, match="Components coincide") as caught:
         mixture.fit(X)
     message = next(str(w.message) for w in caught if "coincide" in str(w.message))

@@ -164,9 +164,9 @@ def test_total_samples_is_the_size_that_statistics_are_scaled_to():
     np.testing.assert_allclose(counts, [300, 3000], rtol=1e-12)
 
 
-@pytest.mark.parametrize("total_samples", [None, 900])
+@pytest.mark.parametrize("total_samples", [None, 1800])
 def test_stream_reaches_nearly_the_quality_of_batches(total_samples):
-    X, _ = clusters(0, 150, [(0, 0), (8, 0), (0, 8), (8, 8), (4, 14), (14, 4)])
+    X, _ = clusters(0, 300, [(0, 0), (8, 0), (0, 8), (8, 8), (4, 14), (14, 4)])
     rng = np.random.default_rng(0)
     mixture = AnnealedBayesianGaussianMixture(
         n_components=6, annealing="none", total_samples=total_samples, random_state=0
