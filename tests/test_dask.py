@@ -11,6 +11,7 @@ from itertools import cycle, repeat
 
 import numpy as np
 import pytest
+from designs import each_once
 from harness import combinations, context_of, largest_difference, quick
 from scipy import sparse
 from sklearn.utils import _safe_indexing
@@ -140,17 +141,12 @@ def first_forms():
 
 
 def of_each_class_and_method():
-    """Combinations in which every class and every method occurs, in as few as there are."""
+    """Combinations in which every class and every method occurs, in few tests."""
     cases = [case for case in first_forms() if not case.id.startswith("geometric")]
-    classes, methods, found = set(), set(), []
-    for case in cases:
-        entry, _, name = case.values
-        if type(entry.make()) not in classes and name not in methods:
-            classes.add(type(entry.make()))
-            methods.add(name)
-            found.append(case)
-    others = (case for case in cases if case.values[2] not in methods)
-    return [*found, *{case.values[2]: case for case in others}.values()]
+    chosen = each_once(
+        cases, lambda entry, *_: type(entry.make()), lambda entry, params, name: name
+    )
+    return [case for case in chosen if not case.marks]
 
 
 def cells(pairs, numbers):

@@ -72,7 +72,15 @@ def test_the_bound_of_a_fit_is_the_plain_one(k, rng):
     assert lower_bound(ctx, units_of(est, X)) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("annealing", ["none", "reheating", "deterministic", "stochastic"])
+@pytest.mark.parametrize(
+    "annealing",
+    [
+        "none",
+        "deterministic",
+        pytest.param("reheating", marks=pytest.mark.exhaustive),
+        pytest.param("stochastic", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_drawn_parts_are_counted_and_found(annealing, rng):
     """Five parts that share no column, in ten components, at the prior that drew the rows."""
     parts = np.kron(np.eye(5), np.ones(4)) * rng.uniform(3.0, 6.0, (5, 20))

@@ -8,6 +8,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from designs import each_once
 from far_backend import far_away
 from harness import (
     alternating,
@@ -62,6 +63,12 @@ def mixture(**params):
 
 def first_variants():
     return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
+
+
+def of_each_class_and_method(names):
+    """Combinations in which every class and every method occurs, for what differs by no form."""
+    cases = crossed(first_variants(), names)
+    return each_once(cases, lambda entry, *_: type(entry.make()), lambda entry, params, name: name)
 
 
 def assert_own_bound(est, X):
@@ -438,7 +445,7 @@ def test_a_race_of_one_is_a_fit():
     assert_identical(mixture(restarts="race").fit(rows()), mixture().fit(rows()))
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), taking_turns(crossed(first_variants())))
+@pytest.mark.parametrize(("entry", "params", "name"), of_each_class_and_method(ANNEALING))
 def test_races_of_every_method(entry, params, name, rng):
     X = entry.data(rng, 40)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1, "n_init": 4}
@@ -457,9 +464,7 @@ def test_races_of_every_method(entry, params, name, rng):
 
 @pytest.mark.parametrize(
     ("entry", "params", "name", "how"),
-    alternating(
-        taking_turns(crossed(first_variants(), WITH_FINISH), turn=1), ("batch", "minibatches")
-    ),
+    alternating(of_each_class_and_method(WITH_FINISH), ("batch", "minibatches")),
 )
 def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, params, name, how, rng):
     """As one from a checkpoint is, when a race that was interrupted begins again."""
