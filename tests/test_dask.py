@@ -5,17 +5,27 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import warnings
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, repeat
+from pathlib import Path
 
 import numpy as np
 import pytest
 from designs import each_once
-from harness import combinations, context_of, largest_difference, quick
+from harness import (
+    combinations,
+    context_of,
+    largest_difference,
+    make_threads_worthwhile,
+    quick,
+)
+from joblib import parallel_config
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
+from test_parallel import Tracked, assert_same, make_mixture, read_common
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -27,6 +37,7 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.data import parted_units
 from sklearn_anneal.data.part_visits import VisitAll
+from sklearn_anneal.parallel.workers import Workers
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -519,6 +530,37 @@ def test_other_forms_of_data(client, rng):
     make |= {"input": "pairs", "n_items": 15}
     one = AnnealedPMF(**make).fit(Shards(X), ys)
     assert same(AnnealedPMF(**make).fit(Shards(X, client=client), ys), one)
+
+
+# Restarts by joblib
+
+
+def workers_of_a_task(n_jobs):
+    with warnings.catch_warnings(), parallel_config("dask", n_jobs=-1):
+        warnings.simplefilter("error")
+        return [Workers(n_jobs, restarts=restarts).n_workers for restarts in (True, False)]
+
+
+def test_restarts_of_joblib_go_to_a_cluster(client, monkeypatch, tmp_path, rng):
+    """What they have in common goes to each of the two processes once, and chunks stay here."""
+    make_threads_worthwhile(monkeypatch)
+    X, path = rng.normal(size=(400, 3)), str(tmp_path / "log")
+    with client.as_current(), parallel_config("dask"):
+        with Workers(None, restarts=True) as two:
+            assert two.n_workers == 2
+            found = two.map(read_common, ((path, i) for i in range(10)), common=(Tracked(path),))
+        restarts = make_mixture(n_init=4).fit(X)
+        with pytest.warns(UserWarning, match="stay on this machine"):
+            alone = make_mixture(n_jobs=2).fit(X)
+        # The tasks of a search, whose estimators ask for no number of jobs, send nothing back.
+        assert client.submit(workers_of_a_task, None).result(60) == [1, 1]
+    assert found == [(True, i) for i in range(10)]
+    log = Path(path).read_text(encoding="utf-8").split()
+    assert 1 <= log.count("arrived") <= 2
+    # Once by this process; the other times are to tell the size.
+    assert log.count("sent") <= 3
+    assert_same(restarts, make_mixture(n_init=4, n_jobs=1).fit(X))
+    assert_same(alone, make_mixture(n_jobs=1).fit(X))
 
 
 # Bad input
