@@ -1,11 +1,12 @@
 """Designs of experiments in the place of full products of parameters.
 
-Both functions parametrize a test. Combinations that a design leaves out are marked as exhaustive.
+Combinations that a design leaves out are marked as exhaustive. ``pairwise`` and ``in_turn``
+parametrize a test by its factors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import combinations, product
 from typing import Any
 
@@ -36,6 +37,27 @@ def in_turn(**factors: Iterable[Any]) -> pytest.MarkDecorator:
             place = place * len(each) + i % len(each)
         chosen.add(place)
     return _parametrized(factors, cases, chosen)
+
+
+def each_once(cases: list[Any], *factors: Callable[..., Any]) -> list[Any]:
+    """Let every value of each factor occur, in few of the cases.
+
+    ``cases`` are arguments of ``pytest.mark.parametrize``, and each of ``factors`` is a function of
+    the values of a case.
+    """
+    values = [[factor(*case.values) for factor in factors] for case in cases]
+    left = {pair for each in values for pair in enumerate(each)}
+    chosen: set[int] = set()
+    while left:
+        best = max(range(len(cases)), key=lambda i: len(left.intersection(enumerate(values[i]))))
+        chosen.add(best)
+        left -= set(enumerate(values[best]))
+    return [
+        case
+        if i in chosen
+        else pytest.param(*case.values, marks=pytest.mark.exhaustive, id=case.id)
+        for i, case in enumerate(cases)
+    ]
 
 
 def _parametrized(

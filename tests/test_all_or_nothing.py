@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import models
+from harness import models, one_of_each_class
 from scipy.sparse import issparse
 from sklearn.base import clone
 from test_callbacks import Recorder
@@ -79,7 +79,7 @@ def test_a_fit_that_is_interrupted_in_an_update_changes_nothing(entry, rng, monk
     assert_unchanged(est, held, contents)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_an_interrupted_fit_changes_nothing(entry, rng, monkeypatch):
     """Nor does it after another interrupt, at another moment."""
     X, other = entry.data(rng, 40), entry.data(rng, 30)
@@ -96,7 +96,7 @@ def test_an_interrupted_fit_changes_nothing(entry, rng, monkeypatch):
     assert est.fit(other).lower_bound_ == again.lower_bound_
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_first_fit_that_is_interrupted_leaves_nothing(entry, rng, monkeypatch):
     X = entry.data(rng, 40)
     est = entry.make(annealing="none", max_iter=4, **entry.first)

@@ -33,16 +33,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 @pytest.mark.parametrize("name", ANNEALING)
 def test_no_setting_stays_automatic(name, rng):
     X = MIXTURE.data(rng, 40)
-    for method in (name, ANNEALING[name](), quick(name, 3)):
+    for method, fit in (
+        (name, "partial_fit"),
+        (ANNEALING[name](), "partial_fit"),
+        (quick(name, 3), "fit"),
+    ):
         before = method if isinstance(method, str) else dict(vars(method))
-        for fit in ("fit", "partial_fit"):
-            est = mixture(method, max_iter=2, total_samples=1000)
-            getattr(est, fit)(X)
-            settings = est.annealing_.get_params()
-            assert "auto" not in [v for v in settings.values() if isinstance(v, str)]
-            assert est.annealing is method
-            assert est.annealing_ is not method
-            assert type(est.annealing_) is ANNEALING[name]
+        est = mixture(method, max_iter=2, total_samples=1000)
+        getattr(est, fit)(X)
+        settings = est.annealing_.get_params()
+        assert "auto" not in [v for v in settings.values() if isinstance(v, str)]
+        assert est.annealing is method
+        assert est.annealing_ is not method
+        assert type(est.annealing_) is ANNEALING[name]
         # A method carries no fitted state: it may serve other fits.
         assert before == (method if isinstance(method, str) else vars(method))
 

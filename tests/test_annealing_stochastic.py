@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def test_random_initialisations_are_valid(params, rng):
     for n in (5, 40):
         ctx, _, _ = run("none", MIXTURE.data(rng, n), **params)
-        for _ in range(50):
+        for _ in range(15):
             eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
             assert ctx.model.factors().valid(eta)
             assert {k: v.shape for k, v in eta.items()} == {
@@ -33,17 +33,18 @@ def test_random_initialisation_is_the_posterior_of_pseudo_data(rng):
     ctx, _, _ = run("none", X, **params)
     covariance = np.cov(X.T)
     shares, centers = [], []
-    for _ in range(4000):
+    for i in range(4000):
         eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
         counts = eta["weight_concentration"] - ctx.prior["weight_concentration"]
         center = (eta["mean_natural"] - ctx.prior["mean_natural"]) / counts[:, None]
         scatter = eta["scatter"] - ctx.prior["scatter"]
         spread = scatter - counts[:, None, None] * center[:, :, None] * center[:, None, :]
-        np.testing.assert_allclose(
-            spread, counts[:, None, None] * covariance, atol=1e-8 * np.abs(scatter).max()
-        )
-        np.testing.assert_allclose(eta["mean_precision"] - ctx.prior["mean_precision"], counts)
-        np.testing.assert_allclose(eta["dof"] - ctx.prior["dof"], counts)
+        if i < 50:  # equalities need no more draws, unlike moments
+            np.testing.assert_allclose(
+                spread, counts[:, None, None] * covariance, atol=1e-8 * np.abs(scatter).max()
+            )
+            np.testing.assert_allclose(eta["mean_precision"] - ctx.prior["mean_precision"], counts)
+            np.testing.assert_allclose(eta["dof"] - ctx.prior["dof"], counts)
         shares.append(counts / 40)
         centers.append(center[0])
     shares, centers = np.array(shares), np.array(centers)

@@ -7,6 +7,7 @@ NaN.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -14,10 +15,13 @@ import sys
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 from numba.core.extending import _Intrinsic
 
+from sklearn_anneal import AnnealedBayesianMixture
 from sklearn_anneal.kernels.simd import chains, products, rows
+from sklearn_anneal.parallel import kept_memory
 
 HERE = Path(__file__).parent
 # The functions of a single array, which says how much of it is read, and those that only prefetch.
@@ -43,7 +47,8 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
 
 def test_explicit_vector_code_refuses_arrays_that_are_too_short():
     """By one element or row, each array of each function; arrays of the right size are accepted."""
-    done = run("short_arrays.py", NUMBA_BOUNDSCHECK="1")
+    # Optimisation takes time, and removes no check.
+    done = run("short_arrays.py", NUMBA_BOUNDSCHECK="1", NUMBA_OPT="0")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     # Threads that share a kernel tell the one that called it, which raises.
@@ -72,40 +77,43 @@ def test_checks_cost_nothing_unless_they_are_asked_for():
     assert "out of the bounds" not in code
 
 
+def look():
+    """Check that memory is NaN where nobody has written it, and after the end of arrays."""
+    assert np.isnan(np.empty(5)).all() and np.isnan(np.empty(10**5, np.float32)).all()
+    assert (np.empty(7, int) == -1).all() and not np.zeros(9).any()
+    for x in (np.ascontiguousarray(np.ones((3, 2)).T), np.zeros(6), np.ones(6)):
+        after = (ctypes.c_double * 300).from_address(x.ctypes.data + x.nbytes)
+        assert np.isnan(after[:]).all() and not np.isnan(x).any()
+    with kept_memory.memory_kept():
+        kept_memory.empty((100, 100))[:] = 1.0
+        assert np.isnan(kept_memory.empty((100, 100))).all()
+        assert not kept_memory.zeros((100, 100)).any()
+    return "seen"
+
+
+def bound_of_a_fit():
+    X = np.random.default_rng(0).integers(0, 3, size=(30, 4))
+    est = AnnealedBayesianMixture(2, emission="categorical", annealing="none", max_iter=3)
+    return est.set_params(random_state=0).fit(X).lower_bound_
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="the mode needs the C library of Unix")
-def test_memory_that_nobody_has_written_is_nan():
+def test_memory_that_nobody_has_written_is_nan_and_a_fit_does_not_read_it(request):
+    if request.config.getoption("--nan-memory"):
+        assert look() == "seen"
+        return
     done = run(
         "-c",
-        "import ctypes, threading, numpy as np, nan_memory\n"
-        "from sklearn_anneal.parallel import kept_memory\n"
+        "import threading\n"
+        "import nan_memory, test_bounds\n"
         "nan_memory.fill_with_nan()\n"
-        "def look():\n"
-        "    assert np.isnan(np.empty(5)).all() and np.isnan(np.empty(10**5, np.float32)).all()\n"
-        "    assert (np.empty(7, int) == -1).all() and not np.zeros(9).any()\n"
-        "    for x in (np.ascontiguousarray(np.ones((3, 2)).T), np.zeros(6), np.ones(6)):\n"
-        "        after = (ctypes.c_double * 300).from_address(x.ctypes.data + x.nbytes)\n"
-        "        assert np.isnan(after[:]).all() and not np.isnan(x).any()\n"
-        "    with kept_memory.memory_kept():\n"
-        "        kept_memory.empty((100, 100))[:] = 1.0\n"
-        "        assert np.isnan(kept_memory.empty((100, 100))).all()\n"
-        "        assert not kept_memory.zeros((100, 100)).any()\n"
-        "    print('seen')\n"
-        "look()\n"
-        "thread = threading.Thread(target=look)\n"
+        "print(test_bounds.look())\n"
+        "thread = threading.Thread(target=lambda: print(test_bounds.look()))\n"
         "thread.start()\n"
-        "thread.join()\n",
+        "thread.join()\n"
+        "print(test_bounds.bound_of_a_fit())\n",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["seen", "seen"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="the mode needs the C library of Unix")
-def test_fits_read_nothing_outside_of_their_arrays():
-    """One of the tests that the workflows run in both modes."""
-    done = run(
-        *("-m", "pytest", "-q", "--nan-memory", "-p", "no:cacheprovider"),
-        *("test_absent_data.py", "-k", "categories and do_not_exist and None"),
-        NUMBA_BOUNDSCHECK="1",
-    )
-    assert done.returncode == 0, done.stdout
+    *seen, bound = done.stdout.split()
+    assert seen == ["seen", "seen"]
+    assert float(bound) == bound_of_a_fit()

@@ -11,8 +11,10 @@ import pickle
 import numpy as np
 import pytest
 from harness import (
+    alternating,
     assert_identical,
     context_of,
+    covering,
     make_threads_worthwhile,
     model_of,
     quick,
@@ -40,22 +42,13 @@ WORKING = [
     for name in ANNEALING
     if name not in form.values[0].refused(form.values[1])
 ]
-# Batches and minibatches take turns: each form, and each method, meets both.
-WORKING_IN_TURN = [
-    pytest.param(
-        *form.values,
-        name,
-        size,
-        marks=() if (turn + i) % 2 == j else pytest.mark.exhaustive,
-        id=f"{form.id}-{name}-{size}",
-    )
-    for turn, form in enumerate(FORMS)
-    for i, name in enumerate(ANNEALING)
-    if name not in form.values[0].refused(form.values[1])
-    for j, size in enumerate((None, 15))
-]
+# Each class meets each method in one of its forms.
+FORMS_IN_TURN = covering(WORKING)
+# Batches and minibatches take turns as well.
+SIZES_IN_TURN = alternating(FORMS_IN_TURN, (None, 15))
 forms = pytest.mark.parametrize(("entry", "params"), FORMS)
 working = pytest.mark.parametrize(("entry", "params", "name"), WORKING)
+in_forms_in_turn = pytest.mark.parametrize(("entry", "params", "name"), FORMS_IN_TURN)
 hows = pytest.mark.parametrize("size", [None, 15])
 
 
@@ -64,7 +57,7 @@ def short(entry, params, name, size, **settings):
     return entry.make(**(params | {"batch_size": size} | short))
 
 
-@pytest.mark.parametrize(("entry", "params", "name", "size"), WORKING_IN_TURN)
+@pytest.mark.parametrize(("entry", "params", "name", "size"), SIZES_IN_TURN)
 def test_a_name_is_its_default_instance(entry, params, name, size, rng):
     X = entry.data(rng, 40)
     settings = {"max_iter": 2, "tol": 0.0, "batch_size": size}
@@ -77,7 +70,7 @@ def test_a_name_is_its_default_instance(entry, params, name, size, rng):
     assert_identical(one, other)
 
 
-@working
+@in_forms_in_turn
 def test_number_of_jobs_changes_no_bit(entry, params, name, rng, monkeypatch):
     make_threads_worthwhile(monkeypatch)
     X = entry.data(rng, 700)
@@ -94,7 +87,7 @@ def test_number_of_jobs_changes_no_bit(entry, params, name, rng, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("entry", "params", "name", "size", "first", "step"), in_turn(WORKING_IN_TURN, 5)
+    ("entry", "params", "name", "size", "first", "step"), in_turn(SIZES_IN_TURN, 5)
 )
 def test_a_fit_goes_on_from_after_any_pass(
     entry, params, name, size, first, step, rng, tmp_path, monkeypatch
@@ -110,7 +103,7 @@ def test_a_fit_goes_on_from_after_any_pass(
     assert n_saved > 3
 
 
-@working
+@in_forms_in_turn
 def test_a_stream_goes_on_after_a_pickle(entry, params, name, rng):
     """With the moments of the optimizer and with what the method remembers."""
     X = entry.data(rng, 40)
@@ -123,15 +116,16 @@ def test_a_stream_goes_on_after_a_pickle(entry, params, name, rng):
     assert context_of(whole).state["optimizer"]["n_steps"] == 4
 
 
-@working
-@pytest.mark.parametrize("how", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "how"), alternating(FORMS_IN_TURN, ("fit", "partial_fit"))
+)
 def test_round_trip_of_files(entry, params, name, how, rng, tmp_path):
     X = entry.data(rng, 40)
     fitted = getattr(short(entry, params, name, None), how)(X)
     assert_round_trip(fitted, X, tmp_path / "estimator.skops")
 
 
-@working
+@in_forms_in_turn
 def test_a_failed_update_changes_nothing(entry, params, name, rng, monkeypatch):
     X = entry.data(rng, 30)
     est = short(entry, params, name, None, total_samples=60).partial_fit(X)

@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import warnings
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, repeat
+from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import combinations, context_of, largest_difference, quick, taking_turns
+from designs import each_once
+from harness import (
+    combinations,
+    context_of,
+    largest_difference,
+    make_threads_worthwhile,
+    quick,
+)
+from joblib import parallel_config
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
+from test_parallel import Tracked, assert_same, make_mixture, read_common
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -26,20 +37,21 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.data import parted_units
 from sklearn_anneal.data.part_visits import VisitAll
+from sklearn_anneal.parallel.workers import Workers
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 cluster = pytest.importorskip("sklearn_anneal.cluster.dask_workers")
 
-PARTS_AND_WORKERS = [(n, w) for n in (1, 5, 16) for w in (1, 2, 3)]
+PARTS_AND_WORKERS = [(n, w) for n in (1, 5, 16) for w in (1, 2)]
 
 
 @pytest.fixture(scope="module")
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as local,
         distributed.Client(local) as client,
     ):
@@ -139,6 +151,15 @@ def first_forms():
     return [case for case in combinations() if case.values[1] is case.values[0].first]
 
 
+def of_each_class_and_method():
+    """Combinations in which every class and every method occurs, in few tests."""
+    cases = [case for case in first_forms() if not case.id.startswith("geometric")]
+    chosen = each_once(
+        cases, lambda entry, *_: type(entry.make()), lambda entry, params, name: name
+    )
+    return [case for case in chosen if not case.marks]
+
+
 def cells(pairs, numbers):
     """Combinations of :func:`combinations`, each with numbers of parts and workers."""
     return [
@@ -157,14 +178,12 @@ def assert_a_cluster_finds_the_same_bits(entry, params, n_parts, client, rng):
 
 @pytest.mark.parametrize(
     ("entry", "params", "name", "n_parts", "n_workers"),
-    cells(
-        [case for case in taking_turns(first_forms()) if not case.marks], cycle(PARTS_AND_WORKERS)
-    ),
+    cells(of_each_class_and_method(), cycle(PARTS_AND_WORKERS)),
 )
 def test_a_cluster_finds_the_bits_of_one_process(
     entry, params, name, n_parts, n_workers, client, workers, rng
 ):
-    """Every model and every method; the numbers of parts and workers go through all pairs in turn.
+    """Every class and method; the numbers of parts and workers go through all pairs in turn.
 
     Passes are few, but local variables are kept in the last of them. Reheats, where there are any,
     follow plain fits alone.
@@ -194,9 +213,9 @@ def test_every_combination_on_a_cluster_finds_the_bits_of_one_process(
 @pytest.mark.parametrize(
     ("n_parts", "n_workers"),
     [
-        pytest.param(1, 3, marks=pytest.mark.exhaustive),
+        pytest.param(1, 2, marks=pytest.mark.exhaustive),
         (5, 2),
-        pytest.param(16, 3, marks=pytest.mark.exhaustive),
+        pytest.param(16, 2, marks=pytest.mark.exhaustive),
     ],
 )
 def test_weights_and_ways_of_fitting(n_parts, n_workers, client, workers, rng):
@@ -527,6 +546,37 @@ def test_other_forms_of_data(client, rng):
     make |= {"input": "pairs", "n_items": 15}
     one = AnnealedPMF(**make).fit(Shards(X), ys)
     assert same(AnnealedPMF(**make).fit(Shards(X, client=client), ys), one)
+
+
+# Restarts by joblib
+
+
+def workers_of_a_task(n_jobs):
+    with warnings.catch_warnings(), parallel_config("dask", n_jobs=-1):
+        warnings.simplefilter("error")
+        return [Workers(n_jobs, restarts=restarts).n_workers for restarts in (True, False)]
+
+
+def test_restarts_of_joblib_go_to_a_cluster(client, monkeypatch, tmp_path, rng):
+    """What they have in common goes to each of the two processes once, and chunks stay here."""
+    make_threads_worthwhile(monkeypatch)
+    X, path = rng.normal(size=(400, 3)), str(tmp_path / "log")
+    with client.as_current(), parallel_config("dask"):
+        with Workers(None, restarts=True) as two:
+            assert two.n_workers == 2
+            found = two.map(read_common, ((path, i) for i in range(10)), common=(Tracked(path),))
+        restarts = make_mixture(n_init=4).fit(X)
+        with pytest.warns(UserWarning, match="stay on this machine"):
+            alone = make_mixture(n_jobs=2).fit(X)
+        # The tasks of a search, whose estimators ask for no number of jobs, send nothing back.
+        assert client.submit(workers_of_a_task, None).result(60) == [1, 1]
+    assert found == [(True, i) for i in range(10)]
+    log = Path(path).read_text(encoding="utf-8").split()
+    assert 1 <= log.count("arrived") <= 2
+    # Once by this process; the other times are to tell the size.
+    assert log.count("sent") <= 3
+    assert_same(restarts, make_mixture(n_init=4, n_jobs=1).fit(X))
+    assert_same(alone, make_mixture(n_jobs=1).fit(X))
 
 
 # Bad input

@@ -33,19 +33,16 @@ def parts_found(seed, **params):
 
 @each_step
 def test_annealing_finds_all_drawn_parts(local_step):
-    """The better of two starts, for two seeds; without annealing it finds all in none of them."""
-    plain = []
-    for seed in range(2):
-        how = {"local_step": local_step, "n_init": 2}
-        found, est, X, means, activations = parts_found(seed, **how)
-        assert found == 8
-        order = ((est.means_[:, None] - means) ** 2).mean(axis=-1).argmin(axis=0)
-        wrong = (est.transform(X)[:, order] > 0.5) != activations
-        assert wrong.mean() < 0.005
-        assert np.mean((est.inverse_transform(est.transform(X)) - X) ** 2) < 0.0105
-        assert est.n_effective_components_ == 8
-        plain.append(parts_found(seed, annealing="none", **how)[0])
-    assert max(plain) < 8
+    """The better of two starts does; without annealing it does not."""
+    how = {"local_step": local_step, "n_init": 2}
+    found, est, X, means, activations = parts_found(0, **how)
+    assert found == 8
+    order = ((est.means_[:, None] - means) ** 2).mean(axis=-1).argmin(axis=0)
+    wrong = (est.transform(X)[:, order] > 0.5) != activations
+    assert wrong.mean() < 0.005
+    assert np.mean((est.inverse_transform(est.transform(X)) - X) ** 2) < 0.0105
+    assert est.n_effective_components_ == 8
+    assert parts_found(0, annealing="none", **how)[0] < 8
 
 
 def test_annealing_in_minibatches_finds_most_drawn_parts():
@@ -57,17 +54,17 @@ def test_annealing_in_minibatches_finds_most_drawn_parts():
 
 def test_a_stream_of_known_size_is_annealed():
     rng = np.random.default_rng(0)
-    X, *_ = drawn_parts(rng, 20_000)
-    est = AnnealedFactorialMixture(8, total_samples=20_000, random_state=0, **PAPER)
+    X, *_ = drawn_parts(rng, 10_000)
+    est = AnnealedFactorialMixture(8, total_samples=10_000, random_state=0, **PAPER)
     scores = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for begin in range(0, 20_000, 200):
+        for begin in range(0, 10_000, 200):
             est.partial_fit(X[begin : begin + 200])
-            if begin % 5000 == 0:
+            if begin % 2600 == 0:
                 scores.append(est.score(X[:1000]))
     assert est.temperatures_[0] > 10
-    assert (est.temperatures_[10:] == 1).all()
+    assert (est.temperatures_[5:] == 1).all()
     assert scores == sorted(scores)
 
 

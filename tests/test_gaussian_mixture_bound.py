@@ -7,8 +7,6 @@ import pytest
 from cases_gaussian_mixture import (
     COVARIANCE_TYPES,
     WEIGHT_PRIORS,
-    all_covariance_types,
-    all_weight_priors,
     as_scikit_learn,
     clusters,
     complete_bound,
@@ -44,9 +42,7 @@ def constant_of_scikit_learn(mixture, n_rows):
     )
 
 
-@all_weight_priors
-@all_covariance_types
-@pytest.mark.parametrize("name", ["iris", "wine"])
+@pairwise(covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS, name=("iris", "wine"))
 def test_scikit_learns_bound_is_the_complete_one_but_for_a_constant(
     name, covariance_type, weight_prior
 ):
@@ -135,8 +131,7 @@ def test_bound_of_rescaled_data_is_shifted_by_the_change_of_density():
     assert scaled == pytest.approx(bound - X.size * np.log(2.0**20), rel=1e-10)
 
 
-@pytest.mark.parametrize("n_features", [2, 5])
-@pytest.mark.parametrize("separation", [8, 12])
+@in_turn(n_features=(2, 5), separation=(8, 12))
 def test_default_finds_separated_clusters(separation, n_features):
     X, _ = clusters(0, 100, separation * np.eye(3, n_features))
     mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0).fit(X)

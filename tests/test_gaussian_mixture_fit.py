@@ -15,8 +15,8 @@ from cases_gaussian_mixture import (
     parameters_of,
     real_data,
 )
-from designs import pairwise
-from harness import change_models, context_of
+from designs import in_turn
+from harness import change_models, context_of, quick
 from peer_priors import PEER_OF_MIXTURES
 from sklearn import config_context
 from sklearn.base import clone
@@ -37,7 +37,7 @@ def test_weights_count_rows_of_one_component(annealing):
         pytest.skip("random at every update")
     X, _ = clusters(2, 30)
     weights = np.arange(len(X)) % 3.0
-    mixture = AnnealedBayesianGaussianMixture(annealing=annealing, random_state=0)
+    mixture = AnnealedBayesianGaussianMixture(annealing=quick(annealing), random_state=0)
     weighted = clone(mixture).fit(X, sample_weight=weights)
     mixture.fit(np.repeat(X, weights.astype(int), axis=0))
     assert weighted.lower_bound_ == pytest.approx(mixture.lower_bound_, rel=1e-10)
@@ -82,6 +82,7 @@ def test_best_restart_is_kept(annealing):
         init_params="random",
         n_init=4,
         effort=0,
+        max_iter=10,
         random_state=0,
     ).fit(X)
     bounds = mixture.restart_lower_bounds_
@@ -229,7 +230,7 @@ def test_whether_components_coincide_does_not_depend_on_units(covariance_type, f
     assert pairs == [[], [(0, 1)]]
 
 
-@pairwise(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS)
+@in_turn(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, weight_prior=WEIGHT_PRIORS)
 def test_one_component(covariance_type, weight_prior, annealing):
     X = real_data("iris")
     priors = ["covariance_prior", "degrees_of_freedom_prior", "mean_prior", "mean_precision_prior"]

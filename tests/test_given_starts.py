@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from designs import pairwise
 from sklearn.base import clone
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.model_selection import GridSearchCV
@@ -50,9 +51,11 @@ def plain(**params):
 # Gaussian mixtures
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
-@pytest.mark.parametrize("factorization", ["joint", "independent"])
-@pytest.mark.parametrize("init_params", ["kmeans", "random"])
+@pairwise(
+    covariance_type=("full", "tied", "diag", "spherical"),
+    factorization=("joint", "independent"),
+    init_params=("kmeans", "random"),
+)
 def test_the_order_of_given_means_is_kept(covariance_type, factorization, init_params):
     est = plain(
         covariance_type=covariance_type, factorization=factorization, init_params=init_params

@@ -10,6 +10,7 @@ import numpy as np
 import plain_hidden_markov as plain
 import pytest
 from cases_hidden_markov import (
+    VARIANTS,
     D,
     V,
     all_emissions,
@@ -244,8 +245,7 @@ def clone_with_seed(est, seed):
 # Extreme data
 
 
-@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic"])
-@all_variants
+@in_turn(variant=VARIANTS, annealing=("none", "deterministic", "stochastic"))
 def test_a_state_that_dies_gets_its_prior_back(variant, annealing, rng):
     sequences = draw(variant, rng, [12, 8])
     n_states = 18 if variant == "gaussian-tied" else 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from designs import in_turn
 from numpy.testing import assert_allclose, assert_array_equal
 from peer_priors import PEER_OF_RATINGS
 from scipy.sparse import bsr_matrix, coo_array, coo_matrix, csc_array, csr_array, csr_matrix
@@ -57,13 +58,11 @@ def repeated(container, dtype):
     return container((counts, columns, indptr), shape=shape), summed
 
 
-containers = pytest.mark.parametrize(
-    "container", [csr_matrix, csr_array, csc_array, coo_matrix, coo_array, bsr_matrix]
-)
+CONTAINERS = (csr_matrix, csr_array, csc_array, coo_matrix, coo_array, bsr_matrix)
+containers = pytest.mark.parametrize("container", CONTAINERS)
 
 
-@containers
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int64, np.float32, float])
+@in_turn(container=CONTAINERS, dtype=(np.int8, np.uint8, np.int16, np.int64, np.float32, float))
 def test_repeated_counts_add_up_whatever_their_type_is(container, dtype):
     X, summed = repeated(container, dtype)
     before = X.copy()

@@ -459,7 +459,7 @@ def hmm(n_components=3):
 
 
 def hmm_of(X, n_components=3, **params):
-    params = {"random_state": 0, "annealing": "none", "sticky": 5.0, "n_init": 5} | params
+    params = {"random_state": 0, "annealing": "none", "sticky": 5.0, "n_init": 2} | params
     return AnnealedHMM(n_components, **params).fit(X)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from designs import in_turn
 from harness import open_run
 from models import gaussian_mixture
 from scipy.special import gammaln, logsumexp, psi, softmax
@@ -400,8 +401,7 @@ def test_kernel_without_a_cache_directory_warns_once_and_works(monkeypatch):
     assert_warns_once_and_works("no locator available")
 
 
-@pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "zeros", "directory"])
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@in_turn(damage=("directory", "empty", "truncated", "garbage", "zeros"), suffix=(".nbc", ".nbi"))
 def test_kernel_with_damaged_files_in_the_cache_warns_once_and_works(suffix, damage, cache, rng):
     (file,) = cache.rglob(f"*{suffix}")
     content = file.read_bytes()

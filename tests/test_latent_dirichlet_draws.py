@@ -284,10 +284,10 @@ VISIT = LatentDirichlet.visit
 
 @pytest.mark.parametrize("gradient", ["approximate", "exact"])
 def test_fits_have_the_distribution_of_those_with_draws_of_all_words(gradient, monkeypatch, rng):
-    X = draw_corpus(rng, n_documents=30, n_words=60, length=12)
+    X = draw_corpus(rng, n_documents=18, n_words=60, length=12)
 
     def fits(seeds):
-        method = StructuredVI(gradient=gradient, n_passes=3, evaluate_every=100)
+        method = StructuredVI(gradient=gradient, n_passes=2, evaluate_every=100)
         online = {"annealing": method, "learning_method": "online", "batch_size": 6}
         online |= {"init_params": "random"}
         return [small(4, **online, random_state=seed).fit(X) for seed in seeds]

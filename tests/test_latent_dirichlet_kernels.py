@@ -113,13 +113,13 @@ def test_any_number_of_topics(n_topics, dtype, mixed, rng):
     assert_step(step, expected, PRECISION[dtype])
 
 
-@pytest.mark.parametrize("tol", [1e-2, 1e-4])
-def test_mean_field_stops_by_the_mean_change(tol, mixed, rng):
+def test_mean_field_stops_by_the_mean_change(mixed, rng):
+    tol = 1e-2
     log_beta, alpha = peaked(rng, 5, 60), np.full(5, 0.4)
     gammas = spread(mixed, alpha, FORMS["none"])
-    expected = plain.corpus_step(mixed, log_beta, alpha, gammas, 100, tol)
-    longer = plain.corpus_step(mixed, log_beta, alpha, gammas, 100, 0.0)
-    assert_step(local_step(mixed, log_beta, alpha, n_iter=100, tol=tol), expected, 1e-10)
+    expected = plain.corpus_step(mixed, log_beta, alpha, gammas, 40, tol)
+    longer = plain.corpus_step(mixed, log_beta, alpha, gammas, 40, 0.0)
+    assert_step(local_step(mixed, log_beta, alpha, n_iter=40, tol=tol), expected, 1e-10)
     assert np.max(np.abs(longer.gammas - expected.gammas)) > 1e-7
 
 
@@ -221,8 +221,8 @@ MANY = 40
 def sparse_topics(rng, n_words=200):
     """Topics of few words each, and a corpus whose documents have few of them."""
     beta = rng.dirichlet(np.full(n_words, 0.05), size=MANY)
-    X = np.zeros((25, n_words))
-    for d in range(25):
+    X = np.zeros((12, n_words))
+    for d in range(12):
         theta = rng.dirichlet(np.full(3, 1.0))
         X[d] = rng.multinomial(80, theta @ beta[rng.choice(MANY, size=3, replace=False)])
     return X, plain.expected_log(500.0 * beta + 0.05)
@@ -474,7 +474,7 @@ def test_a_visit_prepares_the_words_that_it_meets(dtype, n_documents, mixed, rng
 def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     lam, alpha = rng.gamma(0.5, size=(5, 60)) + 0.05, np.array([0.2, 0.7, 1.4, 0.1, 0.4])
     model = model_of(lam, alpha, 0.1, mean_change_tol=1e-6)
-    grid = np.arange(1, 21) / 20
+    grid = np.arange(1, 9) / 8
     q = {"topic_word": np.asfortranarray(lam)}
     weights = rng.uniform(0.5, 2.0, size=len(mixed))
     noise = rng.uniform(0.0, 2.0, size=len(mixed))
@@ -482,9 +482,9 @@ def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     partition = model.unit_log_partition(grid, None, q)
     temperatures = UnitTemperatures(grid, partition, rounds)
     visit = model.visit(q, units, unit_temperatures=temperatures)
-    step = visit.step(units, noise, LocalStart(None, 30))
+    step = visit.step(units, noise, LocalStart(None, 12))
     log_beta = plain.expected_log(lam)
-    found = [plain.locally_tempered(row, log_beta, alpha, grid, rounds, 30, 1e-6) for row in mixed]
+    found = [plain.locally_tempered(row, log_beta, alpha, grid, rounds, 12, 1e-6) for row in mixed]
     inverse = np.array([each.inverse_temperature for each in found])
     assert_allclose(step.inverse_temperatures, inverse, rtol=1e-8)
     assert np.ptp(inverse) > 0.05, "all documents have one temperature: the test tests nothing"

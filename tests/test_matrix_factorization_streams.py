@@ -204,14 +204,14 @@ def test_batch_without_ratings_changes_nothing(input, rng):
 
 
 def test_a_stream_learns_what_a_fit_learns(rng):
-    Y, known = draw(rng, 400, 20, observed=0.5)
+    Y, known = draw(rng, 200, 20, observed=0.5)
     Y = np.where(known, Y, NAN)
-    whole = small(max_iter=50).fit(Y)
-    stream = small(total_samples=400)
+    whole = small(max_iter=30).fit(Y)
+    stream = small(total_samples=200)
     for _ in range(5):
-        for rows in np.array_split(rng.permutation(400), 10):
+        for rows in np.array_split(rng.permutation(200), 5):
             stream.partial_fit(Y[rows])
-    batches = small(batch_size=40, max_iter=50).fit(Y)
+    batches = small(batch_size=40, max_iter=30).fit(Y)
     nothing = small(max_iter=0).fit(Y)
     for est in (stream, batches):
         gain = (est.score(Y) - nothing.score(Y)) / (whole.score(Y) - nothing.score(Y))

@@ -172,10 +172,10 @@ def test_masked_arrays(emission):
 # Types
 
 
-@pytest.mark.parametrize(
-    "dtype", [bool, np.int8, np.uint8, np.int64, np.uint64, np.float16, np.float32, object]
+@in_turn(
+    dtype=(bool, np.int8, np.uint8, np.int64, np.uint64, np.float16, np.float32, object),
+    emission=DISCRETE,
 )
-@pytest.mark.parametrize("emission", DISCRETE)
 def test_the_type_of_integers_does_not_matter(emission, dtype):
     X = table(emission)
     if dtype is bool:
@@ -245,8 +245,7 @@ def texts():
     }
 
 
-@pytest.mark.parametrize("form", texts())
-@every_emission
+@in_turn(form=texts(), emission=EMISSIONS)
 def test_text_is_refused_with_a_way_out(form, emission):
     X = texts()[form]
     for call in (mixture(emission=emission).fit, fitted(emission).predict):
@@ -311,8 +310,7 @@ def test_pandas_categories_that_are_integers_are_read_as_these():
 # Shapes
 
 
-@every_reader
-@every_emission
+@in_turn(method=READERS, emission=EMISSIONS)
 def test_another_number_of_columns(emission, method):
     with pytest.raises(ValueError, match="X has 4 features, but .* is expecting 5"):
         getattr(fitted(emission), method)(table(emission)[:, :4])
@@ -339,8 +337,7 @@ def test_more_components_than_rows(emission):
     assert np.isfinite(few.lower_bound_) and few.weights_.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("start", ["random", "kmeans", "k-means++", "random_from_data"])
-@every_emission
+@in_turn(start=("random", "kmeans", "k-means++", "random_from_data"), emission=EMISSIONS)
 def test_fewer_rows_than_components_that_say_anything(emission, start):
     """Rows of weight zero, rows without cells, and equal rows are not refused."""
     X, few = table(emission), np.isin(np.arange(40), [1, 5, 9])

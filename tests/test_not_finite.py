@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import alternating, assert_identical, change_models, models, quick
+from harness import alternating, assert_identical, change_models, models, one_of_each_class, quick
 
 
 def without_bound(value):
@@ -47,8 +47,8 @@ def assert_refused(method, estimator, X):
     ("entry", "change", "how"),
     alternating(
         [
-            pytest.param(*case.values, change, id=f"{case.id}-{change}")
-            for case in models()
+            pytest.param(*case.values, change, marks=case.marks, id=f"{case.id}-{change}")
+            for case in one_of_each_class(models())
             for change in CHANGES
         ],
         ("batch", "minibatches", "partial_fit"),
@@ -65,7 +65,7 @@ def test_result_that_is_not_finite_is_refused(entry, how, change, rng, monkeypat
     assert not hasattr(estimator, "lower_bound_")
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_stream_stays_as_it_was_before_a_bound_that_is_not_finite(entry, rng, monkeypatch):
     X = entry.data(rng, 40)
     estimator, other = (entry.make(annealing="none", **entry.first) for _ in range(2))
@@ -77,7 +77,7 @@ def test_stream_stays_as_it_was_before_a_bound_that_is_not_finite(entry, rng, mo
     assert_identical(estimator.partial_fit(X), other.partial_fit(X))
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_bound_that_a_method_does_not_evaluate_is_no_failure(entry, rng):
     """It is NaN in the history of a stream, where ``lower_bound_`` is the last that was found."""
     method = quick("structured", 30, evaluate_every=2)

@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 from harness import assert_identical, context_of, make_threads_worthwhile, quick, units_of
+from peer_priors import PEER_OF_MIXTURES
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -28,7 +29,10 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.estimators._number import Tried, best_number, preferred
 from sklearn_anneal.models._left_out import LeftOut
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("few_passes_of_searches", "no_wait_for_the_disk"),
+]
 
 
 def groups(rng, n=60):
@@ -52,6 +56,7 @@ def parts_of_counts(rng):
 def automatic(**params):
     """A mixture that finds the number of its components, with few passes for each of them."""
     settings = {"annealing": quick("deterministic"), "effort": 0, "random_state": 0}
+    settings |= {"max_iter": 10}
     return AnnealedBayesianGaussianMixture("auto", **settings | params)
 
 
@@ -155,7 +160,7 @@ def test_the_default_finds_three_components(rng):
 @pytest.mark.parametrize(("make", "params", "data"), CASES)
 def test_three_components_are_found(make, params, data, rng):
     X = data(rng)
-    est = make(random_state=0, effort=0, annealing=quick("deterministic", 8), **params)
+    est = make(random_state=0, effort=0, annealing=quick("deterministic"), max_iter=40, **params)
     est.set_params(n_components="auto").fit(X)
     assert est.n_components_ == 3
     assert est.n_effective_components_ == 3
@@ -179,8 +184,8 @@ def test_three_components_are_found(make, params, data, rng):
     ],
 )
 def test_data_without_groups_have_one_component(make, params, X):
-    est = make(random_state=0, effort=0, annealing="none", **params).set_params(n_components="auto")
-    assert est.fit(X).n_components_ == 1
+    est = make(random_state=0, effort=0, annealing="none", max_iter=30, **params)
+    assert est.set_params(n_components="auto").fit(X).n_components_ == 1
 
 
 @pytest.mark.parametrize("truth", [1, 3])
@@ -206,7 +211,7 @@ def test_states_that_are_those_of_single_sequences_do_not_count(rng):
 def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
     """With ``verbose`` it is run from its start, so that all of it is reported."""
     X = groups(rng, 20)
-    est = automatic(effort=2, max_iter=25, **params)
+    est = automatic(effort=1, max_iter=6, **params, **PEER_OF_MIXTURES)
     assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
 
@@ -221,7 +226,7 @@ def test_a_given_number_is_an_attribute_too(rng):
 def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng, monkeypatch):
     make_threads_worthwhile(monkeypatch)
     X = data(rng, 40)
-    est = make(random_state=0, annealing=quick("deterministic"), effort=0, **params)
+    est = make(random_state=0, annealing=quick("deterministic"), effort=0, max_iter=8, **params)
     est.set_params(n_components="auto")
     one, two = (clone(est).set_params(n_jobs=n).fit(X) for n in (1, 2))
     assert_identical(one, two)
@@ -229,7 +234,8 @@ def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng, 
 
 def test_any_random_state_gives_every_number_the_same_start(rng):
     X = groups(rng, 30)
-    fits = [automatic(random_state=state).fit(X) for state in (3, np.random.RandomState(3))]
+    states = (3, np.random.RandomState(3))
+    fits = [automatic(random_state=s, max_iter=5, **PEER_OF_MIXTURES).fit(X) for s in states]
     assert fits[0].lower_bound_ == fits[1].lower_bound_
 
 
@@ -283,7 +289,8 @@ def test_results_of_numbers_belong_to_their_fit(found):
 def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monkeypatch):
     """Without a random state, another search could find another number."""
     X = rng.normal(size=(20, 4))
-    est = automatic(annealing=quick("stochastic"), random_state=None)
+    how = {"annealing": quick("stochastic"), "random_state": None, "max_iter": 8}
+    est = automatic(**how, **PEER_OF_MIXTURES)
     np.random.seed(0)  # noqa: NPY002
     first = clone(est).fit(X, checkpoint=tmp_path)
     monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_choose_number", None)
@@ -293,7 +300,7 @@ def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monk
 
 def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
     X = groups(rng, 20)
-    est = automatic(effort=1)
+    est = automatic(effort=0.5, max_iter=5, **PEER_OF_MIXTURES)
     plain = clone(est).fit(X)
     kept = clone(est).fit(X, checkpoint=tmp_path)
     again = clone(est).fit(X, checkpoint=tmp_path)
@@ -318,12 +325,12 @@ def test_the_number_that_was_found_can_be_given_from_then_on(found):
 @pytest.mark.parametrize("params", [{"sticky": 10.0}, {"transmat_prior": "auto"}])
 def test_chains_with_priors_of_transitions_find_the_number(params, rng):
     how = {"annealing": quick("deterministic"), "effort": 0, "random_state": 0}
-    est = AnnealedHMM("auto", **how, **params)
+    est = AnnealedHMM("auto", **how, max_iter=20, **params)
     assert est.fit(series(rng)).n_components_ == 3
 
 
 def test_verbose_tells_of_every_number(rng, capsys):
-    est = automatic(verbose=1)
+    est = automatic(verbose=1, max_iter=3)
     est.fit(groups(rng, 20))
     found = re.findall(r"^n_components=(\d+): lower bound", capsys.readouterr().out, re.MULTILINE)
     assert set(map(int, found)) == set(est.component_results_["n_components"])

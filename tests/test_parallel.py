@@ -321,7 +321,10 @@ def _count(shared, rows):
     return part
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
+@pytest.mark.parametrize(
+    "backend",
+    ["threading", "loky", pytest.param("multiprocessing", marks=pytest.mark.exhaustive)],
+)
 def test_rows_and_errors_of_tasks_reach_the_caller(backend):
     """Rows come from threads without a copy, and from other processes with one."""
     shared = SharedRows(10, {"a": 3, "b": 1}, np.float32)
@@ -418,7 +421,7 @@ def test_one_job_asks_nothing_of_a_backend(n_init, far, worth, X, no_warnings):
     assert_same(mixture, make_mixture(n_init=n_init, n_jobs=1).fit(X))
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2, -1])
+@pytest.mark.parametrize("n_jobs", [None, 2])
 def test_restarts_go_to_remote_workers_and_can_be_used_on_return(
     n_jobs, far, worth, X, no_warnings
 ):
@@ -486,7 +489,7 @@ def test_nothing_is_said_where_one_job_was_asked_for(X, no_warnings):
         make_mixture(n_init=2, n_jobs=1).fit(X)
 
 
-def _read(common, path, i):
+def read_common(common, path, i):
     return common.path == path, i
 
 
@@ -510,7 +513,7 @@ class Tracked:
 def test_what_is_common_goes_to_a_remote_worker_once(far, tmp_path):
     path = str(tmp_path / "log")
     with parallel_config("far"), Workers(3, restarts=True) as workers:
-        found = workers.map(_read, ((path, i) for i in range(10)), common=(Tracked(path),))
+        found = workers.map(read_common, ((path, i) for i in range(10)), common=(Tracked(path),))
     assert found == [(True, i) for i in range(10)]
     assert open(path).read().split() == 3 * ["sent", "arrived"]
 
@@ -541,40 +544,3 @@ def test_tasks_are_made_in_groups_where_there_are_no_generators():
         assert next(results) == 0
         assert len(made) <= 4
         assert list(results) == list(range(1, 30))
-
-
-# Dask
-
-
-def _workers_of_a_task(n_jobs):
-    with warnings.catch_warnings(), parallel_config("dask", n_jobs=-1):
-        warnings.simplefilter("error")
-        return [Workers(n_jobs, restarts=restarts).n_workers for restarts in (True, False)]
-
-
-def test_dask(tmp_path, X, worth):
-    """One cluster of one process with two threads, because processes take long to begin."""
-    distributed = pytest.importorskip("distributed")
-    how = {"n_workers": 1, "threads_per_worker": 2, "processes": True, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**how) as cluster, distributed.Client(cluster) as client:
-        client.wait_for_workers(1)
-        _assert_what_is_common_goes_to_a_process_once(str(tmp_path / "log"))
-        with parallel_config("dask"):
-            mixture = make_mixture(n_init=4).fit(X)
-            with pytest.warns(UserWarning, match="stay on this machine"):
-                alone = make_mixture(n_jobs=2).fit(X)
-        # The tasks of a search, whose estimators ask for no number of jobs, send nothing back.
-        assert client.submit(_workers_of_a_task, None).result(60) == [1, 1]
-    assert_same(mixture, make_mixture(n_init=4, n_jobs=1).fit(X))
-    assert_same(alone, make_mixture(n_jobs=1).fit(X))
-
-
-def _assert_what_is_common_goes_to_a_process_once(path):
-    with parallel_config("dask"), Workers(None, restarts=True) as workers:
-        assert workers.n_workers == 2
-        found = workers.map(_read, ((path, i) for i in range(10)), common=(Tracked(path),))
-    assert found == [(True, i) for i in range(10)]
-    log = open(path).read().split()
-    assert log.count("arrived") == 1
-    # Once by this process; the other times are to tell the size.
-    assert log.count("sent") <= 3

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from cases_parts import Counted, cut, folders
-from harness import alternating
+from harness import alternating, one_of_each_class
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_matrix
 
@@ -289,7 +289,9 @@ def test_parts_that_shrink_between_two_readings(entry, n_readings, left, rng):
 @pytest.mark.parametrize("rows_for_starts", ["all rows"], indirect=True)
 @pytest.mark.parametrize(
     ("entry", "left"),
-    alternating([pytest.param(entry, id=entry.name) for entry in IN_PARTS], (0, 7)),
+    alternating(
+        one_of_each_class([pytest.param(entry, id=entry.name) for entry in IN_PARTS]), (0, 7)
+    ),
 )
 def test_predictions_of_parts_that_shrink_between_two_readings(entry, left, rng):
     X = entry.data(rng, 30)

@@ -8,16 +8,18 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from designs import each_once
+from far_backend import far_away
 from harness import (
+    alternating,
     assert_identical,
-    batches_and_minibatches,
     context_of,
-    covering,
     crossed,
     make_threads_worthwhile,
     models,
     open_run,
     quick,
+    taking_turns,
     units_of,
     variants,
 )
@@ -49,7 +51,7 @@ pytestmark = [
 WITH_FINISH = [name for name in ANNEALING if name not in ("none", "structured")]
 
 
-def rows(n=200, d=6, seed=0):
+def rows(n=100, d=6, seed=0):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)) + 1.5 * rng.normal(size=(5, d))[rng.integers(5, size=n)]
 
@@ -61,6 +63,12 @@ def mixture(**params):
 
 def first_variants():
     return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
+
+
+def of_each_class_and_method(names):
+    """Combinations in which every class and every method occurs, for what differs by no form."""
+    cases = crossed(first_variants(), names)
+    return each_once(cases, lambda entry, *_: type(entry.make()), lambda entry, params, name: name)
 
 
 def assert_own_bound(est, X):
@@ -90,13 +98,13 @@ def turns_of(est):
 
 
 @pytest.mark.parametrize(
-    ("entry", "params", "name"), covering(crossed(first_variants(), WITH_FINISH))
+    ("entry", "params", "name"), taking_turns(crossed(first_variants(), WITH_FINISH))
 )
 def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, name, rng):
-    X = entry.data(rng, 60)
+    X = entry.data(rng, 40)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1}
     first = entry.make(**settings, effort=0).fit(X)
-    searched = entry.make(**settings, effort=2).fit(X)
+    searched = entry.make(**settings, effort=1).fit(X)
     results = searched.search_results_
     assert len(turns_of(searched)) > 0
     assert moves_of(first) == []
@@ -115,8 +123,8 @@ def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, 
 
 @pytest.mark.parametrize("entry", models())
 def test_the_bound_of_a_search_is_that_of_its_parameters(entry, rng):
-    X = entry.data(rng, 40)
-    est = entry.make(**entry.first, annealing=quick("svi_plus", 2), max_iter=200, effort=3).fit(X)
+    X = entry.data(rng, 25)
+    est = entry.make(**entry.first, annealing=quick("svi_plus", 2), max_iter=200, effort=1).fit(X)
     assert_own_bound(est, X)
 
 
@@ -234,7 +242,15 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
         assert all((parameters[key] - prior[key] > -1e-9).all() for key in q)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize(
+    "covariance_type",
+    [
+        "full",
+        "tied",
+        pytest.param("diag", marks=pytest.mark.exhaustive),
+        pytest.param("spherical", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_components_that_a_group_does_not_need_are_merged(covariance_type):
     X = np.vstack([clusters_at(0.0, 80), clusters_at(12.0, 80)])
     params = {"n_components": 8, "annealing": "reheating", "covariance_type": covariance_type}
@@ -346,7 +362,7 @@ def test_a_fit_never_ends_below_plain_inference_from_its_own_start():
 
 
 def test_a_method_that_draws_its_start_does_not_end_below_plain_inference_either():
-    X = rows(400, 12)
+    X = rows(200, 12)
     stochastic = mixture(annealing="stochastic", n_components=12)
     alone = clone(stochastic).set_params(effort=0).fit(X)
     plain = mixture(n_components=12, annealing="none", n_init=2).fit(X)
@@ -359,7 +375,7 @@ def test_a_method_that_draws_its_start_does_not_end_below_plain_inference_either
 
 def test_a_fit_without_an_annealed_phase_searches_and_says_so(capsys):
     """The automatic initial temperature is 1 where the start leaves assignments in doubt."""
-    est = mixture(annealing="deterministic", verbose=1).fit(rows())
+    est = mixture(annealing="deterministic", verbose=1).fit(rows(200))
     assert est.annealing_.initial_temperature == 1
     assert len(turns_of(est)) > 0
     assert "\nthe initial temperature is 1: there is no" in capsys.readouterr().out
@@ -429,10 +445,10 @@ def test_a_race_of_one_is_a_fit():
     assert_identical(mixture(restarts="race").fit(rows()), mixture().fit(rows()))
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), covering(crossed(first_variants())))
+@pytest.mark.parametrize(("entry", "params", "name"), of_each_class_and_method(ANNEALING))
 def test_races_of_every_method(entry, params, name, rng):
-    X = entry.data(rng, 60)
-    settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1, "n_init": 5}
+    X = entry.data(rng, 40)
+    settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1, "n_init": 4}
     settings |= {"effort": 0}
     full = entry.make(**settings).fit(X)
     race = entry.make(**settings, restarts="race")
@@ -448,7 +464,7 @@ def test_races_of_every_method(entry, params, name, rng):
 
 @pytest.mark.parametrize(
     ("entry", "params", "name", "how"),
-    batches_and_minibatches(crossed(first_variants(), WITH_FINISH)),
+    alternating(of_each_class_and_method(WITH_FINISH), ("batch", "minibatches")),
 )
 def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, params, name, how, rng):
     """As one from a checkpoint is, when a race that was interrupted begins again."""
@@ -473,14 +489,16 @@ def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, param
 # Workers, callbacks and messages
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky"])
-def test_workers_do_not_change_the_result(backend, monkeypatch):
+def test_workers_do_not_change_the_result(monkeypatch):
+    """Neither threads, nor another machine to which restarts are pickled and come back."""
     make_threads_worthwhile(monkeypatch)
     params = {"n_init": 4, "restarts": "race", "effort": 1, "init_params": "random"}
     alone = mixture(**params).fit(rows())
-    with parallel_config(backend=backend):
-        shared = mixture(**params, n_jobs=2).fit(rows())
-    assert_identical(shared, alone)
+    with parallel_config(backend="threading"):
+        assert_identical(mixture(**params, n_jobs=2).fit(rows()), alone)
+    with far_away() as far, parallel_config(backend="far"):
+        assert_identical(mixture(**params, n_jobs=2).fit(rows()), alone)
+        assert far.calls
 
 
 def test_callbacks_see_moves_and_each_restart_once():
@@ -596,7 +614,7 @@ def test_swaps_of_long_sequences_are_computed_from_windows():
 
 def test_a_posterior_of_windows_weighs_as_much_as_all_frames(rng):
     X = rng.normal(size=(3000, 2)) + 4.0 * rng.integers(2, size=(3000, 1))
-    est = AnnealedHMM(2, random_state=0, max_iter=20).fit(X)
+    est = AnnealedHMM(2, random_state=0, max_iter=5, effort=0).fit(X)
     model, ctx = context_of(est).model, context_of(est)
     units = units_of(est, X).centered(ctx.summary)
     whole, part = (

@@ -162,9 +162,9 @@ def test_proximity_leaves_a_bad_start(rng):
         "hidden_layer_sizes": (6, 4), "init_params": "normal", "init_bias": -10.0,
         "batch_size": 50, "learning_rate_init": 0.02, "tol": 0.0, "n_samples": 5,
     }  # fmt: skip
-    plain = net(**settings, max_iter=120).fit(X)
-    method = ProximityVI(strength=1e8, lag=20, n_passes=80)
-    proximity = net(**settings, annealing=method, max_iter=40).fit(X)
+    plain = net(**settings, max_iter=90).fit(X)
+    method = ProximityVI(strength=1e8, lag=20, n_passes=60)
+    proximity = net(**settings, annealing=method, max_iter=30).fit(X)
     assert proximity.score(X) > plain.score(X) + 1.0
 
 

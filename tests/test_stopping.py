@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from harness import models, quick, units_of
+from harness import alternating, models, one_of_each_class, quick, units_of
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
@@ -95,8 +95,7 @@ def test_few_observations_can_count_as_a_hundred():
     assert rule.worthwhile(11.0, 10.0)
 
 
-@pytest.mark.parametrize("n_annealed", [0, 5])
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize(("entry", "n_annealed"), alternating(models(), (0, 5)))
 def test_fit_in_minibatches_ends_by_its_rule(entry, n_annealed, rng):
     """It ends after the first pass at which the best of ten has hardly risen, and not before."""
     tol, X = 0.01, entry.data(rng, 60)
@@ -116,7 +115,7 @@ def test_fit_in_minibatches_ends_by_its_rule(entry, n_annealed, rng):
         assert not rule.settled(so_far) or p < n_annealed + 20
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_fit_in_minibatches_makes_all_passes_at_tolerance_zero(entry, rng):
     estimator = entry.make(
         annealing="none", max_iter=25, tol=0.0, **entry.in_batches(20), **entry.first
@@ -125,7 +124,7 @@ def test_fit_in_minibatches_makes_all_passes_at_tolerance_zero(entry, rng):
     assert not estimator.converged_
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_finish_of_a_schedule_is_tested_after_twenty_passes(entry, rng):
     """Just after a schedule the bound can stand still and rise again."""
     X = entry.data(rng, 60)
