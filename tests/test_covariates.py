@@ -391,6 +391,10 @@ def test_weight_is_a_number_of_copies(rng):
     assert one.lower_bound_ == pytest.approx(other.lower_bound_, rel=1e-10)
     assert_allclose(one.coefficients_, other.coefficients_, rtol=1e-8)
     assert_allclose(one.coefficients_std_, other.coefficients_std_, rtol=1e-5)
+    there = times > 0
+    weighted = one.score(X, sample_weight=times, covariates=Z)
+    kept = one.score(X[there], sample_weight=times[there], covariates=Z[there])
+    assert weighted == pytest.approx(kept, rel=1e-12)
 
 
 def test_result_does_not_depend_on_workers(rng, monkeypatch, form="blocks"):
