@@ -26,6 +26,7 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
+from sklearn_anneal.annealing.deterministic import _uncertainty
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -72,6 +73,11 @@ def test_given_settings_are_kept(rng):
                 assert settings[key] == value
 
 
+def test_recommended_settings_come_before_defaults_and_after_given_ones():
+    method = DeterministicAnnealing(n_passes=3).resolve({"n_passes": 7, "jitter": 0.3})
+    assert (method.n_passes, method.jitter, method.form) == (3, 0.3, "likelihood")
+
+
 @pytest.mark.parametrize("deviation", [0.25, 0.15, 0.05])
 def test_automatic_initial_temperature(deviation, rng):
     """6, with T − 1 halved until twenty updates do not merge the components."""
@@ -91,6 +97,7 @@ def test_automatic_initial_temperature(deviation, rng):
         return entropy(trial.q)
 
     assert entropy(ctx.q) < 0.05
+    assert _uncertainty(ctx, units, ctx.q) == pytest.approx(entropy(ctx.q), rel=1e-9)
     assert 1 < chosen <= 6
     halvings = np.log2(5 / (chosen - 1))
     assert halvings == round(halvings)

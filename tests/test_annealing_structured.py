@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from cases_annealing import MIXTURE, VARIANTS, mixture, run
@@ -54,6 +56,18 @@ def test_structured_update_is_conjugate_given_the_draw(params, rng):
         key = "weight_concentration" if "weight_concentration" in q else "stick_a"
         expected = (1 - rho) * q[key] + rho * (ctx.prior[key] + counts)
         np.testing.assert_allclose(ctx.q[key], expected, rtol=1e-10)
+
+
+def test_exact_statistics_take_the_place_of_those_of_the_draw():
+    """The target is λ₀ + V S, not λ₀ + S + V S."""
+    prior, stats = {"a": np.array([1.0, 2.0])}, {"a": np.array([3.0, 5.0])}
+    visit = SimpleNamespace(
+        exact_gradient_statistics=lambda q, prior, stats: {"a": 2.0 * stats["a"] - 1.0}
+    )
+    method, ctx = StructuredVI(gradient="exact"), SimpleNamespace(q=prior, prior=prior)
+    target = {"a": prior["a"] + stats["a"]}
+    found = method.target(ctx, target, stats, SimpleNamespace(visit=visit))
+    np.testing.assert_allclose(found["a"], [6.0, 11.0])
 
 
 def step_sizes(monkeypatch, X, learning_rate, batch_size):

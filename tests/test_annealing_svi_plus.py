@@ -113,6 +113,20 @@ def test_gaussian_noise_never_leaves_the_domain(params, rng):
     assert outside > 5
 
 
+def test_margin_keeps_a_share_of_the_size_of_parameters(rng):
+    """Deviations that leave less are halved until enough is left."""
+    X = MIXTURE.data(rng, 40)
+    ctx, _, _ = run(SVIPlus(10, "gaussian", "constant", 10, 1.0), X)
+    sticks = {"stick_a", "stick_b"}
+    ctx.deviation = {key: -0.9 * value * (key in sticks) for key, value in ctx.q.items()}
+    for margin, left in ((0.0, 0.1), (0.5, 0.55)):
+        method = SVIPlus(10, "gaussian", "constant", 10, 1.0, margin)
+        target = {key: value.copy() for key, value in ctx.q.items()}
+        found = method.update(ctx, ctx.q, target, 1.0)
+        for key in sticks:
+            np.testing.assert_allclose(found[key], left * ctx.q[key])
+
+
 class _Rash(SVIPlus):
     """Gaussian noise without backoff, where a later block does not fail for it."""
 

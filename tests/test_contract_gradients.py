@@ -7,6 +7,7 @@ that nothing rises for certain; what must be equal is equal bit for bit.
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -277,6 +278,17 @@ def test_proximity_adds_the_gradient_of_its_constraint(entry, params, rng):
                     expected[j] -= 3.0 * 2 * change * part.gradient[key][j]
         np.testing.assert_allclose(found[key], expected, rtol=1e-6, atol=1e-9)
         assert found[key].dtype == np.float64
+
+
+def test_average_of_proximity_forgets_slowly():
+    """The first average is of the parameters before and after the first update."""
+    method, model = ProximityVI(average=0.9), SimpleNamespace(update_rule="gradient")
+    ctx = SimpleNamespace(
+        model=model, state={}, q_start={"a": np.zeros(2)}, q={"a": np.array([1.0, 2.0])}
+    )
+    ctx.state = method.advance(ctx, None)
+    np.testing.assert_allclose(ctx.state["average"]["a"], [0.1, 0.2])
+    np.testing.assert_allclose(method.advance(ctx, None)["average"]["a"], [0.19, 0.38])
 
 
 @pytest.mark.parametrize("entry", TRAINED_BY_GRADIENTS, ids=lambda entry: entry.name)

@@ -434,6 +434,16 @@ def test_parts_and_streams_without_their_covariates_are_refused(rng):
 # As other fits
 
 
+def test_score_of_weighted_rows_leaves_out_those_of_weight_zero(rng):
+    X, Z, _ = drawn(rng, 60)
+    times = rng.integers(0, 3, size=60)
+    est = make(max_iter=3).fit(X, sample_weight=times, covariates=Z)
+    there = times > 0
+    weighted = est.score(X, sample_weight=times, covariates=Z)
+    kept = est.score(X[there], sample_weight=times[there], covariates=Z[there])
+    assert weighted == pytest.approx(kept, rel=1e-12)
+
+
 def test_minibatches_end_near_the_batch(rng):
     X, Z, _ = drawn(rng, 600)
     start = {"emission_init": {"emissionprob": np.where([[1] * 6, [1, 0] * 3, [0] * 6], 0.8, 0.3)}}

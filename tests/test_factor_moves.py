@@ -43,6 +43,16 @@ def test_what_a_factor_brings_is_the_gain_of_log_densities(rng):
     assert_allclose(active, prior * on / both, rtol=1e-10)
 
 
+def test_a_factor_that_no_row_needs_costs_the_divergence_of_its_loadings(rng):
+    ctx = context_of(fitted(rows(rng)[0], annealing="none", max_iter=3, loading_variance=0.3))
+    standard = ctx.model.standard(ctx.q)
+    means, variances = standard["mean"], np.diag(standard["covariance"])[:, None]
+    nothing = Residuals(np.zeros((5, means.shape[1])), None, np.zeros(5))
+    brought = ctx.model._brought(ctx.q, nothing, np.zeros((5, len(means))))
+    divergence = (means**2 + variances) / 0.3 - 1.0 - np.log(variances / 0.3)
+    assert_allclose(brought, -0.5 * divergence.sum(axis=1))
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_a_factor_is_found_in_the_residuals(missing, rng):
     """Rows of weight 0 have another factor, which is not found."""
@@ -59,6 +69,8 @@ def test_a_factor_is_found_in_the_residuals(missing, rng):
     assert found.gain > 0
     again = sought(left, found.loadings, 1.0, found.activation_prior, 1e-4)
     assert again.gain == pytest.approx(found.gain, rel=0.01)
+    shrunk = sought(left, found.loadings, 1e-3, found.activation_prior, None).loadings
+    assert np.linalg.norm(shrunk) < 0.5 * np.linalg.norm(truth)
 
 
 def gain(factor):

@@ -207,6 +207,8 @@ def test_learned_priors_maximise_the_bound_at_fixed_posteriors(local_step, rng):
     one_update(ctx, method, units)
     ctx.exploring = False
     seen = visit(ctx, method, units)
+    # Priors are learned after an update, from statistics of the visit before it.
+    ctx.q = {"precision": 1.1 * ctx.q["precision"], "natural_mean": 1.2 * ctx.q["natural_mean"]}
     model, _, _ = ctx.model.learned(ctx.q, ctx.prior, seen.step, 1.0, 1.0)
     means, gram = moments_of(ctx)
     stats = seen.step.statistics

@@ -679,6 +679,17 @@ def test_valid_keeps_a_distance_from_the_edge(case):
             assert answer.all() == kept and answer.any() == kept, (part, share)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_narrowest_direction_decides_about_the_distance(covariance_type):
+    case = wishart(covariance_type, 2, 2, np.random.default_rng(5))
+    units = {"full": np.diag([0.3, 1.0]), "diag": np.array([0.09, 1.0])}[covariance_type]
+    scatter = case.q["scatter"]
+    narrow = units @ scatter @ units if covariance_type == "full" else units * scatter
+    for margin, kept in ((0.05, True), (0.2, False)):
+        answer = case.family.valid({**case.q, "scatter": narrow}, case.q, margin)
+        assert answer.all() == kept and answer.any() == kept
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
 def test_backoff_acts_row_by_row(covariance_type):
     case = wishart(covariance_type, 2, 3, np.random.default_rng(5))

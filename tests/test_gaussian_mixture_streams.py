@@ -102,6 +102,8 @@ def test_first_batch_has_to_fix_the_priors():
     with pytest.raises(ValueError, match="4 distinct rows are needed; it has 3"):
         mixture.partial_fit(np.repeat(X[:3], 5, axis=0))
     mixture.partial_fit(X[:4])
+    # Rows that follow many equal ones count too.
+    clone(mixture).partial_fit(np.vstack([np.repeat(X[:1], 60, axis=0), X[1:4]]))
     with pytest.raises(ValueError, match="2 distinct rows are needed; it has 1"):
         clone(mixture).set_params(n_components=1).partial_fit(X[:1])
 

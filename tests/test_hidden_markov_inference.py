@@ -34,6 +34,7 @@ from scipy.special import logsumexp
 
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing
 from sklearn_anneal.families import Tempering
+from sklearn_anneal.models._tempered_chains import Gaps
 
 INVERSE_TEMPERATURES = (1.0, 0.4)
 
@@ -146,6 +147,17 @@ def test_log_partition_is_the_sum_over_paths_and_observations(variant, gaps, rng
     both, _, _ = open_run(est, sequences + sequence * 2, weights, q=ctx.q)
     whole = ctx.model.log_partition(x, ctx.summary, ctx.q) + 2 * found[0]
     assert_allclose(both.model.log_partition(x, both.summary, ctx.q), whole, rtol=1e-9, atol=1e-9)
+
+
+def test_log_partition_of_long_sequences_is_that_of_all_their_frames(rng):
+    """The growth by a frame settles after some, and goes on like that."""
+    sequences = draw("categorical", rng, [400, 3])
+    ctx, _, _ = open_run(small("categorical").fit(sequences), sequences)
+    partition = ctx.model.unit_log_partition(np.array([0.3, 0.7, 1.0]), ctx.summary, ctx.q)
+    assert len(partition.table) < 300
+    no_gap = Gaps(np.array([0, 400]), np.zeros(400, np.int32), np.ones(1))
+    found = partition.of_lengths(np.array([400]))
+    assert_allclose(found, partition.of_gaps(no_gap), rtol=1e-9)
 
 
 # Prediction

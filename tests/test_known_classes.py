@@ -253,6 +253,7 @@ def test_a_class_that_no_label_names_is_found(rng):
         n_components_per_class=1, n_unlabelled_components=1, effort=0, random_state=0
     ).fit(X, y)
     assert_array_equal(est.classes_, [-1, 0, 1])
+    assert_array_equal(est.component_classes_, [0, 1, -1])
     assert accuracy_score(np.where(truth == 2, -1, truth), est.predict(X)) > 0.99
     names = np.array(["a", "b", -1], dtype=object)
     of_names = AnnealedBayesianGaussianMixture(

@@ -14,6 +14,7 @@ from sklearn_anneal import (
     AnnealedHMM,
     Shards,
 )
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.models import _left_out
 from sklearn_anneal.models._left_out import N_PARTS, dealt
 
@@ -256,3 +257,8 @@ def test_frames_of_chains_are_not_left_out(rng):
         "lower_bound",
         "n_effective_components",
     }
+
+
+def test_rows_that_stand_for_all_are_spread_over_them():
+    few = Rows(np.arange(40.0)[:, None], (np.arange(40) >= 20).astype(float)).spread(4)
+    assert few.X.ravel().tolist() == [20.0, 25.0, 30.0, 35.0]

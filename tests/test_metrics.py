@@ -462,6 +462,10 @@ def test_limits_of_coherence():
     assert result.tolist() == [-1, 1, -1]
     assert together == pytest.approx([1])
     assert empty.tolist() == [-1]
+    # Rounding lifts no coherence above 1.
+    for n in range(3, 40):
+        some = np.array([[1, 1]] * (n // 2) + [[0, 0]] * (n - n // 2))
+        assert topic_coherence([[1, 1]], some, n_top_words=2) <= 1
 
 
 def test_coherence_knows_presence_only(rng):

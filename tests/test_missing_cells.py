@@ -82,6 +82,13 @@ def integrals(ctx, expected, units, row, column):
     return p.sum(axis=0), x @ p, x**2 @ p
 
 
+def test_rows_are_completed_by_weighted_means_of_observed_cells():
+    X = np.array([[1.0, np.nan], [3.0, 5.0], [np.nan, 9.0]])
+    rows = Rows(X, np.array([1.0, 2.0, 1.0]), patterns=cell_patterns(X))
+    expected = [[1.0, 19.0 / 3.0], [3.0, 5.0], [7.0 / 3.0, 9.0]]
+    np.testing.assert_allclose(rows.completed(), expected)
+
+
 @all_forms
 @pytest.mark.parametrize("draw", [False, True])
 def test_missing_cells_are_integrated_out(covariance_type, factorization, draw, rng):

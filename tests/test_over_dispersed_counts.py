@@ -224,6 +224,15 @@ def test_imputed_cells_have_the_moments_of_predictive_densities(emission, rng):
         assert std[0, d] == pytest.approx(np.sqrt(p @ (grid - mean) ** 2), rel=1e-4)
 
 
+def test_moments_at_the_fitted_means_are_those_of_negative_binomial_counts(rng):
+    est = plain("negative_binomial", 1, max_iter=5).fit(rows_of("negative_binomial", rng, 100)[0])
+    ctx = est._context()
+    found, r = ctx.model.components.plug_in_moments(ctx.q), ctx.model.components.count_shapes
+    assert_allclose(found.mean, est.lambdas_)
+    assert_allclose(found.variance, nbinom(r, r / (r + found.mean)).var())
+    assert ctx.model.components.n_parameters == 3 + 3  # shapes belong to all components
+
+
 @pytest.mark.parametrize("emission", BOTH)
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_sparse_counts_are_dense_counts(emission, missing, rng):

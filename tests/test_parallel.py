@@ -347,7 +347,8 @@ def test_rows_and_errors_of_tasks_reach_the_caller(backend):
 
 
 def _itself(x, out):
-    return {"whole": x, "part": x[1:3], "out": out + 1}, not x.flags.writeable
+    found = {"whole": x, "part": x[1:3], "out": out + 1, "plain": np.asarray(x)}
+    return found, not x.flags.writeable
 
 
 def _assert_arrays_can_be_written(workers):

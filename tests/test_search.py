@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from copy import copy
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from harness import (
 )
 from joblib import parallel_config
 from scipy.sparse import csr_array
+from scipy.special import xlogy
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from test_callbacks import Recorder
@@ -36,13 +38,19 @@ from sklearn_anneal import (
     AnnealedHMM,
 )
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.annealing._base import Context
 from sklearn_anneal.data.units import Sequences
-from sklearn_anneal.families import Factors
+from sklearn_anneal.families import Dirichlet, Factors
 from sklearn_anneal.inference import loop
+from sklearn_anneal.inference.progress import Progress, Trace
+from sklearn_anneal.inference.stopping import RiseOfBound
+from sklearn_anneal.inference.visits import PLAIN
 from sklearn_anneal.models._exchangeable import across_widest
 from sklearn_anneal.models._merges import disjoint_pairs, merge_gains
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 from sklearn_anneal.search import restarts
+from sklearn_anneal.search.moves import Reheat, Swap
+from sklearn_anneal.search.search import Found
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -216,6 +224,12 @@ def test_gains_of_merges_are_those_of_the_bound_given_responsibilities(entry, pa
         assert gain == pytest.approx(change, rel=0.3, abs=3)
 
 
+def of_labels(r):
+    """The evidence of weights given the numbers of rows, and the entropy of the assignments."""
+    weights = Dirichlet().log_normalizer({"concentration": r.sum(axis=0) + 1 / r.shape[1]})
+    return weights - xlogy(r, r).sum()
+
+
 def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
     X = (rng.random((60, 6)) < 0.4).astype(int)
     prior = rng.uniform(0.2, 20.0, size=(4, 6))
@@ -236,10 +250,43 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
         merged[:, i] += merged[:, j]
         merged[:, j] = 0.0
         assert gain == pytest.approx(bound_given(model, merged, units, ctx)[0] - before, rel=1e-6)
+        # The weights are integrated out, with a Dirichlet prior of 1 / 4.
+        rise = gain + of_labels(merged) - of_labels(r)
+        assert whole[i, j] == pytest.approx(rise, rel=1e-9)
     order = model.preferred_order(q, ctx.prior)
     if order is not None:
         _, prior, parameters = model.reordered(q, ctx.prior, order)
         assert all((parameters[key] - prior[key] > -1e-9).all() for key in q)
+
+
+@pytest.mark.parametrize(("rise", "in_vain"), [(5.0, 0), (1e-5, 3), (-5.0, 3)])
+def test_moves_that_bring_little_are_in_vain(rise, in_vain):
+    ctx = Context(None, {}, None, None, q={})
+    kept, trial = (
+        Progress(ctx, PLAIN, Trace(lower_bounds=[bound], final=bound), finished=True)
+        for bound in (0.0, rise)
+    )
+    found = Found(kept, PLAIN, np.zeros(1), 0, 0, in_vain=2, trial=trial)
+    found.judge(Swap(guided=True), RiseOfBound(1e-3), 10.0)
+    assert (found.in_vain, found.kept is trial) == (in_vain, rise > 0)
+
+
+def test_clocks_of_a_reheat_begin_at_zero():
+    ctx = Context(None, {}, None, None, q={}, state={"updates": 9, "passes": 9.0}, exploring=False)
+    problem = SimpleNamespace(seed=np.random.SeedSequence(0))
+    trial = Reheat(0.1).propose(problem, Progress(ctx, PLAIN), (0, 2))
+    assert trial.ctx.state == {"updates": 0, "passes": 0.0} and trial.ctx.exploring
+    assert ctx.state["passes"] == 9.0
+
+
+@pytest.mark.parametrize("guided", [True, False])
+def test_a_swap_keeps_the_number_of_rows(guided, rng):
+    X = rows(60)
+    est = mixture(annealing="none", max_iter=3).fit(X)
+    ctx = context_of(est)
+    how = ctx.q, ctx.summary, ctx.prior, rng, guided
+    model, prior, q = ctx.model.swapped(units_of(est, X).centered(ctx.summary), *how)
+    assert model.expected_counts(q, prior).sum() == pytest.approx(60)
 
 
 @pytest.mark.parametrize(
@@ -441,6 +488,16 @@ def test_the_winner_of_a_race_is_the_full_restart_of_the_same_start():
     assert_own_bound(race, X)
 
 
+def test_a_race_goes_on_with_the_restarts_of_the_highest_bounds(capsys):
+    """Standings of the first round, after two passes, are bounds after one update."""
+    params = {"annealing": "none", "init_params": "random", "n_init": 5}
+    bounds = mixture(**params, max_iter=1).fit(rows()).restart_lower_bounds_
+    mixture(**params, restarts="race", verbose=1, verbose_interval=100).fit(rows())
+    rounds = re.findall(r"race: .* for restarts (.*)", capsys.readouterr().out)
+    best = sorted(np.argsort(-bounds)[:3].tolist())
+    assert rounds[1] == ", ".join(map(str, best))
+
+
 def test_a_race_of_one_is_a_fit():
     assert_identical(mixture(restarts="race").fit(rows()), mixture().fit(rows()))
 
@@ -628,3 +685,13 @@ def test_a_posterior_of_windows_weighs_as_much_as_all_frames(rng):
         assert (part[key] - ctx.prior[key]).sum() == pytest.approx(total)
     assert whole["startprob"].sum() == pytest.approx(part["startprob"].sum())
     np.testing.assert_allclose(part["transmat"], whole["transmat"], rtol=0.2, atol=60)
+
+
+def test_no_transition_leads_from_one_sequence_to_the_next(rng):
+    sequences = [rng.normal(size=(n, 2)) for n in (3, 1, 5)]
+    est = AnnealedHMM(2, random_state=0, max_iter=2, annealing="none").fit(sequences)
+    ctx = context_of(est)
+    units = units_of(est, sequences).centered(ctx.summary)
+    found = ctx.model.posterior_given(np.full((9, 2), 0.5), units, ctx.summary, ctx.prior)
+    assert (found["startprob"] - ctx.prior["startprob"]).sum() == pytest.approx(3)
+    assert (found["transmat"] - ctx.prior["transmat"]).sum() == pytest.approx(2 + 0 + 4)

@@ -143,6 +143,14 @@ def tiny_table(**params):
     return est, np.random.default_rng(0).integers(0, 3, (12, 4))
 
 
+def test_the_first_test_is_after_one_pass_or_after_twenty_at_temperature_one():
+    given = {"emissionprob_prior": 1.0, "weight_concentration_prior": 1.0}
+    hot = quick("deterministic", 5, initial_temperature=2.0)
+    for annealing, n_passes in (("none", 1), (hot, 5 + 20)):
+        est, X = tiny_table(annealing=annealing, tol=1e6, effort=0, **given)
+        assert est.fit(X).n_iter_ == n_passes
+
+
 def test_a_result_that_has_not_converged_goes_on():
     est, X = tiny_table()
     with warnings.catch_warnings():

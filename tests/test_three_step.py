@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from sklearn_anneal.three_step import class_covariates, distal_outcome
+from sklearn_anneal.three_step import _Assigned, class_covariates, distal_outcome
 
 MEANS = np.array([-1.0, 1.0, 0.0])
 SLOPES = np.array([0.0, -1.0, 1.0])
@@ -64,6 +64,12 @@ def test_weights_of_bch_are_those_of_the_inverse_of_errors(rng):
     assert_allclose(distal_outcome(R, y).mean, expected)
     # Corrected shares of the classes are those of the responsibilities.
     assert_allclose(weights.sum(axis=0), R.sum(axis=0))
+
+
+def test_assignments_are_as_probable_as_errors_say():
+    errors = np.array([[0.9, 0.1, 0.0], [0.3, 0.5, 0.2], [0.1, 0.2, 0.7]])
+    found = _Assigned(np.eye(3)[[0, 1, 0]], errors, np.ones(3)).log_likelihood()
+    assert_allclose(found, np.log(errors[:, [0, 1, 0]]).T)
 
 
 def test_outcomes_of_zeros_and_ones(rng):
