@@ -50,6 +50,7 @@ from ..families import (
     posterior,
 )
 from ..families._empirical_bayes import damped, gamma_shape
+from ._base import LocalStep
 from ._count_visits import (
     _NOTHING,
     _SMALLEST,
@@ -59,7 +60,6 @@ from ._count_visits import (
     _Sums,
     kernels,
 )
-from ._visit import LocalStep
 
 # (5,): over the observed cells, the first two derivatives of the bound with respect to a, the terms
 # of e in the bound without −R E m, the same under the proposed dispersion, and the number of cells

@@ -826,7 +826,7 @@ def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
     excess = old - current
 
     def slope(alpha: float) -> tuple[float, float]:
-        # With a = α + excess: d/dα Σ_rows E log Dir(p | a) = K Σ ψ(Σ a) − Σ ψ(a) + Σ E log p.
+        # d/dα Σ_rows E log Dir(p | a) = K Σ ψ(Σ a) − Σ ψ(a) + Σ E log p for a = α + excess
         prior = excess + alpha
         total = prior.sum(axis=-1)
         value = n_entries * psi(total).sum() - psi(prior).sum() + logs
