@@ -21,7 +21,7 @@ from models import ENTRIES, Entry
 
 from sklearn_anneal.annealing import ANNEALING, Annealing, Context, NoAnnealing
 from sklearn_anneal.annealing._base import RandomWeights
-from sklearn_anneal.data.units import _base, _counts, _documents, _ratings, _sequences
+from sklearn_anneal.data.units import _counts, _documents, _ratings, _rows, _sequences
 from sklearn_anneal.estimators import _streaming as streams
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference import conjugate, loop, visits
@@ -420,8 +420,8 @@ def divide_few_units(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setitem(table, n_chunks, n_entries // 8)
     monkeypatch.setattr(mean_field, "_CHUNKS", _documents._DOCUMENT_CHUNKS)
     for module, name in (
-        (_base, "_SMALLEST_CHUNK"),
-        (_base, "_BLOCK"),
+        (_rows, "_SMALLEST_CHUNK"),
+        (_rows, "_BLOCK"),
         (_counts, "_CELLS_OF_CHUNK"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name) // 8)
