@@ -20,7 +20,7 @@ C = TypeVar("C", bound=Components)
 
 
 class Wanted(NamedTuple):
-    """What components for random data are to be like.
+    """The sizes and the separation of components that random data are to have.
 
     Attributes
     ----------
