@@ -210,6 +210,9 @@ def local_step(
         _features(x, start, stop, center, kind, features)
         _log_joint(coefficients, shared, features, joint)
         _column_maximum(joint, maximum)
+        # R_k = exp{x (L_k − max L)} / Σ_j exp{x (L_j − max L)}. The energy is
+        # Σ R L = max L + Σ R (L − max L), and the entropy
+        # H[R] = log Σ_j exp{x (L_j − max L)} − x Σ R (L − max L).
         _tempered_exponentials(joint, maximum, temperature, joint, total, energy)
         for i in range(m):
             mean_energy = energy[i] / total[i]
@@ -284,6 +287,7 @@ def locally_tempered_step(
         _features(x, start, stop, center, kind, features)
         _log_joint(coefficients, shared, features, joint)
         _column_maximum(joint, maximum)
+        # In turns, q(z = k) ∝ exp{E_r[x] L_k} and r_m ∝ π_m exp{x_m Σ_k q(k) L_k − log c(x_m)}.
         for _ in range(n_rounds):
             _tempered_exponentials(joint, maximum, temperature, work, total, energy)
             for i in range(m):

@@ -233,6 +233,7 @@ def _in_log_space(log_emission, x, log_start, log_transition, forward, backward,
     energy = 0.0
     xi[:] = 0.0
     for t in range(n):
+        # log γ_t(k) = log a_t(k) + log β_t(k) + const
         for k in range(n_states):
             work[k] = forward[t, k] + backward[t, k]
         _normalize_logs(work)
@@ -243,6 +244,7 @@ def _in_log_space(log_emission, x, log_start, log_transition, forward, backward,
             for k in range(n_states):
                 starts[k] = gamma[0, k]
             continue
+        # log ξ_t(i, j) = log a_{t-1}(i) + x (log A_ij + log b_t(j)) + log β_t(j) + const
         emission = _largest(log_emission[t])
         for i in range(n_states):
             for j in range(n_states):

@@ -278,6 +278,7 @@ class Exchangeable(Searchable[U, S]):
             first = first + np.log(np.maximum(shares[0], _TINY))
             second = second + np.log(np.maximum(shares[1], _TINY))
             halves = expit(second - first)
+        # Σ_n w_n R_nk {log Σ_h s_h exp E log p(x_n | half h) − E log p(x_n | k)}
         gains = w @ (r * (np.logaddexp(first, second) - density))
         return halves, np.where(np.isfinite(gains), gains, -np.inf)
 
@@ -370,6 +371,7 @@ def _best_pair(
     together: np.ndarray | None = None,
 ) -> tuple[int, int] | None:
     """Return the component to give up and the one to divide; None if no division can be judged."""
+    # The rows that a component gives up lose log Σ_{j ≠ k} R_nj = log(1 − R_nk) each.
     r, _, w = found
     losses = -(w @ np.log1p(-np.minimum(r, 1.0 - 1e-12)))
     net = gains - losses[:, None]

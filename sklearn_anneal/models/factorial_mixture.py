@@ -380,6 +380,10 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
 
         Sweeps will start at the relaxed activations for the inverse temperature ``x``.
         """
+        # E log p(x, z | μ) = −‖x‖² / 2σ² + zᵀ (E μ x) / σ² − ½ zᵀ G z + zᵀ logit π + const with
+        # G = E μ μᵀ / σ². Relaxed activations are Gaussian with the mean π and the variance
+        # π (1 − π), and their mean given x is (G + P)⁻¹ (E μ x / σ² + P π) with the diagonal
+        # matrix P of 1 / (π (1 − π)), divided by the inverse temperature.
         of_components = moments.switched
         gram, prior = of_components.gram / self.noise_variance, self.activation_prior
         precision = 1.0 / (prior * (1.0 - prior) * x)
@@ -475,6 +479,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         It is exact: c(x) = Σ_z ∫ p(x, z | μ)^x dx does not depend on μ. The formula in the paper
         (section 4) lacks the term with log 2πσ².
         """
+        # c(x) = (2πσ²)^{(1 − x) D / 2} x^{−D / 2} Π_k {π_k^x + (1 − π_k)^x}
         x = np.asarray(x, dtype=np.float64)
         noise = (1.0 - x) * (LOG_2PI + np.log(self.noise_variance)) - np.log(x)
         on, off = np.log(self.activation_prior), np.log1p(-self.activation_prior)

@@ -712,6 +712,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         x = np.append(x, 1.0)
         expected = self.expectations(q)
         volume = self.emission.log_volume(x, summary.emission, expected.emission)
+        # C(x) = (πˣ)ᵀ V (Aˣ V)ⁿ⁻¹ 1 for n frames, with the diagonal matrix V of exp(volume), and
+        # powers of entries. ``growth`` is the logarithm by which one more frame multiplies it.
         start, transfer, volume = self._tempered_chain(x, expected, volume)
         state = start
         longest = max(int(summary.lengths.max()), 2)
@@ -765,6 +767,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of frames of each state."""
+        # A frame is the first of its sequence, or a transition leads to it.
         into = (q["transmat"] - prior["transmat"]).sum(axis=0)
         return q["startprob"] - prior["startprob"] + into
 
@@ -812,6 +815,7 @@ def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
     excess = old - current
 
     def slope(alpha: float) -> tuple[float, float]:
+        # With a = α + excess: d/dα Σ_rows E log Dir(p | a) = K Σ ψ(Σ a) − Σ ψ(a) + Σ E log p.
         prior = excess + alpha
         total = prior.sum(axis=-1)
         value = n_entries * psi(total).sum() - psi(prior).sum() + logs

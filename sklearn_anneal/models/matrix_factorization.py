@@ -565,6 +565,8 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
         ``own`` is the table of second moments of these rows.
         """
+        # E log N(r | u v, σ²) = −½ log 2πσ² − E (r − u v)² / 2σ², and E (r − u v)² is
+        # r² − 2 r m_u m_v + Σ_ij E u_i u_j E v_i v_j, as users and items are independent in q.
         d = self.n_components
         errors = np.empty(len(own))
         first = kernels().first_linear(d)
@@ -576,6 +578,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def log_priors(self, squares: np.ndarray) -> np.ndarray:
         """Return E log p of the parameters of each row in nats, (n_rows,)."""
+        # E log N(u | 0, V) = −½ Σ_i {log 2πV_i + E u_i² / V_i}
         variances = self.variances
         squared = squares[:, 0] / self.factor_variance
         if self.biases:
@@ -584,6 +587,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def entropies(self, log_det: np.ndarray) -> np.ndarray:
         """Return the entropy of the Gaussian of each row in nats, (n_rows,)."""
+        # H[N(m, Λ⁻¹)] = ½ {D (1 + log 2π) − log|Λ|}
         return 0.5 * (self.size * (1.0 + LOG_2PI) - log_det)
 
     def fold_in(self, units: Ratings, across: Moments, factor: np.ndarray, t: Tempering) -> Natural:

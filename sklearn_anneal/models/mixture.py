@@ -668,6 +668,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         found = self.components.partition(x, own)
         if found is not None:
             return found
+        # log c(x) = log Σ_k exp{x E log π_k} ∫ exp{x E log p(row | β_k)} d row
         powers = np.append(x, 1.0)
         log_weights, components = self.weights.log_weights(q), self.components.expectations(q)
         volume = self.components.log_volume(powers, own, components)
@@ -678,6 +679,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x), the sum of log c(x) over all rows, in nats, of the shape of ``x``."""
+        # log C(x) = Σ_n log c(x), in which rows differ by their missing cells alone.
         partition = self.unit_log_partition(x, summary, q)
         of_all: np.ndarray = summary.weight * partition.mean(summary)
         return of_all

@@ -433,6 +433,8 @@ class NetVisit(Visit[BinaryRows]):
         if noise is not None:
             with_noise = weights * (1.0 + noise if self.separate_noise else noise)
         drawn = model.infer(q, units.X, local, 0, size)
+        # L_n = log (1/S) Σ_s w_s with w_s = p(x_n, h_s) / q(h_s | x_n), whose mean is at most
+        # log p(x_n). The entropy is −(1/S) Σ_s E log q, and the energy is the rest of the bound.
         log_p, residuals, gradient = self._generated(drawn, with_noise)
         log_q = of_rows(drawn.log_q, n_rows)
         bounds = log_mean_exp(log_p - log_q)
@@ -535,6 +537,7 @@ def coefficients(log_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean of those of the others. A single sample is compared with the other rows, which are
     independent of it too.
     """
+    # ∇ L = Σ_s w̃_s ∇ log p(x, h_s) + Σ_s (L − L_{−s} − w̃_s) ∇ log q(h_s | x)
     size, n_rows = log_w.shape
     share = shares(log_w)
     if size == 1:
@@ -560,6 +563,7 @@ def generative(
     factors : ndarray of shape (S, B)
         The factors of ∇ log p(x, h_s).
     """
+    # Layer l − 1 has the logits h_l W_l + b_{l−1}, and ∂ log p / ∂ logit is value − probability.
     c = factors.astype(values[0].dtype).reshape(-1, 1)
     found: Natural = {}
     for l in range(1, len(values)):  # noqa: E741
@@ -629,11 +633,14 @@ class Statistics:
         return statistics
 
     def _entropy(self) -> tuple[Constraint, ...]:
+        # H = Σ {−p log p − (1 − p) log(1 − p)} with p = σ(u), so that dH/du = −u p (1 − p).
         value = float(self.column[:, 0] @ self.drawn.entropy)
         slopes = [-u * p * (1 - p) for u, p in zip(self._logits(), self.probabilities, strict=True)]
         return (self._number(value, slopes),)
 
     def _kl(self) -> tuple[Constraint, ...]:
+        # KL = −H − Σ {p g − log(1 + exp g)} with the net's logits g, so that
+        # dKL/du = (u − g) p (1 − p).
         value, slopes = -float(self.column[:, 0] @ self.drawn.entropy), []
         for u, p, h, r in zip(
             self._logits(),
@@ -695,6 +702,7 @@ def variances(first: Constraint, second: Constraint, ones: Constraint) -> Constr
     gradient: Natural = {}
     for key, sums in first.value.items():
         weight = float(ones.value[key])
+        # W (E p² − m²) with m = E p = Σ w p / W has the differential d Σ w p² − 2 m d Σ w p.
         mean = sums / weight
         value[key] = second.value[key] - weight * mean**2
         column = mean.reshape(mean.shape + (1,) * (first.gradient[key].ndim - 1))

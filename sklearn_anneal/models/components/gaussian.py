@@ -478,6 +478,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
 
     def _mean_statistics(self, s: Moments, q: Natural) -> Natural:
+        # q(μ_k) has the natural parameters N_k E Λ_k and E Λ_k Σ R x.
         precision = self._wishart.expected_precision(self._pick(q, 1))
         return {
             "mean_precision": self.per_row(s.counts) * precision,
@@ -485,6 +486,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         }
 
     def _precision_statistics(self, s: Moments, q: Natural) -> Natural:
+        # q(Λ_k) has Σ R E (x − μ)(x − μ)ᵀ = Σ R x xᵀ − Σ R x mᵀ − m Σ R xᵀ + N (m mᵀ + Cov μ).
         standard = self._gaussian.to_standard(self._pick(q, 0))
         spread = self.structure.outer(standard["mean"]) + standard["covariance"]
         around = self.per_row(s.counts) * spread
@@ -495,6 +497,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         }
 
     def _joint_statistics(self, s: Moments) -> Natural:
+        # log p(x | μ, Λ) = ½ log|Λ| − ½ xᵀ Λ x + xᵀ Λ μ − ½ μᵀ Λ μ + const, whose factors 1, x xᵀ,
+        # x and 1 are what a row adds to the natural parameters of q(μ, Λ).
         return {
             "mean_precision": s.counts,
             "mean_natural": s.first,
@@ -521,6 +525,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """
         if self.joint:
             return {key: prior[key] + value for key, value in self._joint_statistics(s).items()}
+        # W⁻¹ = W₀⁻¹ + Σ R x xᵀ − N m mᵀ with m = Σ R x / N; √N m is one vector for both factors.
         root = s.first / np.sqrt(np.maximum(s.counts, np.finfo(float).tiny))[:, None]
         around = s.second - self.structure.pool(self.structure.outer(root))
         q = {
@@ -547,6 +552,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             log_weights = np.zeros(self.n_components)
         if rng is not None:
             return self._drawn_features(q, log_weights, rng)
+        # E log p(x | z = k) = ½ E log|Λ| − D/2 log 2π − ½ (x − m)ᵀ E Λ (x − m) − ½ tr(E Λ Cov μ).
+        # A joint factor has Cov(μ | Λ) = Λ⁻¹ / β, and the trace is D / β.
         mean, covariance, precision, log_det = self.moments(q) if moments is None else moments
         if covariance is None:
             spread = self.n_features / q["mean_precision"]
@@ -641,6 +648,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         none = np.zeros(self.n_components)
         terms = Terms(mean, constant, none if log_weights is None else log_weights)
         structure = get_structure(layout, COVARIANCE_TYPES, "layout")
+        # −½ (x − m)ᵀ Λ (x − m) = −½ Σ_ij Λ_ij x_i x_j + (Λ m)ᵀ x − ½ mᵀ Λ m. A pair of different
+        # columns is in the sum twice and among the features once.
         linear = structure.multiply(precision, mean)
         constant = constant - 0.5 * (self.n_features * LOG_2PI + (mean * linear).sum(axis=1))
         if structure.event_ndim == 2:
@@ -840,6 +849,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             Locations relative to the center of the data.
         scale : ndarray of shape (n_components, n_features, n_features)
         """
+        # ∫ N(x | μ, Λ⁻¹) q(μ, Λ) = St(x | m, (β + 1) W⁻¹ / (β (ν + 1 − D)), ν + 1 − D).
         d = self.n_features
         standard = self.standard(q)
         dof = np.broadcast_to(standard["dof"] + 1.0 - d, (self.n_components,))
