@@ -160,3 +160,10 @@ def test_nothing_of_the_size_of_the_rows_stays():
             n_components=3, annealing=annealing, max_iter=2, random_state=0
         ).fit(X)
         assert len(pickle.dumps(mixture)) < len(X), annealing
+
+
+def test_the_prior_of_dependent_columns_is_regularised_on_its_diagonal(rng):
+    X = rng.normal(size=(30, 2))
+    X = np.column_stack([X, X[:, 0]])
+    est = as_scikit_learn(n_components=1, reg_covar=1e-3, max_iter=1).fit(X)
+    np.testing.assert_allclose(est.covariance_prior_, np.cov(X.T) + 1e-3 * np.eye(3))

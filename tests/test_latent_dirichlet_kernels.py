@@ -412,6 +412,11 @@ def test_expected_log_topics(n_topics, rng):
     assert_allclose(found, plain.expected_log(lam), rtol=1e-13)
     assert topics.table.shape[1] % 8 == 0
     assert_array_equal(topics.table.max(axis=1), 0.0)
+    means = tables.mean_topics(
+        tables.Concentrations.of(np.asfortranarray(lam)), np.float64, SEQUENTIAL
+    )
+    of_words = means.table[:, :n_topics] * np.exp(means.largest)[:, None]
+    assert_allclose(of_words.T, lam / lam.sum(axis=1, keepdims=True), rtol=1e-12)
     for x in (0.5, 1.0):
         powers = np.exp(x * (found - found.max(axis=0))).T
         # The table is computed from λ, and also from logarithms that were computed before.

@@ -13,6 +13,7 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixt
 from sklearn_anneal.inference.stopping import (
     FewCountAsMany,
     History,
+    OutOfReach,
     RiseOfBound,
     RiseOfEstimates,
 )
@@ -82,6 +83,19 @@ def test_first_pass_of_a_batch_fit_is_compared_with_the_start():
     rule = RiseOfBound(0.1)
     assert rule.settled(history([5.0], minibatches=False, initial=4.5))
     assert not rule.settled(history([5.0], minibatches=False, initial=3.5))
+
+
+@pytest.mark.parametrize(("target", "ends"), [(30.9, False), (31.1, True)])
+def test_a_bound_that_thirty_more_rises_do_not_lift_to_the_target_ends_a_fit(target, ends):
+    assert OutOfReach(RiseOfBound(1e-9), target).settled(history([0, 1], minibatches=False)) == ends
+
+
+def test_a_fit_ends_where_it_is_behind_another_after_two_four_and_eight_passes():
+    rule = OutOfReach(RiseOfBound(1e-9), 5.0, after=2, pace=(0.0, 1.0, 2.0, 2.5))
+    for bounds, ends in (([0, 1.1], False), ([0, 0.9], True), ([0, 0.5, 0.9], False)):
+        assert rule.settled(history(bounds, minibatches=False)) == ends
+    # Once the other has ended, its last bound counts.
+    assert rule.settled(history(np.linspace(0, 2.4, 8), minibatches=False))
 
 
 def test_few_observations_can_count_as_a_hundred():
