@@ -82,7 +82,7 @@ def test_slopes_are_differences_of_the_bound(rng):
 
 def test_the_learned_dispersion_has_the_highest_bound(rng):
     X = noisy_counts(rng, 0.4, n=40, n_columns=12, missing=0.1)
-    est = nmf(dispersion="auto", max_iter=80, tol=0).fit(X)
+    est = nmf(dispersion="auto", max_iter=240, tol=0).fit(X)
     ctx = replace(context_of(est), exploring=False)
 
     def bound(factor):
@@ -152,21 +152,19 @@ def test_noise_is_not_taken_for_parts(rng):
 
 
 def test_counts_without_noise_have_no_dispersion(rng):
-    X = noisy_counts(rng, 1e-9, n=40)
-    est = AnnealedGammaProcessNMF(
-        4, annealing="none", dispersion="auto", max_iter=100, random_state=0
-    ).fit(X)
-    assert est.dispersion_ < 0.005
+    X = noisy_counts(rng, 1e-9, n=60)
+    est = AnnealedGammaProcessNMF(8, dispersion="auto", effort=1, random_state=0).fit(X)
+    assert est.dispersion_ < 0.02
 
 
 def test_a_stream_learns_its_dispersion(rng):
-    """After a hundred updates it moves from its start, 1, as the parts settle."""
+    """After a hundred updates it moves from its start, 10, as the parts settle."""
     X, seen = noisy_counts(rng, 0.2, n=40), []
     est = nmf(dispersion="auto", n_components=4)
     for batch in np.split(X, 4) * 36:
         seen.append(est.partial_fit(batch).dispersion_)
-    assert set(seen[:100]) == {1.0}
-    assert seen[-1] < seen[120] < 0.99
+    assert set(seen[:100]) == {10.0}
+    assert seen[-1] < seen[120] < 9.9
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, "noise", np.inf])

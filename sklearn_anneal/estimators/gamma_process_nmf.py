@@ -43,7 +43,7 @@ _STARTS = {
     "activation_prior": 0.1,
     "component_prior": 0.1,
     "concentration": 1.0,
-    "dispersion": 1.0,
+    "dispersion": 10.0,
 }
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.
@@ -104,8 +104,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
         The variance of gamma noise by which the rate of each cell is multiplied, so that counts
         are negative binomial, with the variance m + ``dispersion`` m² around their rate m. Counts
         of words, mutations or purchases come in bursts, which Poisson counts explain by further
-        components. None: no noise. ``"auto"`` starts from 1 and learns it by the lower bound, from
-        1e-4 to 1000, like the priors; weak noise at the start would leave bursts to components.
+        components. None: no noise. ``"auto"`` starts from 10 and learns it by the lower bound, from
+        1e-4 to 1000, like the priors: from weaker noise, bursts were left to components, and the
+        bound was lower.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
