@@ -78,7 +78,7 @@ class Labels(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a fit to data in parts has to know of each part before it begins.
+    """Facts on a part that a fit to data in parts needs before it begins.
 
     Attributes
     ----------
