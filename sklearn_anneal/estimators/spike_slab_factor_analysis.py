@@ -280,8 +280,8 @@ class AnnealedSpikeSlabFactorAnalysis(
     .. [2] Titsias, Lázaro-Gredilla (2011). Spike and slab variational inference for multi-task and
        multiple kernel learning. NIPS.
     .. [3] Qi, Jaakkola (2006). Parameter expanded variational Bayesian methods. NIPS.
-    .. [4] Luttinen, Ilin (2010). Transformations in variational Bayesian factor analysis to speed up
-       learning. Neurocomputing.
+    .. [4] Luttinen, Ilin (2010). Transformations in variational Bayesian factor analysis to speed
+       up learning. Neurocomputing.
 
     Examples
     --------
