@@ -38,7 +38,7 @@ _MISSING = 0.1
 # Rounds in which factor analysis fills in the missing cells, and numbers of passes of ours.
 _ROUNDS_OF_PEER, _PASSES = 3, 20
 # The settings of factors that are on in all rows, with which cells of pictures are filled in.
-GAUSSIAN = {"activation_prior": 1.0, "loading_variance": "auto", "tol": 0.01}
+GAUSSIAN = {"activation_prior": 1.0, "loading_variance": "auto", "tol": 0.1}
 
 
 @dataclass(frozen=True)
