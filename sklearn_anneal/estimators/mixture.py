@@ -203,7 +203,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         others to any (:ref:`known-classes`). ``predict`` returns classes, ``predict_proba`` their
         probabilities, and ``score`` the accuracy. ``n_components`` is left out then, since it is
         the sum over classes; parameters that have a value for each component have those of the
-        first class first, in the order of ``classes_``.
+        first class first, in the order of ``classes_``; those of −1, new classes, are last.
     n_unlabelled_components : int, default=0
         Number of further components, which belong to classes that no label names. Rows of known
         class keep away from them. ``predict`` returns −1 for rows of these components, and −1 is
