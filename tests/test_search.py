@@ -259,36 +259,6 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
         assert all((parameters[key] - prior[key] > -1e-9).all() for key in q)
 
 
-@pytest.mark.parametrize(("rise", "in_vain"), [(5.0, 0), (1e-5, 3), (-5.0, 3)])
-def test_moves_that_bring_little_are_in_vain(rise, in_vain):
-    ctx = Context(None, {}, None, None, q={})
-    kept, trial = (
-        Progress(ctx, PLAIN, Trace(lower_bounds=[bound], final=bound), finished=True)
-        for bound in (0.0, rise)
-    )
-    found = Found(kept, PLAIN, np.zeros(1), 0, 0, in_vain=2, trial=trial)
-    found.judge(Swap(guided=True), RiseOfBound(1e-3), 10.0)
-    assert (found.in_vain, found.kept is trial) == (in_vain, rise > 0)
-
-
-def test_clocks_of_a_reheat_begin_at_zero():
-    ctx = Context(None, {}, None, None, q={}, state={"updates": 9, "passes": 9.0}, exploring=False)
-    problem = SimpleNamespace(seed=np.random.SeedSequence(0))
-    trial = Reheat(0.1).propose(problem, Progress(ctx, PLAIN), (0, 2))
-    assert trial.ctx.state == {"updates": 0, "passes": 0.0} and trial.ctx.exploring
-    assert ctx.state["passes"] == 9.0
-
-
-@pytest.mark.parametrize("guided", [True, False])
-def test_a_swap_keeps_the_number_of_rows(guided, rng):
-    X = rows(60)
-    est = mixture(annealing="none", max_iter=3).fit(X)
-    ctx = context_of(est)
-    how = ctx.q, ctx.summary, ctx.prior, rng, guided
-    model, prior, q = ctx.model.swapped(units_of(est, X).centered(ctx.summary), *how)
-    assert model.expected_counts(q, prior).sum() == pytest.approx(60)
-
-
 @pytest.mark.parametrize(
     "covariance_type",
     [
@@ -695,3 +665,33 @@ def test_no_transition_leads_from_one_sequence_to_the_next(rng):
     found = ctx.model.posterior_given(np.full((9, 2), 0.5), units, ctx.summary, ctx.prior)
     assert (found["startprob"] - ctx.prior["startprob"]).sum() == pytest.approx(3)
     assert (found["transmat"] - ctx.prior["transmat"]).sum() == pytest.approx(2 + 0 + 4)
+
+
+@pytest.mark.parametrize(("rise", "in_vain"), [(5.0, 0), (1e-5, 3), (-5.0, 3)])
+def test_moves_that_bring_little_are_in_vain(rise, in_vain):
+    ctx = Context(None, {}, None, None, q={})
+    kept, trial = (
+        Progress(ctx, PLAIN, Trace(lower_bounds=[bound], final=bound), finished=True)
+        for bound in (0.0, rise)
+    )
+    found = Found(kept, PLAIN, np.zeros(1), 0, 0, in_vain=2, trial=trial)
+    found.judge(Swap(guided=True), RiseOfBound(1e-3), 10.0)
+    assert (found.in_vain, found.kept is trial) == (in_vain, rise > 0)
+
+
+def test_clocks_of_a_reheat_begin_at_zero():
+    ctx = Context(None, {}, None, None, q={}, state={"updates": 9, "passes": 9.0}, exploring=False)
+    problem = SimpleNamespace(seed=np.random.SeedSequence(0))
+    trial = Reheat(0.1).propose(problem, Progress(ctx, PLAIN), (0, 2))
+    assert trial.ctx.state == {"updates": 0, "passes": 0.0} and trial.ctx.exploring
+    assert ctx.state["passes"] == 9.0
+
+
+@pytest.mark.parametrize("guided", [True, False])
+def test_a_swap_keeps_the_number_of_rows(guided, rng):
+    X = rows(60)
+    est = mixture(annealing="none", max_iter=3).fit(X)
+    ctx = context_of(est)
+    how = ctx.q, ctx.summary, ctx.prior, rng, guided
+    model, prior, q = ctx.model.swapped(units_of(est, X).centered(ctx.summary), *how)
+    assert model.expected_counts(q, prior).sum() == pytest.approx(60)
