@@ -499,7 +499,7 @@ def better_dispersion(
     """
     slope, curvature, height, other, cells = evidence
     a, lower, upper = 1.0 / old, *_SHAPES
-    # With respect to log a
+    # The derivatives with respect to log a
     slope, curvature = a * slope, a * slope + a**2 * curvature
     step = slope / -curvature if curvature < 0 else np.sign(slope) * _LONGEST_STEP
     step = float(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
