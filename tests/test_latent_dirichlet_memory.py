@@ -37,9 +37,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from benchmarks.common.memory import Sampler, anonymous_megabytes
 from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
-from sklearn_anneal.search import moves
 
-moves.PASSES_OF_REHEAT = 2  # each of which has all that is in memory
 warnings.simplefilter("ignore")
 options = json.loads(sys.argv[1])
 n, v, k = options["documents"], options["words"], options["topics"]
