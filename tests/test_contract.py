@@ -277,7 +277,7 @@ def test_natural_gradient_is_that_of_the_tempered_bound(entry, params, form, rng
     λ̂ − λ is then the Fisher matrix's inverse times the gradient of F s/x, since dE[t] is the
     Fisher matrix times dλ.
     """
-    x, eps = 0.6, 3e-6
+    x, eps = 0.6, 6e-7
     est = entry.make(annealing="none", **params, **entry.converged)
     ctx, _, units = open_run(est, entry.data(rng, 40))
     t = tempering(form, x)

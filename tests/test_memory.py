@@ -112,7 +112,7 @@ def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
     ],
 )
 def test_no_temporary_of_rows_times_components_times_features(annealing, memory):
-    found = memory.measure_array(annealing, passes=1)
+    found = memory.measure_array(annealing)
     # Rows x components alone would be 8 MB, times the features 240 MB.
     assert found["growth"] < 100
 

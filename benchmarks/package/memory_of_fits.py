@@ -195,7 +195,7 @@ def measure_memmap(annealing: str, rows: int) -> dict[str, float]:
 def measure_array(annealing: str) -> dict[str, float]:
     """Fit an array in batch mode in a fresh interpreter, and return the cost."""
     shape = {"rows": 50_000, "features": 30, "components": 20}
-    return in_fresh_interpreter(_SCRIPT, "array", annealing=annealing, passes=3, **shape)
+    return in_fresh_interpreter(_SCRIPT, "array", annealing=annealing, passes=1, **shape)
 
 
 def measure_copy() -> dict[str, float]:
