@@ -52,9 +52,29 @@ def pytest_sessionstart(session):
         Parallel(n_workers)(delayed(sklearn_anneal.warm_up)(family) for family in families)
 
 
+def _wants_exhaustive(config):
+    return "exhaustive" in config.getoption("markexpr")
+
+
+def _is_exhaustive(case):
+    return any(mark.name == "exhaustive" for mark in getattr(case, "marks", ()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc):
+    """Make no tests of exhaustive cases, which are nearly half of all, unless ``-m`` names them."""
+    if _wants_exhaustive(metafunc.config):
+        return
+    for marker in metafunc.definition.iter_markers("parametrize"):
+        cases = marker.args[1] if len(marker.args) > 1 else None
+        if isinstance(cases, list) and not isinstance(marker.kwargs.get("ids"), list | tuple):
+            # Where all cases are exhaustive, the tests are left out one by one.
+            cases[:] = [case for case in cases if not _is_exhaustive(case)] or cases
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave exhaustive tests out of every run whose option ``-m`` does not name them."""
-    if "exhaustive" in config.getoption("markexpr"):
+    if _wants_exhaustive(config):
         return
     left_out = [item for item in items if item.get_closest_marker("exhaustive")]
     if left_out:
