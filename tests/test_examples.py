@@ -33,6 +33,7 @@ SLOW = {
     "missing_cells",
     "missing_pixels",
     "mixed_columns",
+    "net_of_sparse_rows",
     "parts_of_restless_counts",
     "passes_and_optima",
     "recommendations",
