@@ -62,7 +62,7 @@ ENTRIES = [
         data=clusters(3),
         variants=gaussian_mixture_variants(),
         learns=has_auto,
-        tiny={"D=1": lambda rng: clusters(1)(rng, 6), "D=2": lambda rng: clusters(2)(rng, 5)},
+        tiny={"D=1": lambda rng: clusters(1)(rng, 6), "D=2": lambda rng: clusters(2)(rng, 6)},
         log_evidence=gaussian_mixture_log_evidence,
         exact=(
             (ONE_FULL_COMPONENT, "D=2"),
