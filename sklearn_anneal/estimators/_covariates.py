@@ -25,10 +25,7 @@ from ._shards import described, in_parts
 from ._validation import refuse_masked
 
 if TYPE_CHECKING:
-    from ..annealing import Annealing, Context
-    from ..inference.progress import Trace
-    from ..search.search import Found
-    from ._state import Inference
+    from ..annealing import Context
 
 COVARIATE_CONSTRAINTS: dict = {
     "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
@@ -91,6 +88,8 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
     # The number of covariates of the fit, and their names; None without covariates.
     _n_covariates: int | None = None
     _covariate_names: tuple[str, ...] = ()
+
+    _attributes_of_fits = ("intercepts_std_", "coefficients_std_", "coefficients_covariance_")
 
     # Fits
 
@@ -259,18 +258,6 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
             "weight_concentration_": concentration if len(concentration) > 1 else concentration[0],
             "weight_concentration_prior_": weights.concentration,
         }
-
-    def _keep(
-        self,
-        inference: Inference,
-        method: Annealing,
-        trace: Trace,
-        found: Found | None = None,
-    ) -> None:
-        super()._keep(inference, method, trace, found)
-        # After a batch of a stream, those of an earlier fit would belong to other parameters.
-        for name in ("intercepts_std_", "coefficients_std_", "coefficients_covariance_"):
-            self.__dict__.pop(name, None)
 
     def _complete_fit(self, ctx: Context, units: Any, given: Any) -> None:
         super()._complete_fit(ctx, units, given)

@@ -80,6 +80,10 @@ class Interface(
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
+    # Attributes that describe the data of a fit. After a later batch of a stream, those of an
+    # earlier fit would belong to other parameters, so that they are removed.
+    _attributes_of_fits: tuple[str, ...] = ()
+
     # The value of effort="auto", by the name of the annealing method.
     _efforts: dict[str, float] = {"reheating": 4.0}
 
@@ -285,6 +289,8 @@ class Interface(
         ctx = inference.ctx
         self._inference = inference
         self._forget_others(inference.fixed)
+        for name in self._attributes_of_fits:
+            self.__dict__.pop(name, None)
         self.annealing_ = method
         self.lower_bound_ = trace.final
         self.lower_bounds_ = np.array(trace.lower_bounds)

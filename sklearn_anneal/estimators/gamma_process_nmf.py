@@ -31,10 +31,7 @@ from ._validation import (
 )
 
 if TYPE_CHECKING:
-    from ..annealing import Annealing, Context
-    from ..inference.progress import Trace
-    from ..search.search import Found
-    from ._state import Inference
+    from ..annealing import Context
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
@@ -319,6 +316,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
     )
     _start_parameters = ("components_init",)
     _model_parameters = ("n_components", *_PRIORS, "dispersion")
+    _attributes_of_fits = ("reconstruction_err_", "activations_")
 
     def __init__(
         self,
@@ -494,18 +492,6 @@ class AnnealedGammaProcessNMF(CountPredictions):
             "n_components_": model.n_components,
             "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
         }
-
-    def _keep(
-        self,
-        inference: Inference,
-        method: Annealing,
-        trace: Trace,
-        found: Found | None = None,
-    ) -> None:
-        super()._keep(inference, method, trace, found)
-        # After a batch of a stream, those of an earlier fit would belong to other parameters.
-        for name in ("reconstruction_err_", "activations_"):
-            self.__dict__.pop(name, None)
 
     def _complete_fit(
         self, ctx: Context, units: DenseCounts | SparseCounts | PartedUnits, given: Any

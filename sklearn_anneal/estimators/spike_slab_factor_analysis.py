@@ -112,8 +112,8 @@ class AnnealedSpikeSlabFactorAnalysis(
         The prior probability π that a factor is on, one number or one per factor, between 0 and 1.
         ``"auto"`` learns one per factor. With 1, for all factors, they are Gaussian, as in
         :class:`sklearn.decomposition.FactorAnalysis`: the model for tables whose factors are on in
-        all rows, such as pictures, of which it fills in missing cells better and faster. It needs
-        ``solver="coordinate"``.
+        all rows, such as pictures, whose missing cells it fills in with smaller errors and in less
+        time than spikes and slabs. It needs ``solver="coordinate"``.
     solver : {"coordinate", "gradient"}, default="coordinate"
         ``"coordinate"`` updates one distribution after the other to its optimum, which is faster
         and works with every ``annealing``. ``"gradient"`` moves all parameters at once along the

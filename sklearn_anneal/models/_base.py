@@ -25,6 +25,7 @@ from ..parallel.workers import SEQUENTIAL, Workers
 Recommended = Mapping[str, Mapping[str, bool | int | float | str]]
 """Name of an annealing method → the values of its ``"auto"`` parameters for a model."""
 
+LOG_2PI = float(np.log(2.0 * np.pi))
 # Components whose coordinates all differ by less than this count as equal.
 _COINCIDENCE = 1e-6
 _NOTHING = np.empty(0)

@@ -11,11 +11,9 @@ import numpy as np
 from scipy.special import logit
 
 from ..families import Natural
-from ._base import compiled
+from ._base import LOG_2PI, compiled
 from ._binary_codes import Inferred, RowBlock, weighted_product
 from ._gaussian_factors import always_on, inferred, symmetric
-
-LOG_2PI = float(np.log(2.0 * np.pi))
 
 kernels = partial(compiled, "spike_slab")
 

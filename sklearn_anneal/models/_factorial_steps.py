@@ -11,10 +11,8 @@ import numpy as np
 from scipy.special import logit
 
 from ..families import Natural
-from ._base import compiled
+from ._base import LOG_2PI, compiled
 from ._binary_codes import Inferred, RowBlock, weighted_product, weighted_total
-
-LOG_2PI = float(np.log(2.0 * np.pi))
 
 kernels = partial(compiled, "factorial_mixture")
 

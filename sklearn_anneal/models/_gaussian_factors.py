@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..data.units import Rows
+from ._base import LOG_2PI
 from ._binary_codes import Inferred, RowBlock, centered_blocks, weighted_product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
 # A start makes so many rounds, begins with so many of subspace iteration, which has some vectors
 # more than factors, and looks at no more rows.
 _ROUNDS, _ITERATIONS, _VECTORS, _ROWS = 20, 4, 8, 10_000
@@ -116,8 +116,8 @@ def inferred(
     means = found.means
     # E log N(s; 0, I) + E[s]ᵀ p − tr(G E s sᵀ) / 2, in which tr((I + G) E s sᵀ) = K / x + E[s]ᵀ p.
     explained = np.einsum("nk,kn->n", means, projections)
-    energies = 0.5 * explained - 0.5 * k * (_LOG_2PI + 1.0 / x)
-    entropies = 0.5 * (k * (_LOG_2PI + 1.0 - np.log(x)) - found.log_det) + np.zeros(n)
+    energies = 0.5 * explained - 0.5 * k * (LOG_2PI + 1.0 / x)
+    entropies = 0.5 * (k * (LOG_2PI + 1.0 - np.log(x)) - found.log_det) + np.zeros(n)
     moments = []
     for kind in weights:
         spread = found.covariances / x[:, None, None]

@@ -14,7 +14,7 @@ from scipy.special import log_expit, logit, logsumexp
 from ..data.units import Rows
 from ..families import Factor, Factors, MatrixGaussian, Natural
 from ..families._structure import inverse_of_lower
-from ._base import Block, DataSummary, LocalStep, Recommended, coinciding
+from ._base import LOG_2PI, Block, DataSummary, LocalStep, Recommended, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -23,7 +23,7 @@ from ._binary_codes import (
 )
 from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
-from ._factorial_steps import LOG_2PI, Likelihood, Moments, States
+from ._factorial_steps import Likelihood, Moments, States
 from ._part_moves import swapped_means
 from ._searchable import Rearranged, Searchable
 

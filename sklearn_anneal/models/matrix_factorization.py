@@ -20,7 +20,7 @@ from ..families import (
     get_structure,
 )
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, LocalStep, Recommended, compiled
+from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
@@ -29,7 +29,6 @@ from ._unit_block import RowsOfSteps, UnitBlock
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
 PACKED = get_structure("packed", ("packed",), "structure")
 # Smallest number of rows for which a task of the workers computes the moments.

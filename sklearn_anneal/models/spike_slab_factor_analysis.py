@@ -12,7 +12,7 @@ from scipy.special import logit
 
 from ..data.units import Rows
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
-from ._base import Block, DataSummary, LocalStep, Recommended, coinciding
+from ._base import LOG_2PI, Block, DataSummary, LocalStep, Recommended, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -30,7 +30,7 @@ from ._factor_moves import (
     most_alike,
     sought,
 )
-from ._factor_rows import LOG_2PI, Likelihood, Moments, RowPartition
+from ._factor_rows import Likelihood, Moments, RowPartition
 from ._gaussian_factors import (
     always_on,
     low_rank,

@@ -18,10 +18,20 @@ from scipy.special import expit, logit
 from ..data.units import Centered, Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, Constraint, GradientModel, Known, LocalStep, Optimizer, Recommended, Visit
+from ._base import (
+    LOG_2PI,
+    Block,
+    Constraint,
+    GradientModel,
+    Known,
+    LocalStep,
+    Optimizer,
+    Recommended,
+    Visit,
+)
 from ._binary_codes import MANY_SWEEPS, centered_blocks
 from ._componentwise import Componentwise, Given
-from ._factor_rows import LOG_2PI, kernels
+from ._factor_rows import kernels
 from ._gaussian_factors import lower_triangle
 from .spike_slab_factor_analysis import SpikeSlabFactorAnalysis, Summary
 

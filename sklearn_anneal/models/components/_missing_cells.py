@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...data.units import Rows
-from .._base import compiled
+from .._base import LOG_2PI, compiled
 from ._moments import CHUNK, Summary, comparable_units
 from ._pattern_groups import Group
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows that a kernel processes at a time.
 _BLOCK = 128
 # Rows that lack the same cells are a group of their own if there are so many of them, times the

@@ -20,7 +20,7 @@ from ...families import (
     Wishart,
     get_structure,
 )
-from .._base import Expected
+from .._base import LOG_2PI, Expected
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
 from . import _wide_gaussians as wide
@@ -29,7 +29,7 @@ from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
 from ._learned_gaussians import Sizes, learnable, learned_gaussians
-from ._missing_cells import LOG_2PI, Moments
+from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
 
 _NOTHING = np.empty((1, 0))

@@ -11,11 +11,10 @@ from scipy.special import polygamma, psi
 
 from ...data.units import Rows
 from ...families import Factor, Natural, NormalWishart, log_rising
-from .._base import DataSummary, Expected, first_center, with_center
+from .._base import LOG_2PI, DataSummary, Expected, first_center, with_center
 from ._base import Draws, Profile, moved
 from ._linear import Coefficients, LinearComponents, LinearSums, filled
 from ._predictive_moments import CellMoments, student_t_spreads
-from .gaussian import LOG_2PI
 
 # Rows whose predictive densities are computed at a time.
 _CHUNK = 8192
