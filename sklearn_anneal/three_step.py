@@ -262,6 +262,8 @@ def _assigned(
     weights = check_sample_weight(sample_weight, R, dtype=np.float64)
     if (weights < 0).any():
         raise ValueError("Negative values in data passed to sample_weight.")
+    if not weights.any():
+        raise ValueError("All weights of rows are zero: there is nothing to compare.")
     shares = R
     if assignment == "modal":
         shares = np.equal.outer(R.argmax(axis=1), np.arange(R.shape[1])).astype(np.float64)

@@ -118,6 +118,14 @@ def test_single_precision_is_near(rng):
     assert_allclose(single.components_, double.components_, rtol=2e-3, atol=1e-4)
 
 
+def test_single_precision_has_the_bound_of_large_counts(rng):
+    X = 1e6 * noisy_counts(rng, 0.5, n=40)
+    how = {"dispersion": 0.5, "max_iter": 5}
+    one, other = (nmf(**how).fit(X.astype(dtype)) for dtype in (np.float32, np.float64))
+    assert one.lower_bound_ == pytest.approx(other.lower_bound_, rel=1e-4)
+    assert np.diff(one.lower_bounds_).min() > -1e-3
+
+
 def test_the_exact_bound_of_large_counts_is_the_usual_one(monkeypatch, rng):
     X = drawn_counts(rng, n=20, missing=0.1)
     bounds = []

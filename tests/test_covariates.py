@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, Shards
 from sklearn_anneal.annealing import NoAnnealing
 from sklearn_anneal.data.units import Rows
+from sklearn_anneal.estimators._covariates import _deviations
 from sklearn_anneal.inference.response import Recycling
 from sklearn_anneal.models._covariates import Gate, LogitWeights, contrasts
 
@@ -613,3 +614,15 @@ def test_weights_of_all_rows_count_parameters(rng):
     est, without = make().fit(X, covariates=Z), make().fit(X)
     difference = context_of(est).model.n_parameters - context_of(without).model.n_parameters
     assert difference == 6 - 2
+
+
+def test_coefficients_of_zero_have_deviations(rng):
+    X, Z, _ = drawn(rng, 60)
+    est = make(n_components=2, emission_init={"emissionprob": np.full((2, 6), 0.5)})
+    est.fit(X, covariates=Z)
+    assert not est.coefficients_.any()
+    assert (est.coefficients_std_ > 0.1).all() and (est.intercepts_std_ > 0.1).all()
+
+
+def test_a_negative_variance_is_no_deviation():
+    assert_array_equal(_deviations(np.array([4.0, -1e-12, -1.0])), [2.0, 0.0, np.nan])

@@ -360,3 +360,11 @@ def test_unknown_users_are_refused_with_a_way_out(X):
         with pytest.raises(ValueError, match="not kept. Call recommend.X. with"):
             streamed.recommend_for([0])
         assert streamed.recommend(X[:2], n=1).shape == (2, 1)
+
+
+def test_reordered_components_keep_their_activations(X):
+    est = nmf().fit(X)
+    before, order = est.recommend_for([0, 1, 2], n=4), np.roll(np.arange(est.n_components_), 1)
+    est.reorder(order)
+    assert_array_equal(est.recommend_for([0, 1, 2], n=4), before)
+    assert_allclose(est.activations_, est.transform(X), rtol=1e-10)

@@ -10,9 +10,10 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import FactorAnalysis
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.models._binary_codes import RowBlock
 from sklearn_anneal.models._factor_rows import Likelihood, Moments
-from sklearn_anneal.models._gaussian_factors import transformation
+from sklearn_anneal.models._gaussian_factors import low_rank, transformation
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -141,3 +142,20 @@ def test_parts_and_threads_change_nothing(rng):
 def test_factors_that_are_not_all_gaussian_are_refused(change, message, rng):
     with pytest.raises(ValueError, match=message):
         gaussian(2).set_params(**change).fit(rows(rng, n=20))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_factors_are_rotated_where_nothing_is_learned(missing, rng):
+    X = rows(rng, d=6, k=2, missing=missing)
+    est = gaussian(2, noise_variance=0.001).fit(X)
+    assert est.converged_ and est.n_iter_ < 20
+    assert np.diff(est.lower_bounds_).min() > -1e-7 * abs(est.lower_bound_)
+
+
+def test_a_start_does_not_depend_on_the_unit_of_weights(rng):
+    rows_of = [
+        Rows(rows(np.random.default_rng(0)), np.full(150, weight)) for weight in (1.0, 1e-12)
+    ]
+    how = 3, np.ones(8), np.ones(3), False
+    starts = [low_rank(each, *how, np.random.RandomState(0)) for each in rows_of]
+    assert_allclose(*starts, rtol=1e-9)

@@ -643,3 +643,32 @@ def test_predictions_are_those_of_the_mixture_as_it_was_fitted(rng):
 def test_the_sentinel_is_below_every_density():
     assert np.exp(1e-6 * IMPOSSIBLE) == 0.0
     assert IMPOSSIBLE - IMPOSSIBLE == 0.0
+
+
+def test_parts_of_unknown_classes_have_numbers_beside_names(rng):
+    X, z, _ = far_apart(rng)
+    names = np.array(["a", "b", "c"])[z]
+    first = np.full(50, -1)
+    for of_parts in ([first, names[50:100], names[100:]], [first, pd.Series(names[50:])]):
+        ends = np.cumsum([len(part) for part in of_parts])[:-1]
+        est = make().fit(Shards(np.split(X, ends)), of_parts)
+        assert est.classes_.tolist() == ["a", "b", "c"]
+
+
+def test_fitted_classes_do_not_depend_on_later_parameters(rng):
+    X, y, _ = far_apart(rng)
+    est = make().fit(X, y)
+    score = est.score(X, y)
+    est.set_params(n_unlabelled_components=1).reorder([2, 0, 1])
+    assert est.classes_.tolist() == [0, 1, 2] and est.score(X, y) == score
+    est.set_params(n_components_per_class=None)
+    assert est.score(Shards([X[:50], X[50:]]), [y[:50], y[50:]]) == pytest.approx(score)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fit_without_classes_does_not_go_on_with_them(stream, rng):
+    X, y, _ = far_apart(rng)
+    est = make(per_class=None, n_components=3, warm_start=True).fit(X)
+    est.set_params(n_components_per_class=1, n_components=3)
+    with pytest.raises(ValueError, match="goes on.*n_components_per_class=None"):
+        (est.partial_fit if stream else est.fit)(X, y)

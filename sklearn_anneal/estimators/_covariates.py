@@ -275,7 +275,7 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
 
     def _describe_deviations(self, covariance: np.ndarray) -> None:
         """Set the attributes that follow from the covariance (K, P, K, P) of the coefficients."""
-        std: Any = np.sqrt(np.maximum(np.einsum("kpkp->kp", covariance), 0.0))
+        std: Any = _deviations(np.einsum("kpkp->kp", covariance))
         std[:, 1:][:, ~np.isfinite(self._inference.ctx.model.weights.scale)] = np.inf
         self._describe(
             {
@@ -310,7 +310,9 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         intervals : :class:`~sklearn.utils.Bunch`
             The arrays ``estimate``, ``std``, ``lower`` and ``upper``, of shape (n_components, 1 +
             n_covariates), with the intercepts in the first column, and the ``names`` of the
-            columns. All are 0 for the ``reference``.
+            columns. All are 0 for the ``reference``. Deviations and limits are NaN where a fit
+            ended so far from its optimum that its response has a negative variance: raise
+            ``max_iter``.
 
         Raises
         ------
@@ -342,7 +344,7 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
             change[:, int(reference)] -= 1.0
         covariance = self.coefficients_covariance_
         variance: Any = np.einsum("ki,ipjp,kj->kp", change, covariance, change)
-        std: Any = np.sqrt(np.maximum(variance, 0.0))
+        std = _deviations(variance)
         unknown = np.isinf(self.coefficients_std_[0])
         std[np.ix_(change.any(axis=1), np.append(False, unknown))] = np.inf
         estimate = change @ estimate
@@ -355,6 +357,15 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
             lower=estimate - width,
             upper=estimate + width,
         )
+
+
+def _deviations(variances: np.ndarray) -> Any:
+    """Return square roots; NaN of what is negative by more than rounding.
+
+    The responses of a fit that is far from its optimum are no covariances.
+    """
+    least = -1e-9 * np.abs(variances).max(initial=0.0)
+    return np.sqrt(np.where(variances < least, np.nan, np.maximum(variances, 0.0)))
 
 
 def beside_table(X: Any, Z: np.ndarray) -> LabelledTable:

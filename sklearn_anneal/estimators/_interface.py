@@ -245,8 +245,13 @@ class Interface(
 
     @property
     def _reads_targets(self) -> bool:
-        """Whether parts have targets; the y of other estimators is ignored."""
+        """Whether parts have targets in fits; the y of other estimators is ignored."""
         return False
+
+    @property
+    def _scores_targets(self) -> bool:
+        """Whether scores of parts read targets."""
+        return self._reads_targets
 
     def _reader(self) -> Self:
         """An estimator with the same parameters, which validates parts for this one."""

@@ -26,7 +26,7 @@ from ._covariates import (
 from ._interface import D
 from ._part_fits import stream
 from ._part_predictions import NothingToScore
-from ._part_sources import Inputs, refuse_lengths
+from ._part_sources import Inputs, concatenated, refuse_lengths
 from ._shards import in_parts
 from ._validation import checks_parameters, refuse_masked, without_value
 
@@ -207,6 +207,10 @@ class KnownClasses(GivenCovariates[D]):
     @property
     def _reads_targets(self) -> bool:
         return self._classifies
+
+    @property
+    def _scores_targets(self) -> bool:
+        return self._fitted_classes is not None
 
     # Data
 
@@ -410,6 +414,8 @@ class KnownClasses(GivenCovariates[D]):
                 "is None: with n_components_per_class, y has the classes of rows that are known."
             )
         if goes_on:
+            if not hasattr(self, "_class_labels"):
+                self._checked_inference("This fit goes on from the last one")
             if known is not None and known.tolist() != self._class_labels.tolist():
                 raise ValueError(
                     f"classes={known.tolist()} differ from those of earlier data, which are "
@@ -471,9 +477,7 @@ class KnownClasses(GivenCovariates[D]):
         # The dtype of a part without labels says nothing.
         given = [labels for labels in given if len(labels)]
         if given:
-            texts = {labels.dtype.kind in "USO" for labels in given}
-            kind = given[0].dtype if len(given) == 1 else object if len(texts) > 1 else None
-            found = distinct(np.concatenate(given, dtype=kind))
+            found = distinct(concatenated(given))
         self._settle_classes(found, None, goes_on)
         return _rows_of_classes(of_parts, self._class_labels)
 
@@ -522,7 +526,7 @@ class KnownClasses(GivenCovariates[D]):
                 self.__dict__.pop(name, None)
             return {}
         classes = self._class_labels
-        if self.n_unlabelled_components:
+        if (of < 0).any():
             if classes.dtype.kind not in "if":
                 classes = classes.astype(object)
             unknown = np.array([-1], dtype=classes.dtype)

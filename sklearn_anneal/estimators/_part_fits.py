@@ -22,6 +22,7 @@ from ._part_sources import (
     Inputs,
     Source,
     columns_of,
+    concatenated,
     missing_in,
     named_columns,
     names_of,
@@ -167,7 +168,7 @@ def opened(
     units : PartedUnits
         All data points. Its ``gathered`` are those of ``X``.
     """
-    place, sources = placed(estimator, inputs)
+    place, sources = placed(estimator, inputs, estimator._reads_targets)
     try:
         place.put(list(sources))
         pieces, all_rows = _gathered(place, sources, estimator)
@@ -193,16 +194,16 @@ def opened(
 
 
 def placed(
-    estimator: BaseAnnealed, inputs: Inputs, streams: bool = False
+    estimator: BaseAnnealed, inputs: Inputs, reads_targets: bool, streams: bool = False
 ) -> tuple[Place, list[Source]]:
     """Return the place of parts, which are not put there yet, and where they are read from.
 
-    A stream may read other rows at every call, and they are not compared with those of earlier
-    readings.
+    Without ``reads_targets`` y is ignored. A stream may read other rows at every call, and they are
+    not compared with those of earlier readings.
     """
     shards = as_shards(inputs.X)
     template = estimator._reader()
-    targets = beside(inputs.y if estimator._reads_targets else None, shards, "y")
+    targets = beside(inputs.y if reads_targets else None, shards, "y")
     weights = beside(inputs.weights, shards, "sample_weight")
     covariates = beside(inputs.covariates, shards, "covariates")
     of_parts = zip(shards.parts, targets, weights, covariates, strict=True)
@@ -343,7 +344,8 @@ def stream(
     **keywords: Any,
 ) -> None:
     """Update an estimator with one part after another, each where it is."""
-    place, sources = placed(estimator, Inputs(X, y, sample_weight, covariates), streams=True)
+    inputs = Inputs(X, y, sample_weight, covariates)
+    place, sources = placed(estimator, inputs, estimator._reads_targets, streams=True)
     try:
         place.put(list(sources))
         for index in range(len(sources)):
@@ -384,10 +386,10 @@ def _joined(values: tuple) -> Any:
     if len({np.shape(value)[1:] for value in values}) > 1:
         # The parts themselves will say which of them it is.
         return values[0]
-    if hasattr(values[0], "iloc"):
+    if all(hasattr(value, "iloc") for value in values):
         import pandas as pd
 
         return pd.concat(values)
     if any(map(sparse.issparse, values)):
         return sparse.vstack(values, format="csr")
-    return np.concatenate([np.asarray(value) for value in values])
+    return concatenated([np.asarray(value) for value in values])

@@ -146,7 +146,7 @@ class NothingToScore(ValueError):
 
 def score_of(estimator: BaseAnnealed, given: Inputs) -> float:
     """Return the score of data in parts: the mean of those of the parts, by their weights."""
-    place, sources = placed(estimator, given)
+    place, sources = placed(estimator, given, estimator._scores_targets)
     try:
         place.put(list(sources))
         total, weight = place.sum(_Score(estimator))

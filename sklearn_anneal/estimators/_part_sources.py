@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Units)
 
 
+def concatenated(arrays: list[np.ndarray]) -> np.ndarray:
+    """Join arrays. Where some have text and others numbers, all entries stay what they are."""
+    texts = {array.dtype.kind in "USO" for array in arrays}
+    return np.concatenate(arrays, dtype=object if len(texts) > 1 else None)
+
+
 class Inputs(NamedTuple):
     """The arguments of a user about some rows: those of a part, or of all parts.
 
@@ -45,7 +51,8 @@ class Inputs(NamedTuple):
 
     def take(self, rows: np.ndarray) -> Inputs:
         """Return the rows with these numbers."""
-        return Inputs(*(None if v is None else _safe_indexing(v, rows) for v in self))
+        inputs = (v.tocsr() if sparse.issparse(v) else v for v in self)
+        return Inputs(*(None if v is None else _safe_indexing(v, rows) for v in inputs))
 
     def present(self) -> Inputs:
         """Return the rows without those of weight zero.

@@ -103,7 +103,10 @@ class AnnealedGammaProcessNMF(CountPredictions):
         of words, mutations or purchases come in bursts, which Poisson counts explain by further
         components. None: no noise. ``"auto"`` starts from 10 and learns it by the lower bound, from
         1e-4 to 1000, like the priors: from weaker noise, bursts were left to components, and the
-        bound was lower.
+        bound was lower. Minibatches and streams learn it after 100 updates, and have 10 until then.
+        A pass changes components the less, the larger counts are beside 1 / ``dispersion``. Fits
+        to counts of hundreds and more can end far from their optimum, and None, or a small number,
+        then finds better components.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
@@ -492,6 +495,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
             "n_components_": model.n_components,
             "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
         }
+
+    def _complete_reorder(self, order: np.ndarray) -> None:
+        super()._complete_reorder(order)
+        activations: np.ndarray | None = getattr(self, "activations_", None)
+        if activations is not None:
+            self.activations_ = activations[:, order]
 
     def _complete_fit(
         self, ctx: Context, units: DenseCounts | SparseCounts | PartedUnits, given: Any

@@ -269,7 +269,9 @@ class AnnealedSpikeSlabFactorAnalysis(
     With ``activation_prior=1`` the posterior of the factors of a row is one Gaussian over all of
     them. Learning begins with the first pass, which also rotates the factors so that the bound is
     highest if all have one given ``loading_variance`` [4]_. The loadings can be rotated as those of
-    Gaussian factors always can, the search has no moves, and ``inclusion_probabilities`` are 1.
+    Gaussian factors always can, and ``inclusion_probabilities`` are 1. There is one optimum as a
+    rule, and no sweep: the search has no moves, whatever ``effort`` is, ``n_init`` finds the same
+    fit again, and ``max_sweeps`` and ``sweep_tol`` are not read.
 
     Prior variances of loadings are measured in the noise of their column, so that a column in other
     units gives the same factors.

@@ -70,7 +70,9 @@ def response(ctx: Context, key: str, units: Units, workers: Workers) -> np.ndarr
         One array of the shape of ``ctx.q[key]`` for each of its entries, which was tilted.
     """
     q = ctx.q
-    sizes = {name: max(float(np.abs(value).max(initial=0.0)), 1e-300) for name, value in q.items()}
+    sizes = {name: float(np.abs(value).max(initial=0.0)) for name, value in q.items()}
+    # Parameters that are zero have no size of their own.
+    sizes = {name: size if size > 1e-100 else 1.0 for name, size in sizes.items()}
     before = mapped(ctx, q, units, workers)
 
     def flat(natural: Natural) -> np.ndarray:

@@ -287,7 +287,7 @@ def locally_tempered_step(
         _features(x, start, stop, center, kind, features)
         _log_joint(coefficients, shared, features, joint)
         _column_maximum(joint, maximum)
-        # In turns, q(z = k) ∝ exp{E_r[x] L_k} and r_m ∝ π_m exp{x_m Σ_k q(k) L_k − log c(x_m)}.
+        # In turns, q(z = k) ∝ exp{E_r[x] L_k} and r_m ∝ exp{x_m Σ_k q(k) L_k − log c(x_m)}.
         for _ in range(n_rounds):
             _tempered_exponentials(joint, maximum, temperature, work, total, energy)
             for i in range(m):

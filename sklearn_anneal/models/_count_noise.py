@@ -231,8 +231,9 @@ class NoisyCountsVisit(CountsVisit):
         return expected, np.divide(block.shape, rate, out=rate)
 
     def _expected(self, means: np.ndarray) -> np.ndarray:
-        """Return E m of some rows, given E h."""
-        return (means * self.mean_weights).astype(self.model.dtype, copy=False) @ self._means.T
+        """Return E m of some rows, given E h, in float64: the bound multiplies it by counts."""
+        assert self.expected.means is not None
+        return (means * self.mean_weights) @ self.expected.means.astype(np.float64, copy=False).T
 
     @property
     def _means(self) -> np.ndarray:

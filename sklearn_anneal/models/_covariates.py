@@ -111,6 +111,8 @@ class Moments:
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows together."""
+        if not (self.weight and other.weight):
+            return self if self.weight else other
         weight, apart = self.weight + other.weight, other.mean - self.mean
         share = other.weight / weight
         between = self.weight * share * np.outer(apart, apart)

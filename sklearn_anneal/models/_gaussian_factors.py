@@ -178,6 +178,8 @@ def low_rank(
         if gone is not None:
             gone[block.rows] = block.observed == 0
     w = np.ones(len(Y)) if rows.weights is None else np.asarray(rows.weights, dtype=np.float64)
+    # These rows stand for all, whatever the weights of the others are.
+    w = w * (len(w) / w.sum())
     W = _principal(Y, w, k, random_state)
     noise, total = np.full(d, _FIRST_NOISE), w.sum()
     covariance, v = np.zeros((k, k)), loading_variance

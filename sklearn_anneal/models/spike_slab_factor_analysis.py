@@ -546,7 +546,8 @@ class SpikeSlabFactorAnalysis(
         """
         if step is None and self.starts_assigned:
             return self._begun(q)
-        if step is None or not (late and self.learns):
+        moves = self.learns or always_on(self.activation_prior)  # which are rotated at least
+        if step is None or not (late and moves):
             return self, prior, q
         model = copy(self)
         q, stats = self._rescaled(q, prior, step.statistics, scale, rho)

@@ -817,7 +817,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             Locations relative to the center of the data.
         scale : ndarray of shape (n_components, n_features, n_features)
         """
-        # ∫ N(x | μ, Λ⁻¹) q(μ, Λ) = St(x | m, (β + 1) W⁻¹ / (β (ν + 1 − D)), ν + 1 − D).
+        # A joint factor has ∫ N(x | μ, Λ⁻¹) q(μ, Λ) = St(x | m, (β + 1) W⁻¹ / (β ν'), ν') with
+        # ν' = ν + 1 − D.
         d = self.n_features
         standard = self.standard(q)
         dof = np.broadcast_to(standard["dof"] + 1.0 - d, (self.n_components,))
