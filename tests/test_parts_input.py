@@ -122,6 +122,18 @@ def test_dense_parts_among_sparse_ones(est):
     refused(est, [sparse, COUNTS.astype(float)], r"Part \d: its data are (dense|sparse), but")
 
 
+def test_sparse_parts_of_any_format_may_have_rows_of_weight_zero():
+    weights = np.ones(len(COUNTS))
+    weights[3] = 0.0
+    fits = [
+        AnnealedGammaProcessNMF(2, random_state=0, max_iter=2).fit(
+            Shards([csr_matrix(COUNTS).asformat(form)]), sample_weight=[weights]
+        )
+        for form in ("csr", "csc", "coo")
+    ]
+    assert len({est.lower_bound_ for est in fits}) == 1
+
+
 def test_files(tmp_path):
     missing = tmp_path / "nobody.npy"
     refused(MIXTURE, [X, missing], r"Part 1 \('.*nobody.npy'\) cannot be read", error=OSError)
