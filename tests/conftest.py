@@ -52,6 +52,21 @@ def pytest_sessionstart(session):
         Parallel(n_workers)(delayed(sklearn_anneal.warm_up)(family) for family in families)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let each worker have one half of the tests, in order, and steal from the other at the end.
+
+    What tests of a file share, such as a cluster, kernels that are loaded, and fits that a module
+    keeps, is then made by one worker in most files. The usual way, in which workers take turns,
+    makes it in both.
+    """
+    if config.getoption("dist") == "load":
+        from xdist.scheduler import WorkStealingScheduling
+
+        return WorkStealingScheduling(config, log)
+    return None
+
+
 def _wants_exhaustive(config):
     return "exhaustive" in config.getoption("markexpr")
 

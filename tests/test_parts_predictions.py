@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from cases_parts import Counted, cut
-from harness import alternating, assert_identical, quick
+from harness import alternating, assert_identical, one_of_each_class, quick
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import issparse
 from scipy.sparse import vstack as vstack_sparse
@@ -325,7 +325,7 @@ def test_an_error_of_a_prediction_names_the_part(rng):
         found.read(1)
 
 
-@pytest.mark.parametrize("entry", NINE)
+@pytest.mark.parametrize("entry", one_of_each_class(NINE))
 def test_a_stream_of_parts_is_a_stream_of_batches(entry, rng):
     """Bit for bit, with weights, and with an empty part that is left out."""
     X, weights = entry.data(rng, 40), rng.integers(1, 3, size=40).astype(float)
@@ -359,7 +359,7 @@ def test_a_stream_that_fails_leaves_the_estimator_as_it_was(rng):
     assert_identical(est, before)
 
 
-@pytest.mark.parametrize("entry", NINE)
+@pytest.mark.parametrize("entry", one_of_each_class(NINE))
 def test_fit_and_prediction_in_one_call(entry, rng):
     X = entry.data(rng, 30)
     shards = Shards(cut(X, [13]))
