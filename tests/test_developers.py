@@ -625,14 +625,14 @@ def packages():
 
 def imported(path, package):
     """The modules of this package that a file imports, other than for annotations."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     annotations = {
         id(node)
-        for branch in ast.walk(tree)
+        for branch in nodes
         if isinstance(branch, ast.If) and getattr(branch.test, "id", "") == "TYPE_CHECKING"
         for node in ast.walk(branch)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in annotations:
             continue
         base = [*package[: len(package) - node.level + 1]]

@@ -210,7 +210,7 @@ def test_minibatches_reach_nearly_the_bound_of_batches(factorization, annealing)
 def test_batch_size_of_all_rows_is_batch_mode(factorization):
     X, _ = clusters()
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=3, factorization=factorization, random_state=0
+        n_components=3, factorization=factorization, effort=1, random_state=0
     )
     batch = clone(mixture).fit(X)
     mixture.set_params(batch_size=len(X)).fit(X)
