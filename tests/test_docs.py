@@ -202,12 +202,14 @@ def test_user_guide_names_every_annealing_method():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("effort", ["none", pytest.param("usual", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("effort", ["little", pytest.param("usual", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("page", [p for p in texts() if ">>>" in p.read_text(encoding="utf-8")])
 def test_snippets_of_every_page_run(page, effort, monkeypatch):
-    """Most pages show what fits find without moves, too."""
-    if effort == "none" and page.stem != "gaussian_mixtures":
-        monkeypatch.setitem(Interface._efforts, "reheating", 0.0)
+    """Most pages show what fits find without moves, or with a quarter of the usual ones."""
+    if effort == "little":
+        efforts = {"gaussian_mixtures": Interface._efforts["reheating"]}
+        efforts |= dict.fromkeys(("quick_start", "sequences", "tables"), 1.0)
+        monkeypatch.setitem(Interface._efforts, "reheating", efforts.get(page.stem, 0.0))
     if "set_callbacks" in page.read_text(encoding="utf-8"):
         pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks since 1.9")
     failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")

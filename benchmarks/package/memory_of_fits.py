@@ -156,7 +156,7 @@ def fit_memmap(options: dict[str, Any]) -> dict[str, list[float]]:
     for rows in options["rows"]:
         shape = (rows, options["features"])
         X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
-        growth.append(_sampled(mixture(options, batch_size=10_000), X, before)["growth"])
+        growth.append(_sampled(mixture(options, batch_size=2_000), X, before)["growth"])
     return {"growth": growth}
 
 
