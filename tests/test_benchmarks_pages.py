@@ -7,7 +7,6 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
@@ -16,7 +15,6 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
     "module",
     [
         "over_dispersed_counts",
-        "gamma_process_nmf.clicks",
         "peers.compare",
     ],
 )
@@ -63,46 +61,6 @@ def test_held_out_counts_are_scored_as_by_the_estimator():
     assert held.per_token(activations, fitted.components_, 1.0) == pytest.approx(
         held.per_token(np.eye(len(rates)), rates, 0.0)
     )
-
-
-# Recommendations
-
-
-def test_a_quick_run_on_clicks_writes_every_section(tmp_path):
-    from benchmarks.gamma_process_nmf import clicks
-
-    page = tmp_path / "page.md"
-    clicks.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in (
-        "## drawn",
-        clicks.POPULARITY,
-        clicks.DEFAULT,
-        clicks.RATED_SAMPLED,
-        "A quick run",
-    ):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
-
-
-def test_recommendations_are_scored_as_by_hand():
-    from benchmarks.gamma_process_nmf import clicks
-
-    test = csr_matrix([[1, 0, 2, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
-    found = clicks.scores(np.array([[0, 1], [3, -1], [0, 1]]), test)
-    # The first user finds one of two items at the first rank, the second one the only item; the
-    # third has none.
-    ndcg = (1.0 / (1.0 + 1.0 / np.log2(3)) + 1.0) / 2
-    assert found == pytest.approx([0.75, ndcg] * 2)
-
-
-def test_a_fifth_of_the_clicks_of_each_user_is_held_out(rng):
-    from benchmarks.gamma_process_nmf import clicks
-
-    X = csr_matrix(rng.poisson(0.7, (30, 40)))
-    train, test = clicks.divided(X, 0)
-    assert (train + test != X).nnz == 0 and train.multiply(test).nnz == 0
-    np.testing.assert_array_equal(np.diff(test.indptr), np.diff(X.indptr) // 5)
 
 
 # Other libraries
