@@ -163,6 +163,19 @@ def test_reordered_components_leave_the_rates(rng):
     assert_array_equal(est.popularities_, before)
 
 
+def test_files_have_the_rates(rng, tmp_path):
+    """As values of no private class, which the reader of a file would not know."""
+    io = pytest.importorskip("skops.io")
+    X, path = skewed_counts(rng), tmp_path / "estimator.skops"
+    est = nmf(popularity_prior=1.0).fit(X)
+    io.dump(est, path)
+    names = io.get_untrusted_types(file=path)
+    assert not [name for name in names if "models" in name]
+    again = io.load(path, trusted=names)
+    assert_array_equal(again.popularities_, est.popularities_)
+    assert again.partial_fit(X).popularities_.tolist() == est.partial_fit(X).popularities_.tolist()
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, "popular", np.inf])
 def test_bad_priors_are_refused(value, rng):
     with pytest.raises(ValueError, match="popularity_prior"):
