@@ -263,6 +263,9 @@ def gamma_process_log_evidence(estimator: Any, X: Any, n_draws: int = 50_000) ->
     alpha, scale = estimator.concentration_, 1.0 / np.nanmean(counts)
     weights = rng.gamma(alpha / k, 1.0 / (alpha * scale), (n_draws, k))
     rates = weights[:, :, None] * rng.gamma(a, 1.0 / a, (n_draws, k, d))
+    if estimator.popularity_prior is not None:
+        s = estimator.popularity_prior_
+        rates /= rng.gamma(s, 1.0 / s, (n_draws, 1, d))
     log_rates = np.log(np.maximum(rates, 1e-300))
     result = np.zeros(n_draws)
     if estimator.dispersion_ is not None:

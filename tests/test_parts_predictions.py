@@ -33,6 +33,7 @@ METHODS = (
     "inclusion_probabilities",
     "reconstruct",
     "impute",
+    "recommend",
     "predict_rows",
     "inverse_temperatures",
 )
@@ -88,7 +89,7 @@ def test_users_of_parts_are_not_known_by_their_ids(rng):
     parts = Shards([ids[:36], ids[36:]]), [ratings[:36], ratings[36:]]
     pairs = AnnealedPMF(2, input="pairs", n_items=4, random_state=0, max_iter=3).fit(*parts)
     for call, way in (
-        (lambda: matrix.recommend_for([0]), "Call recommend"),
+        (lambda: matrix.recommend_for([0]), "Call recommend .* in parts"),
         (lambda: matrix.predict_ratings([0], [0]), "Call recommend"),
         (lambda: pairs.recommend_for([3]), "input='matrix'"),
         (lambda: pairs.predict(ids), "input='matrix'"),

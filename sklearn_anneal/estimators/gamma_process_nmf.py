@@ -41,6 +41,7 @@ _STARTS = {
     "component_prior": 0.1,
     "concentration": 1.0,
     "dispersion": 10.0,
+    "popularity_prior": 1.0,
 }
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.
@@ -109,6 +110,18 @@ class AnnealedGammaProcessNMF(CountPredictions):
         then finds better components.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
+    popularity_prior : float, "auto" or None, default=None
+        The shape s of the prior Gamma(s, s) of a rate η_v for each column, with which the entries
+        of components have the prior Gamma(a, a η_v): rare columns have small entries in all
+        components, and popular ones large entries, as items have in hierarchical Poisson
+        factorisation [4]_. None: all columns have the rate 1. This matters where
+        ``component_prior`` is given and about 1 or larger. Where it is learned, it is mostly so
+        small that columns may differ anyway; predictions then hardly change. ``"auto"`` starts from
+        1 and learns s like the other priors; it goes to 1e4, which is as good as None, where all
+        rates are alike. The rates (``popularities_``) follow the components in every pass at T = 1,
+        also where s is a number, unless other priors are ``"auto"`` and the counts are fractions
+        from which these are not learned. Rows have no such rate: an activity of a row would be a
+        factor of its activations, which vary by more than that where ``activation_prior`` is small.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
         The start of the components: random numbers that differ by 10 percent, means of a few random
         rows, or counts that 200 sweeps of collapsed Gibbs sampling (Griffiths and Steyvers, 2004,
@@ -228,6 +241,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
         ``count_shapes_`` of mixtures is. As activations are more certain in the variational
         posterior than given the noise, a learned one is somewhat too small, the more so the fewer
         columns a component has.
+    popularity_prior_ : float
+        Only with ``popularity_prior``: the shape of the prior of the rates of columns that was
+        used, or that was learned.
+    popularities_ : ndarray of shape (n_features,)
+        Only with ``popularity_prior``: 1 / E η_v, the prior mean of the entries of each column of
+        components.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
         it is the estimate that the last batch gave for the parameters before their update.
@@ -284,6 +303,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     .. [2] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS, section 4.3.
     .. [3] Gouvert, Oberlin, Févotte (2018). Negative binomial matrix factorization for recommender
        systems. arXiv:1801.01708.
+    .. [4] Gopalan, Hofman, Blei (2015). Scalable recommendation with hierarchical Poisson
+       factorization. UAI.
 
     Examples
     --------
@@ -304,6 +325,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "n_components": NUMBER_OR_AUTO,
         **dict.fromkeys(_PRIORS, _PRIOR),
         "dispersion": [*_PRIOR, None],
+        "popularity_prior": [*_PRIOR, None],
         "init_params": [StrOptions({"auto", "random", "random_from_data", "collapsed_gibbs"})],
         "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
@@ -318,8 +340,11 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "give priors closer to 1."
     )
     _start_parameters = ("components_init",)
-    _model_parameters = ("n_components", *_PRIORS, "dispersion")
+    _model_parameters = ("n_components", *_PRIORS, "dispersion", "popularity_prior")
     _attributes_of_fits = ("reconstruction_err_", "activations_")
+    _only_with = {
+        "popularity_prior": dict.fromkeys(("popularity_prior_", "popularities_"), ("auto", float))
+    }
 
     def __init__(
         self,
@@ -330,6 +355,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         component_prior="auto",
         concentration="auto",
         dispersion=None,
+        popularity_prior=None,
         init_params="auto",
         components_init=None,
         max_sweeps=None,
@@ -355,6 +381,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         self.component_prior = component_prior
         self.concentration = concentration
         self.dispersion = dispersion
+        self.popularity_prior = popularity_prior
         self.init_params = init_params
         self.components_init = components_init
         self.max_sweeps = max_sweeps
@@ -450,12 +477,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
     def _make_model(
         self, X: np.ndarray | csr_matrix, units: DenseCounts | SparseCounts
     ) -> GammaProcessNMF:
-        priors = {name: getattr(self, name) for name in _PRIORS}
-        dispersion = self.dispersion
-        given = priors | {"dispersion": dispersion}
+        given = {name: getattr(self, name) for name in _STARTS}
         learns = tuple(name for name, value in given.items() if is_auto(value))
-        if is_auto(dispersion):
-            dispersion = _STARTS["dispersion"]
+        starts: dict[str, Any] = {
+            name: _STARTS[name] if name in learns else None if value is None else float(value)
+            for name, value in given.items()
+        }
         b = self.activation_prior
         if not is_auto(b) and b > _STRONGEST:
             raise ValueError(
@@ -465,13 +492,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
         return GammaProcessNMF(
             self._number,
             X.shape[1],
-            **{name: _STARTS[name] if name in learns else float(priors[name]) for name in priors},
+            **starts,
             learns=learns,
             init_params=self.init_params,
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
             dtype=np.float32 if X.dtype == np.float32 else np.float64,
-            dispersion=None if dispersion is None else float(dispersion),
         )
 
     def _given_start(self, model: GammaProcessNMF) -> Given:
@@ -487,7 +513,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, shape, rate = ctx.model, ctx.q["weights_shape"], ctx.q["weights_rate"]
+        of_columns: Attributes = {}
+        if model.popularity is not None:
+            of_columns["popularity_prior_"] = model.popularity.prior
+            of_columns["popularities_"] = 1.0 / model.popularity.means
         return {
+            **of_columns,
             **{f"{name}_": float(getattr(model, name)) for name in _PRIORS},
             "dispersion_": model.dispersion,
             "component_weights_": shape / rate,
