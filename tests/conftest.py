@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController
 
 import sklearn_anneal
+
+# scikit-learn reads the signature of a class whenever it needs the names of its parameters, which
+# takes a tenth of the time of all tests. No test changes the signature of a class.
+BaseEstimator._get_param_names = classmethod(cache(BaseEstimator._get_param_names.__func__))
 
 # Examples in docstrings show figures, which need no screen here.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -87,6 +94,12 @@ def pytest_generate_tests(metafunc):
             cases[:] = [case for case in cases if not _is_exhaustive(case)] or cases
 
 
+def pytest_collection_finish(session):
+    """Let the garbage collector pass by the tests and modules, which stay to the end of the run."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave exhaustive tests out of every run whose option ``-m`` does not name them."""
     if _wants_exhaustive(config):
@@ -129,10 +142,13 @@ def rng():
 
 @pytest.fixture
 def few_passes_of_searches(monkeypatch):
-    """Make reheats and the rounds of a race short, so that tests are quick."""
-    from sklearn_anneal.search import moves, restarts
+    """Make moves and the rounds of a race short, so that tests are quick."""
+    from sklearn_anneal.search import moves, restarts, search
 
+    monkeypatch.setattr(search, "_LEAST_PASSES", 4)
     monkeypatch.setattr(moves, "PASSES_OF_REHEAT", 3)
+    monkeypatch.setattr(moves, "_PASSES_OF_SWAP", 3)
+    monkeypatch.setattr(moves, "_PASSES_OF_START", 3)
     monkeypatch.setattr(restarts, "PASSES_OF_FIRST_ROUND", 2)
 
 

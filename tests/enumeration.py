@@ -6,6 +6,7 @@ They are written from the generative models and use nothing of the package but f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -107,13 +108,18 @@ def _normal_wishart_marginal(X, mean, strength, inverse_scale, dof):
     )
 
 
+@cache
+def _hermite_nodes(n: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.hermite_e.hermegauss(n)
+
+
 def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
     """The marginal for independent μ ~ N(m₀, W₀⁻¹/strength) and Λ.
 
     Λ is integrated out exactly, and μ by the Gauss–Hermite rule.
     """
     n, d = X.shape
-    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    nodes, weights = _hermite_nodes(n_nodes)
     grid = np.stack(np.meshgrid(*[nodes] * d, indexing="ij"), axis=-1).reshape(-1, d)
     log_weights = sum(np.meshgrid(*[np.log(weights)] * d, indexing="ij")).ravel()
     log_weights = log_weights - 0.5 * d * np.log(2 * np.pi)

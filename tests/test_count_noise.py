@@ -82,7 +82,7 @@ def test_slopes_are_differences_of_the_bound(rng):
 
 def test_the_learned_dispersion_has_the_highest_bound(rng):
     X = noisy_counts(rng, 0.4, n=40, n_columns=12, missing=0.1)
-    est = nmf(dispersion="auto", max_iter=240, tol=0).fit(X)
+    est = nmf(dispersion="auto", max_iter=120, tol=0).fit(X)
     ctx = replace(context_of(est), exploring=False)
 
     def bound(factor):
@@ -167,7 +167,7 @@ def test_counts_without_noise_have_no_dispersion(rng):
 
 def test_a_stream_learns_its_dispersion(rng):
     """After a hundred updates it moves from its start, 10, as the parts settle."""
-    X, seen = noisy_counts(rng, 0.2, n=40), []
+    X, seen = noisy_counts(rng, 0.2, n=20), []
     est = nmf(dispersion="auto", n_components=4)
     for batch in np.split(X, 4) * 36:
         seen.append(est.partial_fit(batch).dispersion_)
