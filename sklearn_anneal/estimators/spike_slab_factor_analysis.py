@@ -521,7 +521,8 @@ class AnnealedSpikeSlabFactorAnalysis(
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, prior, q = coordinate(ctx)
-        loadings = model.loadings(q)
+        found = model.loadings(q)
+        loadings = found.means * np.sqrt(model.noise_variance)
         explained = model.activation_prior * (loadings**2).sum(axis=1)
         return {
             "components_": loadings,
@@ -531,7 +532,7 @@ class AnnealedSpikeSlabFactorAnalysis(
             "loading_variance_": model.loading_variance.copy(),
             "explained_variance_": explained,
             "explained_variance_ratio_": explained / (explained.sum() + model.noise_variance.sum()),
-            "n_effective_components_": len(model.in_use(q, prior)),
+            "n_effective_components_": len(model.in_use(found, q, prior)),
         }
 
     # Public methods
@@ -655,7 +656,7 @@ class AnnealedSpikeSlabFactorAnalysis(
                 return filled(cells)
 
             return stacked(self, table, n_draws, random_state)
-        means, std = imputed(model, q, units)
+        means, std = imputed(model, q, units, return_std)
         return (filled(means), np.where(holes, std, 0.0)) if return_std else filled(means)
 
     @by_parts
