@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # The share of the observed cells that is held out at a time, and the least number of cells that can
 # decide.
 _SHARE, _LEAST = 0.1, 100
-# At most so many shares are held out, as long as the advantage of neither kind is clear. Gaussian
-# factors need the other advantage, both in standard errors.
+# Shares are held out one after another, up to this number, until one kind is ahead by the second
+# number of standard errors. Gaussian factors are taken if they are ahead by the third one.
 _SHARES, _CLEAR, _ENOUGH = 3, 3.0, 2.0
 # The largest number of rows that are compared, and the passes and tolerance of a short fit.
 _ROWS, _PASSES, _TOL = 2000, 30, 1e-2
