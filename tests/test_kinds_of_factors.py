@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
 from sklearn_anneal.data.units import Rows, cell_patterns
-from sklearn_anneal.estimators._kinds_of_factors import _squared_errors, compared
+from sklearn_anneal.estimators._kinds_of_factors import _log_densities, compared
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -50,32 +50,34 @@ def assert_same(a, b):
 def test_the_fit_is_that_of_the_kind_that_predicts_better(X, chosen):
     est = fitted(X)
     assert_same(est, fitted(X, activation_prior=chosen))
-    errors = est.held_out_errors_
+    scores = est.held_out_scores_
     better, worse = ("gaussian", "learned") if chosen == 1.0 else ("learned", "gaussian")
-    assert errors[better] < errors[worse]
-    assert (errors["advantage"] > 2.0) == (chosen == 1.0)
+    assert scores[better] > scores[worse]
+    assert (scores["advantage"] > 2.0) == (chosen == 1.0)
     assert est.activation_prior == "auto"
-    assert pickle.loads(pickle.dumps(est)).held_out_errors_ == errors
+    assert pickle.loads(pickle.dumps(est)).held_out_scores_ == scores
 
 
-def test_errors_are_those_of_fits_that_do_not_see_the_cells(rng):
+def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
     X = sparse()
     held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
     units = Rows(X, patterns=cell_patterns(X))
     estimator = AnnealedSpikeSlabFactorAnalysis(5, noise_variance=0.5)
-    found = _squared_errors(estimator, units, held, 7)
+    found = _log_densities(estimator, units, held, 7)
     gaps = np.where(held, np.nan, X)
-    for prior, errors in zip(("learned", 1.0), found, strict=True):
+    for prior, scores in zip(("learned", 1.0), found, strict=True):
         short = fitted(gaps, activation_prior=prior, random_state=7, noise_variance=0.5,
                        max_iter=30, tol=1e-2)  # fmt: skip
-        expected = ((short.impute(gaps) - X) / np.nanstd(gaps, axis=0)) ** 2
-        np.testing.assert_allclose(errors, np.where(held, expected, 0.0).sum(axis=1), rtol=1e-8)
+        means, std = short.impute(gaps, return_std=True)
+        std = np.where(std > 0, std, 1.0)  # of cells that are observed
+        expected = -0.5 * ((means - X) / std) ** 2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
+        np.testing.assert_allclose(scores, np.where(held, expected, 0.0).sum(axis=1), rtol=1e-8)
 
 
 def test_a_column_with_two_cells_keeps_them():
     X = sparse()
     X[2:, 0] = np.nan
-    assert fitted(X).held_out_errors_
+    assert fitted(X).held_out_scores_
 
 
 @pytest.mark.parametrize(
@@ -83,19 +85,19 @@ def test_a_column_with_two_cells_keeps_them():
     [{"components_init": np.eye(5, 20)}, {"solver": "gradient"}, {"activation_prior": "learned"}],
 )
 def test_other_fits_compare_nothing(change):
-    assert not hasattr(fitted(sparse(), max_iter=2, **change), "held_out_errors_")
+    assert not hasattr(fitted(sparse(), max_iter=2, **change), "held_out_scores_")
 
 
 def test_only_fits_to_enough_missing_cells_compare():
     X = sparse()
     complete = np.where(np.isnan(X), 0.0, X)
     est = fitted(X, max_iter=2)
-    assert est.held_out_errors_
+    assert est.held_out_scores_
     # What an earlier fit has compared says nothing of other data.
-    assert not hasattr(est.fit(complete), "held_out_errors_")
-    assert not hasattr(fitted(X[:30], max_iter=2), "held_out_errors_")
+    assert not hasattr(est.fit(complete), "held_out_scores_")
+    assert not hasattr(fitted(X[:30], max_iter=2), "held_out_scores_")
     stream = AnnealedSpikeSlabFactorAnalysis(5, annealing="none", random_state=0).partial_fit(X)
-    assert not hasattr(stream, "held_out_errors_")
+    assert not hasattr(stream, "held_out_scores_")
     assert stream.activation_probabilities_.max() < 1
 
 
@@ -110,12 +112,12 @@ def test_workers_parts_and_checkpoints_change_nothing(tmp_path):
     est = fitted(X, max_iter=4)
     for other in (fitted(X, max_iter=4, n_jobs=2), fitted(Shards([X]), max_iter=4)):
         assert_same(est, other)
-        assert est.held_out_errors_ == other.held_out_errors_
+        assert est.held_out_scores_ == other.held_out_scores_
     state = np.random.RandomState(0)
     kept = AnnealedSpikeSlabFactorAnalysis(15, annealing="none", max_iter=4, random_state=state)
-    first = kept.fit(X, checkpoint=tmp_path).held_out_errors_
+    first = kept.fit(X, checkpoint=tmp_path).held_out_scores_
     # The state has moved on, but the checkpoint has that of the first call.
-    assert kept.fit(X, checkpoint=tmp_path).held_out_errors_ == first
+    assert kept.fit(X, checkpoint=tmp_path).held_out_scores_ == first
     assert_same(est, kept)
 
 

@@ -3,9 +3,9 @@
 The lower bound does not say so: it is the probability of the observed cells, and prefers factors
 that are mostly off in pictures whose missing cells they predict worse. A share of the observed
 cells is therefore held out of two short fits, of which one learns the probabilities of activations
-and the other one has all factors on. Gaussian factors are taken if their errors in these cells are
-smaller by more than a standard error. Otherwise the data may well have sparse factors, whose
-loadings they determine.
+and the other one has all factors on. Gaussian factors are taken if these cells have a log density
+that is higher by some standard errors. Otherwise the data may well have sparse factors, whose
+loadings they determine. Densities decide sooner than squared errors, which few outliers dominate.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.stats import norm
 
 from ..data.units import Rows, cell_patterns
 
@@ -29,15 +30,15 @@ _SHARES, _CLEAR, _ENOUGH = 3, 3.0, 2.0
 _ROWS, _PASSES, _TOL = 2000, 30, 1e-2
 
 
-class Errors(NamedTuple):
-    """Errors of held-out cells after two short fits, in standard deviations of the columns.
+class Scores(NamedTuple):
+    """Mean log densities of held-out cells after two short fits, in nats.
 
     Attributes
     ----------
     learned, gaussian : float
-        The root of the mean squared error with learned probabilities, and with Gaussian factors.
+        With learned probabilities, and with Gaussian factors.
     advantage : float
-        The mean squared error of the first less that of the second, in standard errors.
+        The second less the first, in standard errors.
     """
 
     learned: float
@@ -50,18 +51,18 @@ class Errors(NamedTuple):
         return self.advantage > _ENOUGH
 
     def in_words(self) -> str:
-        """Return the errors, and the decision, for ``verbose``."""
+        """Return the scores, and the decision, for ``verbose``."""
         kind = "Gaussian factors" if self.prefer_gaussian else "learned probabilities"
         return (
-            f"held-out cells: error {self.learned:.4f} with learned probabilities, "
+            f"held-out cells: {self.learned:.4f} nats with learned probabilities, "
             f"{self.gaussian:.4f} with Gaussian factors; the fit takes {kind}"
         )
 
 
 def compared(
     estimator: AnnealedSpikeSlabFactorAnalysis, units: Rows, random_state: np.random.RandomState
-) -> Errors | None:
-    """Return the errors of cells that are held out of rows with missing cells.
+) -> Scores | None:
+    """Return the scores of cells that are held out of rows with missing cells.
 
     Parameters
     ----------
@@ -73,14 +74,14 @@ def compared(
 
     Returns
     -------
-    errors : Errors or None
+    scores : Scores or None
         None if there are too few cells for a comparison.
     """
     rows = units.subset(_ROWS, random_state)
     assert isinstance(rows, Rows)
     observed, drawn = ~np.isnan(rows.X), random_state.random_sample(rows.X.shape)
     seed = random_state.randint(2**31 - 1)
-    n_cells, squares, of_rows = 0.0, np.zeros(2), np.zeros(rows.n_units)
+    n_cells, totals, of_rows = 0.0, np.zeros(2), np.zeros(rows.n_units)
     weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
     advantage = 0.0
     for i in range(_SHARES):
@@ -90,23 +91,23 @@ def compared(
         if held.sum() < _LEAST:
             break
         n_cells += weights @ held.sum(axis=1)
-        each = weights * _squared_errors(estimator, rows, held, seed)
-        squares += each.sum(axis=1)
-        of_rows += each[0] - each[1]
+        each = weights * _log_densities(estimator, rows, held, seed)
+        totals += each.sum(axis=1)
+        of_rows += each[1] - each[0]
         error = np.sqrt(np.sum(of_rows**2))
         advantage = float(of_rows.sum() / error) if error > 0 else 0.0
         if abs(advantage) > _CLEAR:
             break
     if n_cells == 0.0:
         return None
-    learned, gaussian = np.sqrt(squares / n_cells)
-    return Errors(float(learned), float(gaussian), advantage)
+    learned, gaussian = totals / n_cells
+    return Scores(float(learned), float(gaussian), advantage)
 
 
-def _squared_errors(
+def _log_densities(
     estimator: AnnealedSpikeSlabFactorAnalysis, rows: Rows, held: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Return the sums of squared errors of held-out cells in each row, for both kinds, (2, n)."""
+    """Return the log density of the held-out cells of each row, for both kinds, (2, n)."""
     gaps = np.where(held, np.nan, rows.X).astype(rows.X.dtype)
     train = Rows(gaps, rows.weights, patterns=cell_patterns(gaps))
     found = []
@@ -120,7 +121,6 @@ def _squared_errors(
             max_iter=min(estimator.max_iter, _PASSES),
             tol=max(estimator.tol, _TOL),
         )
-        cells, variances = short._cells_after_fit(train, np.random.RandomState(seed))
-        squares = np.where(held, cells - rows.X, 0.0) ** 2
-        found.append(squares @ np.divide(1.0, variances, where=variances > 0, out=0.0 * variances))
+        means, std = short._cells_after_fit(train, np.random.RandomState(seed))
+        found.append(np.where(held, norm.logpdf(rows.X, means, std), 0.0).sum(axis=1))
     return np.array(found)

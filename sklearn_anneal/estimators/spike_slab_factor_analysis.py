@@ -118,7 +118,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         factors are on in all rows, such as pictures, whose missing cells it fills in with smaller
         errors and in less time than spikes and slabs. It needs ``solver="coordinate"``. ``"auto"``
         is ``"learned"``, or 1 where cells of X are missing and Gaussian factors predict
-        observed cells that are held out better (``held_out_errors_``). Streams,
+        observed cells that are held out better (``held_out_scores_``). Streams,
         ``solver="gradient"``, and starts at ``components_init`` are not compared, and learn.
     solver : {"coordinate", "gradient"}, default="coordinate"
         ``"coordinate"`` updates one distribution after the other to its optimum, which is faster
@@ -219,12 +219,12 @@ class AnnealedSpikeSlabFactorAnalysis(
         The variance π_k Σ_d w_kd² that each factor adds to the columns together.
     explained_variance_ratio_ : ndarray of shape (n_components,)
         The same as a share of the variance of the model, the trace of :meth:`get_covariance`.
-    held_out_errors_ : dict
-        What ``activation_prior="auto"`` has decided by, where cells are missing: the root mean
-        squared errors of held-out cells, in standard deviations of their columns, with learned
-        probabilities (``learned``) and Gaussian factors (``gaussian``), and the difference of the
-        mean squares in standard errors (``advantage``). Above 2, factors are Gaussian, and
-        ``activation_probabilities_`` are 1. Not set where nothing was compared.
+    held_out_scores_ : dict
+        What ``activation_prior="auto"`` has decided by, where cells are missing: the mean log
+        densities of held-out cells in nats, with learned probabilities (``learned``) and with
+        Gaussian factors (``gaussian``), and the difference in standard errors (``advantage``).
+        Above 2, factors are Gaussian, and ``activation_probabilities_`` are 1. Not set where
+        nothing was compared.
     n_effective_components_ : int
         Number of factors that are on in more than one row, as far as is expected, and whose
         loadings are longer than their uncertainty.
@@ -478,18 +478,18 @@ class AnnealedSpikeSlabFactorAnalysis(
 
     def _searched(self, data: Data[np.ndarray, Rows], store: Checkpoint | None) -> Outcome:
         """Fit, after a decision between sparse and Gaussian factors if it is open."""
-        self.__dict__.pop("held_out_errors_", None)
+        self.__dict__.pop("held_out_scores_", None)
         if self._compares_factors(data.example):
             random_state = check_random_state(self.random_state)
             if store is not None:
                 random_state = self._reopened(store, data.units, random_state)
             # The fit itself draws the same random numbers, whatever is decided.
-            errors = compared(self, data.example, deepcopy(random_state))
-            if errors is not None:
-                self._gaussian = errors.prefer_gaussian
-                self.held_out_errors_ = errors._asdict()
+            scores = compared(self, data.example, deepcopy(random_state))
+            if scores is not None:
+                self._gaussian = scores.prefer_gaussian
+                self.held_out_scores_ = scores._asdict()
                 if self.verbose:
-                    print(errors.in_words(), flush=True)
+                    print(scores.in_words(), flush=True)
         try:
             return super()._searched(data, store)
         finally:
@@ -505,14 +505,13 @@ class AnnealedSpikeSlabFactorAnalysis(
     def _cells_after_fit(
         self, units: Rows, random_state: np.random.RandomState
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the expected cells of rows after a fit to them, and the variances of columns."""
+        """Return the means and the deviations of the cells of rows after a fit to them."""
         model = self._make_model(units.X, units)
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
         ctx = found.kept.ctx
-        cells, _ = imputed(ctx.model, ctx.q, units.centered(ctx.summary), return_std=False)
-        return cells, ctx.summary.variances
+        return imputed(ctx.model, ctx.q, units.centered(ctx.summary), return_std=True)
 
     def _make_model(self, X: np.ndarray, units: Rows) -> _Model:
         d = X.shape[1]
