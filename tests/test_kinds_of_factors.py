@@ -7,11 +7,12 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from scipy.stats import norm
 from sklearn.datasets import load_digits
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
 from sklearn_anneal.data.units import Rows, cell_patterns
-from sklearn_anneal.estimators._kinds_of_factors import _log_densities, compared
+from sklearn_anneal.estimators._kinds_of_factors import _advantage, _scored, compared
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -52,7 +53,8 @@ def test_the_fit_is_that_of_the_kind_that_predicts_better(X, chosen):
     assert_same(est, fitted(X, activation_prior=chosen))
     scores = est.held_out_scores_
     better, worse = ("gaussian", "learned") if chosen == 1.0 else ("learned", "gaussian")
-    assert scores[better] > scores[worse]
+    assert scores[f"{better}_error"] < scores[f"{worse}_error"]
+    assert scores[f"{better}_log_density"] > scores[f"{worse}_log_density"]
     assert (scores["advantage"] > 2.0) == (chosen == 1.0)
     assert est.activation_prior == "auto"
     assert pickle.loads(pickle.dumps(est)).held_out_scores_ == scores
@@ -63,15 +65,32 @@ def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
     held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
     units = Rows(X, patterns=cell_patterns(X))
     estimator = AnnealedSpikeSlabFactorAnalysis(5, noise_variance=0.5)
-    found = _log_densities(estimator, units, held, 7)
+    squares, log_densities = _scored(estimator, units, held, 7)
     gaps = np.where(held, np.nan, X)
-    for prior, scores in zip(("learned", 1.0), found, strict=True):
+    for i, prior in enumerate(("learned", 1.0)):
         short = fitted(gaps, activation_prior=prior, random_state=7, noise_variance=0.5,
                        max_iter=30, tol=1e-2)  # fmt: skip
         means, std = short.impute(gaps, return_std=True)
-        std = np.where(std > 0, std, 1.0)  # of cells that are observed
-        expected = -0.5 * ((means - X) / std) ** 2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
-        np.testing.assert_allclose(scores, np.where(held, expected, 0.0).sum(axis=1), rtol=1e-8)
+        errors = np.where(held, (means - X) / np.nanstd(X, axis=0), 0.0) ** 2
+        np.testing.assert_allclose(squares[i], errors.sum(axis=1), rtol=1e-8)
+        # The deviations of cells that are observed are 0.
+        cells = norm(means, np.where(held, std, 1.0)).logpdf(X)
+        expected = np.where(held, cells, 0.0).sum(axis=1)
+        np.testing.assert_allclose(log_densities[i], expected, rtol=1e-8)
+
+
+def test_the_advantage_is_that_of_the_clearer_score(rng):
+    """A score that contradicts the other one leaves the question open."""
+    ahead, further, behind = (rng.standard_normal(50) + shift for shift in (0.3, 2.0, -2.0))
+    nothing = np.zeros(50)
+
+    def advantage(of_errors, of_densities):
+        return _advantage(np.array([[of_errors, nothing], [nothing, of_densities]]))
+
+    clear = further.sum() / np.sqrt(np.sum(further**2))
+    assert advantage(ahead, further) == advantage(further, ahead) == pytest.approx(clear)
+    assert advantage(behind, -further) < -3
+    assert advantage(ahead, behind) == advantage(nothing, further) == 0
 
 
 def test_a_column_with_two_cells_keeps_them():

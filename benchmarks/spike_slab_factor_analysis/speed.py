@@ -301,7 +301,7 @@ def measure_kinds(page: Page, size: Size) -> None:
         "roots of the mean square in them, in standard deviations of the columns, and seconds "
         "those of a fit, both means over the ways. *FactorAnalysis*: as above. Ours without "
         "annealing: *1*, Gaussian factors; *learned*, learned probabilities; *auto*, the default, "
-        "which compares short fits of both by the density of observed cells that it holds out. "
+        "which compares short fits of both on observed cells that it holds out. "
         "*Gaussian*: how often it has taken Gaussian factors. Target: its error is at most 1 % "
         "above the better of both. Sparse factors: 400 drawn rows of 30 columns with 8 factors "
         "that are on in 30 % of the rows.",

@@ -3,9 +3,10 @@
 The lower bound does not say so: it is the probability of the observed cells, and prefers factors
 that are mostly off in pictures whose missing cells they predict worse. A share of the observed
 cells is therefore held out of two short fits, of which one learns the probabilities of activations
-and the other one has all factors on. Gaussian factors are taken if these cells have a log density
-that is higher by some standard errors. Otherwise the data may well have sparse factors, whose
-loadings they determine. Densities decide sooner than squared errors, which few outliers dominate.
+and the other one has all factors on. Gaussian factors are taken if they predict these cells with
+smaller squared errors, or a higher log density, by some standard errors, and are not behind in the
+other. Otherwise the data may well have sparse factors, whose loadings they determine. Few outliers
+dominate the errors of some tables, and columns with hardly any noise the densities of others.
 """
 
 from __future__ import annotations
@@ -31,18 +32,23 @@ _ROWS, _PASSES, _TOL = 2000, 30, 1e-2
 
 
 class Scores(NamedTuple):
-    """Mean log densities of held-out cells after two short fits, in nats.
+    """Scores of held-out cells after two short fits, one with learned probabilities.
 
     Attributes
     ----------
-    learned, gaussian : float
-        With learned probabilities, and with Gaussian factors.
+    learned_error, gaussian_error : float
+        Roots of the mean squared errors, in standard deviations of the columns.
+    learned_log_density, gaussian_log_density : float
+        Mean log densities, in nats.
     advantage : float
-        The second less the first, in standard errors.
+        By how much Gaussian factors are better, in standard errors: in squared errors or in log
+        densities, whichever is clearer. It is 0 if these contradict each other.
     """
 
-    learned: float
-    gaussian: float
+    learned_error: float
+    gaussian_error: float
+    learned_log_density: float
+    gaussian_log_density: float
     advantage: float
 
     @property
@@ -54,8 +60,8 @@ class Scores(NamedTuple):
         """Return the scores, and the decision, for ``verbose``."""
         kind = "Gaussian factors" if self.prefer_gaussian else "learned probabilities"
         return (
-            f"held-out cells: {self.learned:.4f} nats with learned probabilities, "
-            f"{self.gaussian:.4f} with Gaussian factors; the fit takes {kind}"
+            f"held-out cells: error {self.learned_error:.4f} with learned probabilities, "
+            f"{self.gaussian_error:.4f} with Gaussian factors; the fit takes {kind}"
         )
 
 
@@ -81,9 +87,10 @@ def compared(
     assert isinstance(rows, Rows)
     observed, drawn = ~np.isnan(rows.X), random_state.random_sample(rows.X.shape)
     seed = random_state.randint(2**31 - 1)
-    n_cells, totals, of_rows = 0.0, np.zeros(2), np.zeros(rows.n_units)
     weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
-    advantage = 0.0
+    n_cells, advantage = 0.0, 0.0
+    # Squared errors and log densities of both kinds in each row, so far.
+    sums = np.zeros((2, 2, rows.n_units))
     for i in range(_SHARES):
         held = observed & (drawn >= i * _SHARE) & (drawn < (i + 1) * _SHARE)
         # Every column keeps some of its cells.
@@ -91,26 +98,43 @@ def compared(
         if held.sum() < _LEAST:
             break
         n_cells += weights @ held.sum(axis=1)
-        each = weights * _log_densities(estimator, rows, held, seed)
-        totals += each.sum(axis=1)
-        of_rows += each[1] - each[0]
-        error = np.sqrt(np.sum(of_rows**2))
-        advantage = float(of_rows.sum() / error) if error > 0 else 0.0
+        sums += weights * _scored(estimator, rows, held, seed)
+        advantage = _advantage(sums)
         if abs(advantage) > _CLEAR:
             break
     if n_cells == 0.0:
         return None
-    learned, gaussian = totals / n_cells
-    return Scores(float(learned), float(gaussian), advantage)
+    squares, log_densities = sums.sum(axis=2) / n_cells
+    learned_error, gaussian_error = (float(np.sqrt(x)) for x in squares)
+    learned, gaussian = (float(x) for x in log_densities)
+    return Scores(learned_error, gaussian_error, learned, gaussian, advantage)
 
 
-def _log_densities(
+def _advantage(sums: np.ndarray) -> float:
+    """Return by how much Gaussian factors are better, given scores of rows, (2, 2, n_rows)."""
+    (learned_square, square), (learned_log_density, log_density) = sums
+    differences = np.array([learned_square - square, log_density - learned_log_density])
+    errors = np.sqrt((differences**2).sum(axis=1))
+    if not (errors > 0).all():
+        return 0.0
+    found = differences.sum(axis=1) / errors
+    if found[0] * found[1] <= 0:
+        return 0.0
+    return float(found[np.argmax(np.abs(found))])
+
+
+def _scored(
     estimator: AnnealedSpikeSlabFactorAnalysis, rows: Rows, held: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Return the log density of the held-out cells of each row, for both kinds, (2, n)."""
+    """Return scores of the held-out cells of each row, (2, 2, n_rows).
+
+    They are squared errors, in variances of the columns, and log densities, of both kinds.
+    """
     gaps = np.where(held, np.nan, rows.X).astype(rows.X.dtype)
     train = Rows(gaps, rows.weights, patterns=cell_patterns(gaps))
-    found = []
+    spread = np.nanstd(rows.X, axis=0)
+    spread = np.where(spread > 0, spread, np.inf)
+    found: list[list[np.ndarray]] = [[], []]
     for prior in ("learned", 1.0):
         short = estimator._reader().set_params(
             activation_prior=prior,
@@ -122,5 +146,8 @@ def _log_densities(
             tol=max(estimator.tol, _TOL),
         )
         means, std = short._cells_after_fit(train, np.random.RandomState(seed))
-        found.append(np.where(held, norm.logpdf(rows.X, means, std), 0.0).sum(axis=1))
+        for scores, cells in zip(
+            found, (((means - rows.X) / spread) ** 2, norm.logpdf(rows.X, means, std)), strict=True
+        ):
+            scores.append(np.where(held, cells, 0.0).sum(axis=1))
     return np.array(found)

@@ -220,11 +220,12 @@ class AnnealedSpikeSlabFactorAnalysis(
     explained_variance_ratio_ : ndarray of shape (n_components,)
         The same as a share of the variance of the model, the trace of :meth:`get_covariance`.
     held_out_scores_ : dict
-        What ``activation_prior="auto"`` has decided by, where cells are missing: the mean log
-        densities of held-out cells in nats, with learned probabilities (``learned``) and with
-        Gaussian factors (``gaussian``), and the difference in standard errors (``advantage``).
-        Above 2, factors are Gaussian, and ``activation_probabilities_`` are 1. Not set where
-        nothing was compared.
+        What ``activation_prior="auto"`` has decided by, where cells are missing: the errors of
+        held-out cells in standard deviations of the columns (``learned_error``,
+        ``gaussian_error``), their mean log densities in nats (``learned_log_density``,
+        ``gaussian_log_density``), and how many standard errors Gaussian factors are ahead
+        (``advantage``). Above 2, factors are Gaussian, and ``activation_probabilities_`` are 1.
+        Not set where nothing was compared.
     n_effective_components_ : int
         Number of factors that are on in more than one row, as far as is expected, and whose
         loadings are longer than their uncertainty.
@@ -290,8 +291,9 @@ class AnnealedSpikeSlabFactorAnalysis(
     out of two short fits if cells of X are missing, and up to two further tenths while the
     difference is below three standard errors; of more than 2,000 rows, as many are drawn. Fewer
     than 100 held-out cells decide nothing. The fit that follows is the same as with the value that
-    was chosen. Gaussian factors are only taken if they are better by two standard errors, because
-    the data do not determine the rotation of their loadings.
+    was chosen. Gaussian factors are only taken if their squared errors or log densities are better
+    by two standard errors, and neither is worse, because the data do not determine the rotation of
+    their loadings.
 
     Prior variances of loadings are measured in the noise of their column, so that a column in other
     units gives the same factors.
