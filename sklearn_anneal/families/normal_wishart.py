@@ -68,7 +68,7 @@ class NormalWishart(Family):
     def _wishart(self) -> Wishart:
         return Wishart(self.covariance_type, self.n_components, self.n_features)
 
-    @property
+    @cached_property
     def _structure(self) -> Structure:
         return self._wishart._structure
 

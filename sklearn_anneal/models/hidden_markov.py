@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import polygamma, psi
+from scipy.special import psi
 
 from ..data.units import Sequences
 from ..families import (
@@ -21,7 +21,7 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._empirical_bayes import LARGEST, maximizer
+from ..families._empirical_bayes import LARGEST, maximizer, trigamma
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     Block,
@@ -830,7 +830,7 @@ def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
         prior = excess + alpha
         total = prior.sum(axis=-1)
         value = n_entries * psi(total).sum() - psi(prior).sum() + logs
-        curvature = n_entries**2 * polygamma(1, total).sum() - polygamma(1, prior).sum()
+        curvature = n_entries**2 * trigamma(total).sum() - trigamma(prior).sum()
         return float(value), float(curvature)
 
     best = maximizer(slope, _LEAST_SHARE / n_entries, LARGEST, current)

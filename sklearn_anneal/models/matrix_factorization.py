@@ -19,6 +19,7 @@ from ..families import (
     fast_normal,
     get_structure,
 )
+from ..families._structure import lower_triangle
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
@@ -285,7 +286,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         """Return λ₀ of one row."""
         precision = np.diag(1.0 / self.variances)
         return {
-            "precision": precision[np.tril_indices(self.size)],
+            "precision": precision[lower_triangle(self.size)],
             "natural_mean": np.zeros(self.size),
         }
 
@@ -340,7 +341,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     def reordered_rows(self, natural: Natural, order: np.ndarray) -> Natural:
         """Return natural parameters, or statistics, of rows whose factors have another order."""
         order = np.append(order, self.n_components) if self.biases else order
-        rows, columns = np.tril_indices(self.size)
+        rows, columns = lower_triangle(self.size)
         high = np.maximum(order[rows], order[columns])
         places = high * (high + 1) // 2 + np.minimum(order[rows], order[columns])
         return {
@@ -376,7 +377,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         if self.biases:
             squares[-1] = 1.0
         diagonal = 1.0 / variances + n_ratings / self.noise_variance * squares
-        precision = np.diag(diagonal)[np.tril_indices(self.size)]
+        precision = np.diag(diagonal)[lower_triangle(self.size)]
         return {
             "precision": np.tile(precision, (len(standardized), 1)),
             "natural_mean": standardized * np.sqrt(variances) * diagonal,
@@ -458,7 +459,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         d = self.n_components
         parts = [value[:, :d], np.ones((len(value), 1)), value[:, d:]]
         g = np.concatenate(parts, axis=1)
-        rows, columns = np.tril_indices(g.shape[1])
+        rows, columns = lower_triangle(g.shape[1])
         table = np.zeros((len(g), kernels().n_columns(d, self.biases)), dtype=self.dtype)
         table[:, : len(rows)] = g[:, rows] * g[:, columns]
         return table
@@ -732,7 +733,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         d = self.n_components
         # The positions of (u, b, 1) in (u, 1, b). Without biases, only those of u matter.
         place = np.array([*range(d), d + 1, d] if self.biases else [*range(d), d])
-        rows, columns = np.tril_indices(len(place))
+        rows, columns = lower_triangle(len(place))
         high = np.maximum(place[rows], place[columns])
         low = np.minimum(place[rows], place[columns])
         factor = np.where(rows == columns, 1.0, 2.0)

@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaln, psi, zeta
+from scipy.special import gammaln, psi
 
 from ...families import Factors, Natural
-from ...families._empirical_bayes import damped, maximizer, scale_root, wishart_dof
-from ...families._structure import inverse_of_lower
+from ...families._empirical_bayes import damped, maximizer, scale_root, trigamma, wishart_dof
+from ...families._structure import inverse_of_lower, log_det_of_root
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -175,10 +175,11 @@ class _Step:
             spread = mean * np.sum(ratio * self.structure.inverse(reference) * squares)
             offset = float(self.structure.log_det(reference, d)) - d * np.log(mean)
             return _Scales(np.atleast_1d(spread), reference / mean, offset, shift, d)
-        offset = -float(self.structure.log_det(precision, d))
         if self.structure.event_ndim < 2:
+            offset = -float(self.structure.log_det(precision, d))
             return _Scales(precision * squares, 1.0 / precision, offset, shift, d)
         root = np.linalg.cholesky(precision)
+        offset = -float(log_det_of_root(root))
         basis, spread = inverse_of_lower(root).T, np.zeros(d)
         if not c.joint:
             spread, vectors = np.linalg.eigh(root.T @ squares @ root)
@@ -393,11 +394,13 @@ def _best_strength(counts: np.ndarray, traces: np.ndarray) -> float:
         float(_GRID_OF_STRENGTHS[min(best + 1, len(_GRID_OF_STRENGTHS) - 1)]),
     )
 
+    n = counts.size
+
     def slope(a: float) -> tuple[float, float]:
         total, rates = a + counts, a + traces
         share = total / rates
-        first = np.log(a) + 1.0 - psi(a) + np.mean(psi(total) - np.log(rates) - share)
-        second = 1.0 / a - zeta(2.0, a) + np.mean(zeta(2.0, total) + (share - 2.0) / rates)
+        first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(rates) - share).sum() / n
+        second = 1.0 / a - trigamma(a) + (trigamma(total) + (share - 2.0) / rates).sum() / n
         return float(first), float(second)
 
     return maximizer(slope, *ends, float(_GRID_OF_STRENGTHS[best]), _PRECISION_OF_STRENGTH)

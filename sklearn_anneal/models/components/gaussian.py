@@ -297,10 +297,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
-        inverse_scale = np.broadcast_to(inverse_scale, rows + event).copy()
+        inverse_scale = np.full(rows + event, inverse_scale)
         mean = np.broadcast_to(mean, (k, d))
-        dof = np.broadcast_to(np.asarray(self.degrees_of_freedom_prior, dtype=float), rows).copy()
-        strength = np.broadcast_to(np.asarray(self.mean_precision_prior, dtype=float), k).copy()
+        dof = np.full(rows, self.degrees_of_freedom_prior, dtype=float)
+        strength = np.full(k, self.mean_precision_prior, dtype=float)
         if self.joint:
             joint = self._normal_wishart.from_standard(mean, strength, inverse_scale, dof)
             return self.factors[0].rename(joint)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import polygamma, psi
+from scipy.special import psi
 
 from ...data.units import Rows
 from ...families import Factor, Natural, NormalWishart, log_rising
+from ...families._empirical_bayes import trigamma
 from .._base import LOG_2PI, DataSummary, Expected, first_center, with_center
 from ._base import Draws, Profile, moved
 from ._linear import Coefficients, LinearComponents, LinearSums, filled
@@ -447,7 +448,7 @@ def _gamma_shapes(gap: np.ndarray, free_rate: bool, starts: np.ndarray) -> np.nd
     for _ in range(_STEPS):
         a = np.exp(log_a)
         value = (log_a - psi(a) if free_rate else psi(a)) - gap
-        slope = 1.0 - a * polygamma(1, a) if free_rate else a * polygamma(1, a)
+        slope = 1.0 - a * trigamma(a) if free_rate else a * trigamma(a)
         step = np.clip(-value / slope, -3.0, 3.0)
         log_a = log_a + step
         if (np.abs(step) <= _PRECISION).all():
