@@ -47,7 +47,7 @@ class MatrixGaussian(Family):
     def log_normalizer(self, natural: Natural) -> np.ndarray:
         """Return (tr H^T P^{-1} H - D log|P| + K D log 2 pi) / 2, of shape (), in nats."""
         natural_mean = natural["natural_mean"]
-        root, mean = _root_and_mean(natural)
+        root, mean = self.root_and_mean(natural)
         n_columns = mean.shape[1]
         quadratic, log_det = (natural_mean * mean).sum(), log_det_of_root(root)
         return 0.5 * (quadratic - n_columns * log_det + natural_mean.size * np.log(2.0 * np.pi))
@@ -64,10 +64,10 @@ class MatrixGaussian(Family):
         It is a sum of squares of differences of means, and of a function of the precisions alone.
         The log-normalisers, which have the squares of the means, would cancel.
         """
-        root_of_p, mean_of_p = _root_and_mean(p)
+        root_of_p, mean_of_p = self.root_and_mean(p)
         if (p["natural_mean"] * mean_of_p).sum() > STRONG:
             return float(self._divergence(q, p))
-        root, mean = _root_and_mean(q)
+        root, mean = self.root_and_mean(q)
         shift = mean - mean_of_p
         n_rows, n_columns = shift.shape
         log_det = log_det_of_root(root) - log_det_of_root(root_of_p)
@@ -76,13 +76,21 @@ class MatrixGaussian(Family):
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the matrix once."""
-        root, mean = _root_and_mean(natural)
+        root, mean = self.root_and_mean(natural)
         return {"value": mean + np.linalg.solve(root.T, rng.standard_normal(mean.shape))}
 
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
         """Return ``mean`` (K, D) and ``covariance`` (K, K)."""
-        root, mean = _root_and_mean(natural)
+        root, mean = self.root_and_mean(natural)
         return {"mean": mean, "covariance": inverse_of_root(root)}
+
+    def root_and_mean(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Cholesky factor of P, (K, K), and the mean P^{-1} H, (K, D)."""
+        root = np.linalg.cholesky(natural["precision"])
+        # A product with the covariance would be wrong in all columns of an ill-conditioned P, and
+        # not only along the directions that P hardly determines.
+        mean, _ = dpotrs(root, natural["natural_mean"], lower=True)
+        return root, mean
 
     def from_standard(self, mean: np.ndarray, covariance: np.ndarray) -> Natural:
         """Return the natural parameters of `mean` (K, D) and `covariance` (K, K)."""
@@ -94,10 +102,10 @@ class MatrixGaussian(Family):
         return _FULL.positive(natural["precision"]) & finite
 
     def _strength(self, natural: Natural) -> np.ndarray:
-        return (natural["natural_mean"] * _root_and_mean(natural)[1]).sum()
+        return (natural["natural_mean"] * self.root_and_mean(natural)[1]).sum()
 
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
-        shift = _root_and_mean(q)[1] - _root_and_mean(p)[1]
+        shift = self.root_and_mean(q)[1] - self.root_and_mean(p)[1]
         n_rows, n_columns = shift.shape
         r = _FULL.relative(p["precision"] - q["precision"], q["precision"], n_rows)
         distance = (shift * (p["precision"] @ shift)).sum()
@@ -105,12 +113,3 @@ class MatrixGaussian(Family):
 
     def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         return (_FULL.smallest(natural["precision"], reference["precision"]),)
-
-
-def _root_and_mean(natural: Natural) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Cholesky factor of P and the mean P⁻¹ H."""
-    root = np.linalg.cholesky(natural["precision"])
-    # A product with the covariance would be wrong in all columns of an ill-conditioned P, and
-    # not only along the directions that P hardly determines.
-    mean, _ = dpotrs(root, natural["natural_mean"], lower=True)
-    return root, mean

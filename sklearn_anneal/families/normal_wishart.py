@@ -273,6 +273,8 @@ class NormalWishart(Family):
 
     @staticmethod
     def _with_usable_means(natural: Natural, usable: np.ndarray) -> Natural:
+        if usable.all():
+            return natural
         # Rows that are not usable are invalid anyway. Harmless values replace theirs, so that
         # their square roots raise no warnings.
         return {

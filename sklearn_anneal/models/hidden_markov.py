@@ -34,6 +34,7 @@ from ._base import (
     coinciding,
     compiled,
     merged,
+    vector,
     whole,
 )
 from ._chain_moves import ExchangeableStates
@@ -614,7 +615,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         probabilities of the states of all frames, times the factors of the statistics, and
         ``energies`` (n_sequences,) with E log p(x, z | β) of each sequence.
         """
-        inverse_temperatures = np.atleast_1d(np.asarray(t.local, dtype=np.float64))
+        inverse_temperatures = vector(t.local)
         scales = [self._scale(units, t.statistics if noise is None else t.statistics * noise)]
         if separate_noise:
             scales.insert(0, self._scale(units, t.statistics))

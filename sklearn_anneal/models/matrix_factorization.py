@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -69,6 +69,13 @@ class _Sums(NamedTuple):
 def _factors(values: np.ndarray | None, dtype: DTypeLike = np.float64) -> np.ndarray:
     """Return factors of ratings as kernels read them; an empty array stands for None."""
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
+
+
+@cache
+def _side(name: str, size: int, held: bool = True) -> UnitBlock:
+    """Return the block of users or of items, with ``size`` parameters in a row."""
+    columns = {"precision": size * (size + 1) // 2, "natural_mean": size}
+    return UnitBlock(name, Gaussian("packed"), columns, held)
 
 
 class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summary]):
@@ -164,17 +171,12 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     @property
     def users(self) -> UnitBlock:
         """The parameters of users, which are rows of q or local variables."""
-        return UnitBlock("users", Gaussian("packed"), self._columns, self.holds_users)
+        return _side("users", self.size, self.holds_users)
 
     @property
     def items(self) -> UnitBlock:
         """The parameters of items, which are always rows of q."""
-        return UnitBlock("items", Gaussian("packed"), self._columns)
-
-    @property
-    def _columns(self) -> dict[str, int]:
-        size = self.size
-        return {"precision": size * (size + 1) // 2, "natural_mean": size}
+        return _side("items", self.size)
 
     def _held(self) -> tuple[UnitBlock, ...]:
         """Return the sides whose rows are in q."""
@@ -295,8 +297,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def _prior(self) -> Natural:
         result: Natural = {}
+        row = self.row_prior()
         for factor in self.factors():
-            result |= factor.rename(self.row_prior())
+            result |= factor.rename(row)
         return result
 
     def _n_rows(self, side: UnitBlock, summary: Summary) -> int:
@@ -552,7 +555,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     def empty_statistics(self, sums: _Sums, prefix: str = "") -> Natural:
         """Return empty arrays for the statistics of the rows, in the precision of their sums."""
         n, dtype = len(sums.second), sums.second.dtype
-        return {prefix + key: np.empty((n, m), dtype) for key, m in self._columns.items()}
+        return {prefix + key: np.empty((n, m), dtype) for key, m in self.items.columns.items()}
 
     def n_ratings(self, sums: _Sums) -> np.ndarray:
         """Return the weighted number of ratings of each row, (n_rows,)."""

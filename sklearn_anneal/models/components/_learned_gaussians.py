@@ -86,14 +86,14 @@ class _Step:
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         self.components, self.structure = components, components.structure
         self.mean, self.covariance, self.precision, log_det = components.moments(q)
-        self.log_det = float(np.mean(log_det))
+        self.log_det = float(log_det.mean())
         self.sizes, self.smallest = components.sizes, 1.0
         self.scale = np.asarray(components.common_scale, dtype=np.float64)
         self.q, self.prior = q, prior
         # The prior mean of every component.
         self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
-        self.rows_each = max(float(np.mean(q["dof"] - prior["dof"])), 0.0)
+        self.rows_each = max(float((q["dof"] - prior["dof"]).mean()), 0.0)
         self.n_rows = max(components.n_components * self.rows_each, 1.0)
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
@@ -107,11 +107,11 @@ class _Step:
             least = min(_SMALLEST_SCALE / _smallest(self, self.scale), float(sizes.mean.min()))
             learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho, least)
         # The bound is highest if V has the mean of the sizes, because the prior expects sizes of 1.
-        mean = float(np.mean(learned.mean))
+        mean = float(learned.mean.mean())
         sizes = replace(learned, rate=learned.rate * mean)
         self.scale = mean * self.scale
         self.sizes, self.smallest = sizes, float(sizes.mean.min())
-        self.log_det += d * float(np.mean(sizes.mean_log))
+        self.log_det += d * float(sizes.mean_log.mean())
         self.precision = c.per_row(sizes.mean) * self.precision
 
     def best_mean(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,7 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         self.priors: dict[str, np.ndarray] = {}
         self.reference: np.ndarray = np.ones(n_features)
 
-    @property
+    @cached_property
     def factors(self) -> tuple[Factor, ...]:
         family = NormalWishart("diag", self.n_components * self.n_features, 1)
         return (Factor(family, {key: key for key in NormalWishart.keys}),)
@@ -211,11 +212,12 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         the degrees of freedom of the precisions together.
         """
         model = copy(self)
-        now, before = self.standard(q), self.standard(prior)
+        now = self.standard(q)
         precision = now["dof"] / now["inverse_scale"]
         log_precision = psi(0.5 * now["dof"]) + np.log(2.0) - np.log(now["inverse_scale"])
-        center, priors = before["mean"], dict(self.priors)
-        rows = np.maximum((now["dof"] - before["dof"]).mean(axis=0), 0.0)
+        center = (prior["mean_natural"] / prior["mean_precision"][:, None]).reshape(precision.shape)
+        priors, dof = dict(self.priors), prior["dof"].reshape(precision.shape)
+        rows = np.maximum((now["dof"] - dof).mean(axis=0), 0.0)
         if "mean_prior" in self.learned_names:
             best = (precision * now["mean"]).sum(axis=0) / precision.sum(axis=0)
             change = rho * (best - center[0])
