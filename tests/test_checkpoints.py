@@ -405,12 +405,12 @@ def test_a_write_that_fails_leaves_the_state_before(begun, monkeypatch):
     entry, X, folder = begun
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def full(value, file):
+    def full(value, file, protocol):
         file.write(b"a part of it")
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(joblib, "dump", full)
+        patch.setattr(pickle, "dump", full)
         with pytest.raises(OSError, match="No space left"):
             make(entry).fit(X, checkpoint=folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,8 @@ def _write(path: Path, value: object) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            joblib.dump(value, file)
+            # joblib reads such files too; its own pickler, which is not compiled, takes far longer.
+            pickle.dump(value, file, protocol=5)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)

@@ -649,8 +649,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             quadratic = -0.5 * precision.reshape(self.n_components, -1)
         own = [linear, constant[:, None]]
         if structure.shared:
-            return Features(layout, np.hstack(own), quadratic[None], terms)
-        return Features(layout, np.hstack([quadratic, *own]), _NOTHING, terms)
+            return Features(layout, np.concatenate(own, axis=1), quadratic[None], terms)
+        return Features(layout, np.concatenate([quadratic, *own], axis=1), _NOTHING, terms)
 
     def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
         """Return the precision matrices and the other terms of log densities."""

@@ -309,13 +309,14 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
     # Log densities
 
     def _values(self, X: np.ndarray) -> np.ndarray:
-        return np.hstack([X * X, X])
+        return np.concatenate([X * X, X], axis=1)
 
     def _coefficients(
         self, mean: np.ndarray, precision: np.ndarray, log_precision: Any, spread: Any
     ) -> Coefficients:
         cells = 0.5 * (log_precision - LOG_2PI - spread - precision * mean**2)
-        return Coefficients(np.hstack([-0.5 * precision, precision * mean]), cells)
+        slopes = np.concatenate([-0.5 * precision, precision * mean], axis=1)
+        return Coefficients(slopes, cells)
 
     def expected_coefficients(self, q: Natural) -> Coefficients:
         now = self.standard(q)
