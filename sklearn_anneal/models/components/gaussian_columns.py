@@ -452,7 +452,7 @@ def _gamma_shapes(gap: np.ndarray, free_rate: bool, starts: np.ndarray) -> np.nd
         a = np.exp(log_a)
         value = (log_a - psi(a) if free_rate else psi(a)) - gap
         slope = 1.0 - a * trigamma(a) if free_rate else a * trigamma(a)
-        step = np.clip(-value / slope, -3.0, 3.0)
+        step = (-value / slope).clip(-3.0, 3.0)
         log_a = log_a + step
         if (np.abs(step) <= _PRECISION).all():
             break
