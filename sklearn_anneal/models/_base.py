@@ -44,7 +44,7 @@ def vector(values: np.ndarray | float | None) -> np.ndarray:
     """Return an array for kernels, which take an empty one as ones."""
     if values is None:
         return _NOTHING
-    return np.ascontiguousarray(np.atleast_1d(values), dtype=np.float64)
+    return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def coinciding(

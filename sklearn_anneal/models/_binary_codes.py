@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,7 +204,8 @@ class BinaryCodesVisit(Visit[Rows]):
         return step
 
     def finish(self, step: LocalStep) -> LocalStep:
-        return replace(step, statistics=step.statistics | self.expected.of_visit())
+        step.statistics = step.statistics | self.expected.of_visit()
+        return step
 
     def _inverse_temperatures(
         self, block: RowBlock, start: Any, n_sweeps: int

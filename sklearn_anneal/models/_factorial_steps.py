@@ -168,7 +168,7 @@ class Likelihood:
         n_sweeps : int
             Largest number of sweeps.
         """
-        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        inverse_temperature = np.ascontiguousarray(x, dtype=np.float64)
         if self.states is not None:
             return self._enumerated(block.X, inverse_temperature, weights)
         X = self._less_offset(block.X)

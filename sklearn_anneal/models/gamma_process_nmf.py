@@ -64,6 +64,10 @@ if TYPE_CHECKING:
 
 COMPONENTS = ("components_shape", "components_rate")
 WEIGHTS = ("weights_shape", "weights_rate")
+_FACTORS = Factors(
+    Factor(Gamma(), dict(zip(("shape", "rate"), keys, strict=True)))
+    for keys in (WEIGHTS, COMPONENTS)
+)
 # Shape of the gamma distributions from which fits start: they are narrow, so that the first pass
 # divides the counts by components that differ by 10 percent.
 _SHAPE_OF_START = 100.0
@@ -207,10 +211,7 @@ class GammaProcessNMF(
         return UnitBlock("activations", Gamma(), columns, held=False)
 
     def factors(self) -> Factors:
-        return Factors(
-            Factor(Gamma(), dict(zip(("shape", "rate"), keys, strict=True)))
-            for keys in (WEIGHTS, COMPONENTS)
-        )
+        return _FACTORS
 
     @property
     def blocks(self) -> tuple[Block, ...]:

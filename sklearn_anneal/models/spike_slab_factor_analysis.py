@@ -43,6 +43,11 @@ from ._gaussian_factors import (
 from ._loadings import Loadings
 from ._searchable import Rearranged, Searchable
 
+# The factors of q by whether cells are missing, so that columns have precisions of their own.
+_FACTORS = {
+    missing: Factors([Factor(family, {key: key for key in family.keys})])
+    for missing, family in ((False, MatrixGaussian()), (True, Gaussian()))
+}
 # Learned probabilities of activations stay this far from 0 and 1.
 _SMALLEST_PRIOR = 1e-4
 # One update of a learned variance shrinks it at most by this factor.
@@ -206,8 +211,7 @@ class SpikeSlabFactorAnalysis(
         }
 
     def factors(self) -> Factors:
-        family = Gaussian() if self.missing else MatrixGaussian()
-        return Factors([Factor(family, {key: key for key in family.keys})])
+        return _FACTORS[self.missing]
 
     def operations(self, units: Rows) -> float:
         k, d = self.n_components, self.n_features
