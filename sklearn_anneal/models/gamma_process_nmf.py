@@ -36,7 +36,13 @@ from ._count_moves import (
     most_alike,
     sought,
 )
-from ._count_noise import NOISE, PROPOSED_EXPOSURE, NoisyCountsVisit, better_dispersion
+from ._count_noise import (
+    NOISE,
+    PROPOSED_EXPOSURE,
+    NoisyCountsVisit,
+    better_dispersion,
+    exploring_dispersion,
+)
 from ._count_visits import (
     ASSIGNED,
     COUNTS,
@@ -80,6 +86,9 @@ _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
 # visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
+# The same for visits that start anew in order to explore counts with noise. More of them would let
+# single components explain rows before the components differ.
+_NOISY_EXPLORING_SWEEPS = 8
 # Moves read no more entries of X than this, or cells of dense rows.
 _ENTRIES_FOR_MOVES = 1 << 19
 # Priors are not learned from fractions of counts if a row or a column has fewer counts than this,
@@ -242,6 +251,8 @@ class GammaProcessNMF(
         self.dispersion = dispersion
         # The dispersion to which a step of learning may go next; :meth:`learned` sets it.
         self.proposed = dispersion
+        # Whether exploring passes keep the dispersion that a learned one starts from.
+        self.strong_noise = False
         # c, the inverse of the mean of X; :meth:`resolved` computes it.
         self.scale = 1.0
         # Whether a search tries an allocation of all counts.
@@ -271,6 +282,14 @@ class GammaProcessNMF(
     @property
     def blocks(self) -> tuple[Block, ...]:
         return Block(WEIGHTS), Block(COMPONENTS)
+
+    @property
+    def precision(self) -> np.dtype:
+        """The dtype of local steps, whose results are rounded to that of the data.
+
+        With noise, steps are differences of sums that are nearly equal where counts are large.
+        """
+        return self.dtype if self.dispersion is None else np.dtype(np.float64)
 
     def operations(self, units: Counts) -> float:
         if self.dispersion is not None:
@@ -451,14 +470,19 @@ class GammaProcessNMF(
 
     @property
     def tries_other_start_first(self) -> bool:
-        return self.allocates
+        return self.allocates or "dispersion" in self.learns
 
     def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"
         if self.allocates:
             other.init_params = "collapsed_gibbs"
-        return (other,)
+        if "dispersion" not in self.learns:
+            return (other,)
+        # Strong noise at the start keeps bursts of small counts from becoming components.
+        noisy = copy(self)
+        noisy.strong_noise = True
+        return (noisy, other)
 
     def swapped(
         self,
@@ -592,7 +616,7 @@ class GammaProcessNMF(
                 logs, values = (
                     np.ascontiguousarray(of_components[key].T) for key in ("log_value", "value")
                 )
-                kept = {"draw": draw, "table": table_of_logs(logs, x, self.dtype, values)}
+                kept = {"draw": draw, "table": table_of_logs(logs, x, self.precision, values)}
             draw, table = kept["draw"], kept["table"]
             log_weights = draw["weights_shape"]["log_value"]
             mean_weights = draw["weights_shape"]["value"]
@@ -604,7 +628,7 @@ class GammaProcessNMF(
             if known and known.get("of") is shape and known["how"] == (x, with_means):
                 kept = known
             else:
-                table = expected_table(shape, rate, x, self.dtype, with_means)
+                table = expected_table(shape, rate, x, self.precision, with_means)
                 kept = {"of": shape, "how": (x, with_means), "table": table}
             table = kept["table"]
         return self._visit(
@@ -638,7 +662,9 @@ class GammaProcessNMF(
             return self.max_sweeps
         if further:
             return _FURTHER_SWEEPS
-        return _EXPLORING_SWEEPS if exploring else _MANY_SWEEPS
+        if exploring:
+            return _EXPLORING_SWEEPS if self.dispersion is None else _NOISY_EXPLORING_SWEEPS
+        return _MANY_SWEEPS
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
@@ -692,7 +718,7 @@ class GammaProcessNMF(
         otherwise the prior would be taken for the counts that q has.
         """
         if step is None or not (late and self.learns):
-            return self, prior, q
+            return self._exploring(step, rho), prior, q
         k = self.n_components
         gaps: dict[str, float] = {}
         if "activation_prior" in self.learns:
@@ -725,6 +751,15 @@ class GammaProcessNMF(
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
         return model, prior, q
+
+    def _exploring(self, step: LocalStep | None, rho: float) -> Self:
+        """Return the model with the dispersion of the next pass that explores."""
+        keeps = self.strong_noise or rho < 1.0 or "dispersion" not in self.learns
+        if keeps or step is None or NOISE not in step.statistics or self.dispersion is None:
+            return self
+        model, found = copy(self), exploring_dispersion(self.dispersion, step.statistics[NOISE])
+        model.dispersion = model.proposed = found
+        return model
 
     def _learn_dispersion(self, q: Natural, statistics: Natural, rho: float) -> None:
         """Move the dispersion of this model, and propose the next one."""
@@ -811,7 +846,7 @@ class GammaProcessNMF(
             units = SparseCounts(*arrays, log_factorials=units.log_factorials)
         of_weights, rate = q["weights_shape"], q["weights_rate"] / exposure
         visit = self._visit(
-            plain_table(q, columns, self.dtype),
+            plain_table(q, columns, self.precision),
             Tempering(),
             None,
             log_weights=psi(of_weights) - np.log(rate),
