@@ -102,12 +102,13 @@ class AnnealedGammaProcessNMF(CountPredictions):
         The variance of gamma noise by which the rate of each cell is multiplied, so that counts
         are negative binomial, with the variance m + ``dispersion`` m² around their rate m. Counts
         of words, mutations or purchases come in bursts, which Poisson counts explain by further
-        components. None: no noise. ``"auto"`` starts from 10 and learns it by the lower bound, from
-        1e-4 to 1000, like the priors: from weaker noise, bursts were left to components, and the
-        bound was lower. Minibatches and streams learn it after 100 updates, and have 10 until then.
-        A pass changes components the less, the larger counts are beside 1 / ``dispersion``. Fits
-        to counts of hundreds and more can end far from their optimum, and None, or a small number,
-        then finds better components.
+        components. None: no noise. ``"auto"`` learns it by the lower bound, from 1e-4 to 1000,
+        like the priors. First it is 1.4 times the best one for the components that a pass has
+        found. A search also starts from 10, which keeps bursts of small counts from becoming
+        components and joins those of large counts. Minibatches and streams learn it after 100
+        updates, and have 10 until then.
+        Where counts are hundreds and more, fewer components may be in use than there are, because
+        q pays for each by about log(1 + ``dispersion_`` m) / 2 per row at a rate m.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     popularity_prior : float, "auto" or None, default=None
@@ -332,7 +333,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
-    _kernel_modules = ("gamma_process_nmf", "counts", "gamma")
+    _kernel_modules = ("gamma_process_nmf", "count_noise", "counts", "gamma")
     _data_in_words = "{units} rows with {observations} counts of {columns} columns"
     _advice = (
         "the gamma distributions of some components have no positive finite parameters: X or the "

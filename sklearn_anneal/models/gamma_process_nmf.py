@@ -36,7 +36,13 @@ from ._count_moves import (
     most_alike,
     sought,
 )
-from ._count_noise import NOISE, PROPOSED_EXPOSURE, NoisyCountsVisit, better_dispersion
+from ._count_noise import (
+    NOISE,
+    PROPOSED_EXPOSURE,
+    NoisyCountsVisit,
+    better_dispersion,
+    exploring_dispersion,
+)
 from ._count_popularity import Popularity
 from ._count_summary import Summary
 from ._count_visits import (
@@ -86,6 +92,9 @@ _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
 # visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
+# The same for visits that start anew in order to explore counts with noise. More of them would let
+# single components explain rows before the components differ.
+_NOISY_EXPLORING_SWEEPS = 8
 # Moves read no more entries of X than this, or cells of dense rows.
 _ENTRIES_FOR_MOVES = 1 << 19
 
@@ -187,6 +196,8 @@ class GammaProcessNMF(
         self.dispersion = dispersion
         # The dispersion to which a step of learning may go next; :meth:`learned` sets it.
         self.proposed = dispersion
+        # Whether exploring passes keep the dispersion that a learned one starts from.
+        self.strong_noise = False
         self.popularity: Popularity | None = None
         if popularity_prior is not None:
             self.popularity = Popularity(popularity_prior, np.ones(n_columns))
@@ -216,6 +227,14 @@ class GammaProcessNMF(
     @property
     def blocks(self) -> tuple[Block, ...]:
         return Block(WEIGHTS), Block(COMPONENTS)
+
+    @property
+    def precision(self) -> np.dtype:
+        """The dtype of local steps, whose results are rounded to that of the data.
+
+        With noise, steps are differences of sums that are nearly equal where counts are large.
+        """
+        return self.dtype if self.dispersion is None else np.dtype(np.float64)
 
     def operations(self, units: Counts) -> float:
         if self.dispersion is not None:
@@ -399,14 +418,19 @@ class GammaProcessNMF(
 
     @property
     def tries_other_start_first(self) -> bool:
-        return self.allocates
+        return self.allocates or "dispersion" in self.learns
 
     def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"
         if self.allocates:
             other.init_params = "collapsed_gibbs"
-        return (other,)
+        if "dispersion" not in self.learns:
+            return (other,)
+        # Strong noise at the start keeps bursts of small counts from becoming components.
+        noisy = copy(self)
+        noisy.strong_noise = True
+        return (noisy, other)
 
     def swapped(
         self,
@@ -540,7 +564,7 @@ class GammaProcessNMF(
                 logs, values = (
                     np.ascontiguousarray(of_components[key].T) for key in ("log_value", "value")
                 )
-                kept = {"draw": draw, "table": table_of_logs(logs, x, self.dtype, values)}
+                kept = {"draw": draw, "table": table_of_logs(logs, x, self.precision, values)}
             draw, table = kept["draw"], kept["table"]
             log_weights = draw["weights_shape"]["log_value"]
             mean_weights = draw["weights_shape"]["value"]
@@ -552,7 +576,7 @@ class GammaProcessNMF(
             if known and known.get("of") is shape and known["how"] == (x, with_means):
                 kept = known
             else:
-                table = expected_table(shape, rate, x, self.dtype, with_means)
+                table = expected_table(shape, rate, x, self.precision, with_means)
                 kept = {"of": shape, "how": (x, with_means), "table": table}
             table = kept["table"]
         return self._visit(
@@ -586,7 +610,9 @@ class GammaProcessNMF(
             return self.max_sweeps
         if further:
             return _FURTHER_SWEEPS
-        return _EXPLORING_SWEEPS if exploring else _MANY_SWEEPS
+        if exploring:
+            return _EXPLORING_SWEEPS if self.dispersion is None else _NOISY_EXPLORING_SWEEPS
+        return _MANY_SWEEPS
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
@@ -639,12 +665,11 @@ class GammaProcessNMF(
         would claim a difference that counts cannot show. It ends there, and q moves with it, as
         otherwise the prior would be taken for the counts that q has.
         """
-        learns = late and bool(self.learns)
-        if step is None or not (learns or self.popularity):
+        if step is None:
             return self, prior, q
-        if not learns:
-            model = self._with_popularity(q, rho)
-            return model, model._prior(), q
+        if not (late and self.learns):
+            model = self._exploring(step, rho)._with_popularity(q, rho)
+            return model, prior if model.popularity is None else model._prior(), q
         k = self.n_components
         gaps: dict[str, float] = {}
         if "activation_prior" in self.learns:
@@ -692,6 +717,15 @@ class GammaProcessNMF(
         if learns:
             popularity = popularity.learned(*how)
         model.popularity = popularity.following(*how)
+        return model
+
+    def _exploring(self, step: LocalStep, rho: float) -> Self:
+        """Return the model with the dispersion of the next pass that explores."""
+        keeps = self.strong_noise or rho < 1.0 or "dispersion" not in self.learns
+        if keeps or NOISE not in step.statistics or self.dispersion is None:
+            return self
+        model, found = copy(self), exploring_dispersion(self.dispersion, step.statistics[NOISE])
+        model.dispersion = model.proposed = found
         return model
 
     def _learn_dispersion(self, q: Natural, statistics: Natural, rho: float) -> None:
@@ -781,7 +815,7 @@ class GammaProcessNMF(
             units = SparseCounts(*arrays, log_factorials=units.log_factorials)
         of_weights, rate = q["weights_shape"], q["weights_rate"] / exposure
         visit = self._visit(
-            plain_table(q, columns, self.dtype),
+            plain_table(q, columns, self.precision),
             Tempering(),
             None,
             log_weights=psi(of_weights) - np.log(rate),
