@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -29,10 +30,11 @@ def dense():
     return deleted(X[:, X.std(axis=0) > 2.0])
 
 
-def sparse():
+def sparse(noise=1.0):
     rng = np.random.default_rng(0)
     factors = rng.standard_normal((150, 5)) * (rng.random((150, 5)) < 0.2)
-    return deleted(factors @ (3.0 * rng.standard_normal((5, 20))) + rng.standard_normal((150, 20)))
+    noise = noise * rng.standard_normal((150, 20))
+    return deleted(factors @ (3.0 * rng.standard_normal((5, 20))) + noise)
 
 
 def fitted(X, **params):
@@ -65,11 +67,12 @@ def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
     held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
     units = Rows(X, patterns=cell_patterns(X))
     estimator = AnnealedSpikeSlabFactorAnalysis(5, noise_variance=0.5)
-    squares, log_densities = _scored(estimator, units, held, 7)
+    (squares, log_densities), bounds = _scored(estimator, units, held, 7)
     gaps = np.where(held, np.nan, X)
     for i, prior in enumerate(("learned", 1.0)):
         short = fitted(gaps, activation_prior=prior, random_state=7, noise_variance=0.5,
                        max_iter=30, tol=1e-2)  # fmt: skip
+        assert bounds[i] == pytest.approx(short.lower_bound_, rel=1e-8)
         means, std = short.impute(gaps, return_std=True)
         errors = np.where(held, (means - X) / np.nanstd(X, axis=0), 0.0) ** 2
         np.testing.assert_allclose(squares[i], errors.sum(axis=1), rtol=1e-8)
@@ -91,6 +94,44 @@ def test_the_advantage_is_that_of_the_clearer_score(rng):
     assert advantage(ahead, further) == advantage(further, ahead) == pytest.approx(clear)
     assert advantage(behind, -further) < -3
     assert advantage(ahead, behind) == advantage(nothing, further) == 0
+
+
+def test_sparse_factors_that_explain_far_more_are_kept():
+    """With little noise they predict worse, but the data determine their loadings."""
+    scores = fitted(X := sparse(noise=0.1)).held_out_scores_
+    assert scores["advantage"] > 2.0
+    assert scores["rise"] > 0.12
+    assert_same(fitted(X), fitted(X, activation_prior="learned"))
+
+
+def test_few_passes_of_the_fit_do_not_shorten_the_comparison():
+    X, scores = sparse(), fitted(sparse()).held_out_scores_
+    assert fitted(X, annealing="deterministic", max_iter=1).held_out_scores_ == scores
+
+
+def test_units_and_order_in_memory_do_not_matter():
+    X = dense()
+    scores = fitted(X, max_iter=2).held_out_scores_
+    assert fitted(np.asfortranarray(X), max_iter=2).held_out_scores_ == scores
+    single = fitted((1e18 * X).astype(np.float32), max_iter=2).held_out_scores_
+    for name in ("learned_error", "gaussian_error", "advantage"):
+        assert single[name] == pytest.approx(scores[name], rel=1e-3)
+
+
+def test_what_is_refused_leaves_no_checkpoint(tmp_path):
+    X = sparse()
+    with pytest.raises(ValueError, match="effort"):
+        AnnealedSpikeSlabFactorAnalysis(5, annealing="none", effort=3.0).fit(X, checkpoint=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_column_without_cells_among_the_drawn_rows_raises_no_warning(monkeypatch):
+    monkeypatch.setattr("sklearn_anneal.estimators._kinds_of_factors._ROWS", 60)
+    X = sparse()
+    X[2:, 0] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert fitted(X, max_iter=2).held_out_scores_
 
 
 def test_a_column_with_two_cells_keeps_them():

@@ -118,7 +118,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         factors are on in all rows, such as pictures, whose missing cells it fills in with smaller
         errors and in less time than spikes and slabs. It needs ``solver="coordinate"``. ``"auto"``
         is ``"learned"``, or 1 where cells of X are missing and Gaussian factors predict
-        observed cells that are held out better (``held_out_scores_``). Streams,
+        observed cells that are held out better (``held_out_scores_``). Streams, warm starts,
         ``solver="gradient"``, and starts at ``components_init`` are not compared, and learn.
     solver : {"coordinate", "gradient"}, default="coordinate"
         ``"coordinate"`` updates one distribution after the other to its optimum, which is faster
@@ -223,9 +223,10 @@ class AnnealedSpikeSlabFactorAnalysis(
         What ``activation_prior="auto"`` has decided by, where cells are missing: the errors of
         held-out cells in standard deviations of the columns (``learned_error``,
         ``gaussian_error``), their mean log densities in nats (``learned_log_density``,
-        ``gaussian_log_density``), and how many standard errors Gaussian factors are ahead
-        (``advantage``). Above 2, factors are Gaussian, and ``activation_probabilities_`` are 1.
-        Not set where nothing was compared.
+        ``gaussian_log_density``), how many standard errors Gaussian factors are ahead
+        (``advantage``), and how much higher the bound of learned probabilities is, in nats per
+        observed cell (``rise``). Above 2 and up to 0.12, factors are Gaussian, and
+        ``activation_probabilities_`` are 1. Not set where nothing was compared.
     n_effective_components_ : int
         Number of factors that are on in more than one row, as far as is expected, and whose
         loadings are longer than their uncertainty.
@@ -293,7 +294,10 @@ class AnnealedSpikeSlabFactorAnalysis(
     than 100 held-out cells decide nothing. The fit that follows is the same as with the value that
     was chosen. Gaussian factors are only taken if their squared errors or log densities are better
     by two standard errors, and neither is worse, because the data do not determine the rotation of
-    their loadings.
+    their loadings. If the bound of learned probabilities is higher by more than 0.12 nats per
+    observed cell, they are kept in any case: drawn tables of factors that are on in a fifth of the
+    rows had 0.12 to 0.21, also where noise is so small that Gaussian factors predict better. Give
+    ``"learned"`` if it is the loadings that matter.
 
     Prior variances of loadings are measured in the noise of their column, so that a column in other
     units gives the same factors.
@@ -399,7 +403,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_modules = ("spike_slab", "optimizers")
+    _kernel_modules = ("spike_slab", "optimizers", "matrix_factorization")
     _advice = (
         "the posterior precision of the loadings is not positive definite: the priors differ too "
         "much for floating-point numbers. Give a larger noise_variance, or a smaller "
@@ -481,7 +485,11 @@ class AnnealedSpikeSlabFactorAnalysis(
     def _searched(self, data: Data[np.ndarray, Rows], store: Checkpoint | None) -> Outcome:
         """Fit, after a decision between sparse and Gaussian factors if it is open."""
         self.__dict__.pop("held_out_scores_", None)
+        # Copies that callbacks keep have it.
+        self.__dict__.pop("_gaussian", None)
         if self._compares_factors(data.example):
+            # What is refused is refused before any work, and before there is a checkpoint.
+            self._plan(self._strategy(self._make_model(data.X, data.example)), data.units)
             random_state = check_random_state(self.random_state)
             if store is not None:
                 random_state = self._reopened(store, data.units, random_state)
@@ -506,14 +514,15 @@ class AnnealedSpikeSlabFactorAnalysis(
 
     def _cells_after_fit(
         self, units: Rows, random_state: np.random.RandomState
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means and the deviations of the cells of rows after a fit to them."""
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return means and deviations of the cells of rows after a fit to them, and its bound."""
         model = self._make_model(units.X, units)
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
-        ctx = found.kept.ctx
-        return imputed(ctx.model, ctx.q, units.centered(ctx.summary), return_std=True)
+        ctx, bound = found.kept.ctx, found.kept.trace.final
+        means, std = imputed(ctx.model, ctx.q, units.centered(ctx.summary), return_std=True)
+        return means, std, bound
 
     def _make_model(self, X: np.ndarray, units: Rows) -> _Model:
         d = X.shape[1]
