@@ -40,7 +40,7 @@ _STARTS = {
     "activation_prior": 0.1,
     "component_prior": 0.1,
     "concentration": 1.0,
-    "dispersion": 10.0,
+    "dispersion": 1.0,
     "popularity_prior": 1.0,
 }
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
@@ -106,9 +106,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
         like the priors. First it is 1.4 times the best one for the components that a pass has
         found. A search also starts from 10, which keeps bursts of small counts from becoming
         components and joins those of large counts. Minibatches and streams learn it after 100
-        updates, and have 10 until then.
-        Where counts are hundreds and more, fewer components may be in use than there are, because
-        q pays for each by about log(1 + ``dispersion_`` m) / 2 per row at a rate m.
+        updates, and have 1 until then.
+        Where counts are hundreds and more, the bound changes by less than one count does: give a
+        ``tol`` that is smaller by about their mean.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     popularity_prior : float, "auto" or None, default=None

@@ -79,6 +79,9 @@ _SMALLEST_M = 1e-280
 # Bounds of the shape a. At the upper one the variance of a count of mean 1 exceeds that of a
 # Poisson count by a share of 1e-4.
 _SHAPES = (1e-3, 1e4)
+# The largest dispersion at which steps are longer than those of EM. Of 147 fits to tiny tables with
+# dispersions of up to 1000, longer steps lowered the bound in 4, all of them above 50.
+_STRONGEST = 30.0
 # The longest step of log a.
 _LONGEST_STEP = 1.5
 # The dispersion of exploring passes, as a multiple of the best one.
@@ -267,7 +270,7 @@ class NoisyCountsVisit(CountsVisit):
             np.empty((n, k)), np.empty((n, k)), evidence=start.evidence if known else None
         )
         terms = _Terms(exposure=np.zeros((n_columns, k)))
-        extrapolates = self.counts_components and self.t == Tempering()
+        extrapolates = self.counts_components and self._goes_further
         extrapolates &= self.draw is None and noise is None
         held = np.zeros((n_columns if extrapolates else 0, k))
         slopes = self._needs_slopes
@@ -383,7 +386,7 @@ class NoisyCountsVisit(CountsVisit):
             start is not None,
             n_sweeps,
             model.sweep_tol,
-            REST if self.t == Tempering() else 1.0,
+            REST if self._goes_further else 1.0,
             shape,
             rate,
         )
@@ -477,6 +480,11 @@ class NoisyCountsVisit(CountsVisit):
         step.log_prior += terms.log_prior
         step.exact_bound = exact
         return step
+
+    @property
+    def _goes_further(self) -> bool:
+        """Whether steps are longer than those of EM."""
+        return bool(self.t == Tempering() and self.model.dispersion <= _STRONGEST)
 
     def extrapolated(self, q: Natural, proposed: Natural, statistics: Natural) -> Natural:
         held = statistics.get(HELD)

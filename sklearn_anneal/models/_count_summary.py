@@ -56,7 +56,11 @@ class Summary(DataSummary):
         of_column = self.expected_total / model.n_columns
         few = min(of_row, of_column) < _FEW_COUNTS
         if model.learns and few and are_fractions(self.total, self.whole_total):
-            return why_fractions(model.learns, "a count", self.total, self.whole_total)
+            names = model.learns
+            if model.popularity is not None and "popularity_prior" not in names:
+                # The rates of columns follow components in the same step.
+                names = (*names, "popularity_prior")
+            return why_fractions(names, "a count", self.total, self.whole_total)
         return None
 
     def merge(self, other: Summary) -> Summary:

@@ -95,6 +95,8 @@ _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
 # The same for visits that start anew in order to explore counts with noise. More of them would let
 # single components explain rows before the components differ.
 _NOISY_EXPLORING_SWEEPS = 8
+# The dispersion of the other start of a search that learns it.
+_STRONG_NOISE = 10.0
 # Moves read no more entries of X than this, or cells of dense rows.
 _ENTRIES_FOR_MOVES = 1 << 19
 
@@ -429,7 +431,7 @@ class GammaProcessNMF(
             return (other,)
         # Strong noise at the start keeps bursts of small counts from becoming components.
         noisy = copy(self)
-        noisy.strong_noise = True
+        noisy.strong_noise, noisy.dispersion, noisy.proposed = True, _STRONG_NOISE, _STRONG_NOISE
         return (noisy, other)
 
     def swapped(
@@ -668,7 +670,7 @@ class GammaProcessNMF(
         if step is None:
             return self, prior, q
         if not (late and self.learns):
-            model = self._exploring(step, rho)._with_popularity(q, rho)
+            model = self._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
             return model, prior if model.popularity is None else model._prior(), q
         k = self.n_components
         gaps: dict[str, float] = {}
@@ -719,9 +721,9 @@ class GammaProcessNMF(
         model.popularity = popularity.following(*how)
         return model
 
-    def _exploring(self, step: LocalStep, rho: float) -> Self:
+    def _exploring(self, step: LocalStep, all_data: bool) -> Self:
         """Return the model with the dispersion of the next pass that explores."""
-        keeps = self.strong_noise or rho < 1.0 or "dispersion" not in self.learns
+        keeps = self.strong_noise or not all_data or "dispersion" not in self.learns
         if keeps or NOISE not in step.statistics or self.dispersion is None:
             return self
         model, found = copy(self), exploring_dispersion(self.dispersion, step.statistics[NOISE])
