@@ -218,7 +218,7 @@ def test_counts_without_noise_have_no_dispersion(rng):
 
 
 @pytest.mark.parametrize("scale", [30, 100])
-def test_parts_of_large_counts_are_not_joined(rng, scale):
+def test_a_search_finds_parts_of_large_counts(rng, scale):
     """Strong noise at the start would join them all."""
     parts = np.kron(np.eye(4), np.full(5, 6.0))
     rates = scale * rng.gamma(0.7, 1 / 0.7, (150, 4)) @ parts
