@@ -488,7 +488,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         # Copies that callbacks keep have it.
         self.__dict__.pop("_gaussian", None)
         if self._compares_factors(data.example):
-            # What is refused is refused before any work, and before there is a checkpoint.
+            # Refusals come before any work, and before there is a checkpoint.
             self._plan(self._strategy(self._make_model(data.X, data.example)), data.units)
             random_state = check_random_state(self.random_state)
             if store is not None:
