@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -224,6 +225,8 @@ def test_predictions_on_other_processors(kind):
         capture_output=True,
         text=True,
     )
+    if found.returncode == -signal.SIGILL:
+        pytest.skip(f"this processor lacks instructions of {kind}")
     assert found.returncode == 0, found.stdout
 
 
