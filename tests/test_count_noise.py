@@ -184,6 +184,14 @@ def test_the_bound_of_plain_fits_does_not_fall(mean, rng):
     assert np.diff(bounds[32:]).min() > -1e-9 * abs(bounds[-1])
 
 
+def test_the_bound_does_not_fall_with_strong_noise():
+    """Steps longer than those of EM would lower it by 0.12 nats."""
+    X = np.array([[4, 1094], [0, 0], [66, 5], [3, 12], [1, 5], [1, 1]], dtype=float)
+    settings = {"n_components": 5, "annealing": "none", "random_state": 88, "max_iter": 60}
+    est = AnnealedGammaProcessNMF(**settings, dispersion=57.0, popularity_prior=1.0, tol=1e-13)
+    assert np.diff(est.fit(X).lower_bounds_[32:]).min() > -1e-9
+
+
 def test_parts_of_large_counts_are_not_joined(rng):
     """Steps of EM move by 1 / (1 + d m), and left the parts mixed."""
     parts = np.kron(np.eye(4), np.ones(5))

@@ -79,8 +79,8 @@ _SMALLEST_M = 1e-280
 # Bounds of the shape a. At the upper one the variance of a count of mean 1 exceeds that of a
 # Poisson count by a share of 1e-4.
 _SHAPES = (1e-3, 1e4)
-# The largest dispersion at which steps are longer than those of EM. Of 147 fits to tiny tables with
-# dispersions of up to 1000, longer steps lowered the bound in 4, all of them above 50.
+# The largest dispersion at which steps are longer than those of EM. Above 50, longer steps lowered
+# the bound of some fits to tiny tables.
 _STRONGEST = 30.0
 # The longest step of log a.
 _LONGEST_STEP = 1.5
