@@ -223,10 +223,9 @@ class AnnealedSpikeSlabFactorAnalysis(
         What ``activation_prior="auto"`` has decided by, where cells are missing: the errors of
         held-out cells in standard deviations of the columns (``learned_error``,
         ``gaussian_error``), their mean log densities in nats (``learned_log_density``,
-        ``gaussian_log_density``), how many standard errors Gaussian factors are ahead
-        (``advantage``), and how much higher the bound of learned probabilities is, in nats per
-        observed cell (``rise``). Above 2 and up to 0.12, factors are Gaussian, and
-        ``activation_probabilities_`` are 1. Not set where nothing was compared.
+        ``gaussian_log_density``), and how many standard errors Gaussian factors are ahead
+        (``advantage``). Above 2, factors are Gaussian, and ``activation_probabilities_`` are 1.
+        Not set where nothing was compared.
     n_effective_components_ : int
         Number of factors that are on in more than one row, as far as is expected, and whose
         loadings are longer than their uncertainty.
@@ -294,10 +293,9 @@ class AnnealedSpikeSlabFactorAnalysis(
     than 100 held-out cells decide nothing. The fit that follows is the same as with the value that
     was chosen. Gaussian factors are only taken if their squared errors or log densities are better
     by two standard errors, and neither is worse, because the data do not determine the rotation of
-    their loadings. If the bound of learned probabilities is higher by more than 0.12 nats per
-    observed cell, they are kept in any case: drawn tables of factors that are on in a fifth of the
-    rows had 0.12 to 0.21, also where noise is so small that Gaussian factors predict better. Give
-    ``"learned"`` if it is the loadings that matter.
+    their loadings. They can be taken although sparse factors have drawn the data, where there is
+    hardly any noise and spikes and slabs predict worse: give ``"learned"`` if it is the loadings
+    that matter.
 
     Prior variances of loadings are measured in the noise of their column, so that a column in other
     units gives the same factors.
@@ -514,15 +512,14 @@ class AnnealedSpikeSlabFactorAnalysis(
 
     def _cells_after_fit(
         self, units: Rows, random_state: np.random.RandomState
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return means and deviations of the cells of rows after a fit to them, and its bound."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the means and the deviations of the cells of rows after a fit to them."""
         model = self._make_model(units.X, units)
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
-        ctx, bound = found.kept.ctx, found.kept.trace.final
-        means, std = imputed(ctx.model, ctx.q, units.centered(ctx.summary), return_std=True)
-        return means, std, bound
+        ctx = found.kept.ctx
+        return imputed(ctx.model, ctx.q, units.centered(ctx.summary), return_std=True)
 
     def _make_model(self, X: np.ndarray, units: Rows) -> _Model:
         d = X.shape[1]
