@@ -236,6 +236,16 @@ def test_a_search_finds_parts_of_large_counts(rng, scale):
     assert 0.2 < est.dispersion_ < 0.3
 
 
+def test_fits_to_large_counts_do_not_end_early(rng):
+    """The bound of a large count with noise grows by its logarithm, and not by the count."""
+    rates = 2e4 * rng.gamma(0.7, 1 / 0.7, (60, 3)) @ np.kron(np.eye(3), np.ones(4))
+    X = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, rates.shape))
+    settings = {"n_components": 3, "dispersion": 0.3, "annealing": "none", "max_iter": 300}
+    est, longer = (nmf(**settings, tol=tol).fit(X) for tol in (1e-5, 1e-8))
+    assert est.converged_
+    assert longer.lower_bound_ - est.lower_bound_ < 5.0
+
+
 def test_a_stream_learns_its_dispersion(rng):
     """After a hundred updates it moves from its start, 1, as the parts settle."""
     X, seen = noisy_counts(rng, 5.0, n=20), []

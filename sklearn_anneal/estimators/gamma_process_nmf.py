@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_non_negative
 
 from ..data.parted_units import PartedUnits
 from ..data.units import DenseCounts, SparseCounts, cell_patterns
+from ..inference.stopping import RiseOfBound
 from ..metrics import LARGEST_COUNT
 from ..models._componentwise import Given
 from ..models.gamma_process_nmf import GammaProcessNMF
@@ -32,6 +33,8 @@ from ._validation import (
 
 if TYPE_CHECKING:
     from ..annealing import Context
+    from ..data.units import Units
+    from ..inference.progress import Settings
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
@@ -107,8 +110,6 @@ class AnnealedGammaProcessNMF(CountPredictions):
         found. A search also starts from 10, which keeps bursts of small counts from becoming
         components and joins those of large counts. Minibatches and streams learn it after 100
         updates, and have 1 until then.
-        Where counts are hundreds and more, the bound changes by less than one count does: give a
-        ``tol`` that is smaller by about their mean.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     popularity_prior : float, "auto" or None, default=None
@@ -154,7 +155,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         unit of the sum of X. With 1e-6 the bounds of real and drawn counts were higher by at most
         0.0007 nats per cell, their held-out scores differed by at most 0.0004, and many fits needed
-        more passes than ``max_iter`` permits.
+        more passes than ``max_iter`` permits. With ``dispersion`` it is divided by 1 plus the mean
+        of X, because the bound of a large count with noise grows by its logarithm alone.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. If the best fit of a
@@ -462,6 +464,15 @@ class AnnealedGammaProcessNMF(CountPredictions):
             rows: csr_matrix = X
             return SparseCounts(rows.data, rows.indices, rows.indptr, sample_weight)
         return DenseCounts(X, sample_weight, cell_patterns(X))
+
+    def _settings(self, units: Units) -> Settings:
+        settings = super()._settings(units)
+        if self.dispersion is None:
+            return settings
+        # The bound of a large count with noise grows by its logarithm, and not by the count.
+        cells = units.total_weight * self.n_features_in_
+        mean = units.n_observations / max(cells, 1e-300)
+        return settings._replace(stop=RiseOfBound(self.tol / (1.0 + mean)))
 
     def _check_training(self, units: DenseCounts | SparseCounts) -> None:
         if units.n_observations == 0:
