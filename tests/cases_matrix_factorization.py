@@ -62,7 +62,7 @@ DEFAULT = dict.fromkeys(GIVEN)
 
 def small(n_components=2, **params):
     settings = {"annealing": "none", "random_state": 0, "max_iter": 8, "tol": 0.0, **GIVEN}
-    return AnnealedPMF(n_components, **(settings | params))
+    return AnnealedPMF(n_components, **({"hierarchical": False} | settings | params))
 
 
 def full(packed):

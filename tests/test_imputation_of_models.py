@@ -351,26 +351,28 @@ def ratings(rng, shape=(60, 12), share=0.4):
     return with_holes(X + 0.5 * rng.standard_normal(shape), rng, share)
 
 
+@pytest.mark.parametrize("hierarchical", [True, False])
 @pytest.mark.parametrize("biases", [True, False])
-def test_users_are_drawn_from_a_regression(biases, rng, monkeypatch):
+def test_users_are_drawn_from_a_regression(biases, hierarchical, rng, monkeypatch):
     monkeypatch.setattr(_rating_draws, "_ENTRIES", 40)
     X = ratings(rng, (7, 12))
-    est = clone(PMF).set_params(biases=biases).fit(X)
+    est = clone(PMF).set_params(biases=biases, hierarchical=hierarchical).fit(X)
     model = est._context().model
     items = rng.standard_normal((12, model.size))
     known = csr_array(np.where(np.isnan(X), 0.0, X - model.intercept))
-    drawn = [_rating_draws.drawn_rows(model, known, items, rng) for _ in range(600)]
+    drawn = [_rating_draws.drawn_rows(model, "users", known, items, rng) for _ in range(600)]
     for i, row in enumerate(X):
         seen = ~np.isnan(row)
         design = items[seen].copy()
         target = row[seen] - model.intercept
         if biases:
             design[:, 2], target = 1.0, target - items[seen, 2]
-        ridge = np.diag(model.noise_variance / model.variances)
+        prior_mean, prior_cov = model.prior_of_rows("users")
+        ridge = model.noise_variance * np.linalg.inv(prior_cov)
         inverse = np.linalg.inv(design.T @ design + ridge)
         deviations = np.sqrt(model.noise_variance * np.diagonal(inverse))
         found = np.array([users[i] for users in drawn])
-        mean = inverse @ design.T @ target
+        mean = inverse @ (design.T @ target + ridge @ prior_mean)
         assert_allclose(found.mean(axis=0), mean, atol=5 * deviations.max() / 600**0.5)
         assert_allclose(found.std(axis=0), deviations, rtol=0.1)
 
@@ -379,7 +381,8 @@ def test_rounds_of_ratings_draw_from_the_exact_posterior(rng):
     """Two users and two items, of which three cells are rated, by weighted draws of the prior."""
     X = np.array([[2.0, 1.0], [-2.0, np.nan]])
     est = AnnealedPMF(
-        1, biases=False, fit_intercept=False, noise_variance=1.0, factor_variance=2.0, clip=False,
+        1, biases=False, fit_intercept=False, hierarchical=False, noise_variance=1.0,
+        factor_variance=2.0, clip=False,
         **QUICK,
     ).fit(X)  # fmt: skip
     u, v = np.sqrt(2.0) * rng.standard_normal((2, 200_000, 2))

@@ -27,6 +27,5 @@ PEER_OF_SEQUENCES: dict[str, Any] = dict.fromkeys(
     ("startprob_prior", "transmat_prior", *_OF_GAUSSIANS)
 )
 PEER_OF_TOPICS: dict[str, Any] = dict.fromkeys(("doc_topic_prior", "topic_word_prior"))
-PEER_OF_RATINGS: dict[str, Any] = dict.fromkeys(
-    ("noise_variance", "factor_variance", "bias_variance")
-)
+VARIANCES_OF_RATINGS = ("noise_variance", "factor_variance", "bias_variance")
+PEER_OF_RATINGS: dict[str, Any] = {"hierarchical": False, **dict.fromkeys(VARIANCES_OF_RATINGS)}

@@ -25,7 +25,13 @@ from scipy.sparse import csr_matrix
 import sklearn_anneal as models
 from sklearn_anneal import annealing
 
-from ..common.priors import PEER_OF_MIXTURES, PEER_OF_RATINGS, PEER_OF_SEQUENCES, PEER_OF_TOPICS
+from ..common.priors import (
+    PEER_OF_MIXTURES,
+    PEER_OF_RATINGS,
+    PEER_OF_SEQUENCES,
+    PEER_OF_TOPICS,
+    VARIANCES_OF_RATINGS,
+)
 
 METHODS: dict[str, Callable[[], Any]] = {
     "none": annealing.NoAnnealing,
@@ -177,7 +183,8 @@ def cases() -> Iterator[Case]:
         yield f"latent_dirichlet {name}", allocation, documents, online
     factorizations: dict[str, dict[str, Any]] = {
         "default": {},
-        "auto": dict.fromkeys(PEER_OF_RATINGS, "auto"),
+        "auto": dict.fromkeys(VARIANCES_OF_RATINGS, "auto"),
+        "hierarchical": {"hierarchical": True},
         "no biases": {"biases": False, "fit_intercept": False},
     }
     for name, params in factorizations.items():

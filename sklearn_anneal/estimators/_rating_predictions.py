@@ -63,10 +63,11 @@ def exact(ctx: Context) -> MatrixFactorization:
     return model
 
 
-def _rows_or_zeros(table: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return rows of a table, and zeros, which are the prior's mean, for those that it has not."""
+def _rows(table: np.ndarray, numbers: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Return rows of a table, and the prior's mean for those that it has not."""
     known = (numbers >= 0) & (numbers < len(table))
-    found = np.zeros((len(numbers), *table.shape[1:]), dtype=table.dtype)
+    found = np.empty((len(numbers), *table.shape[1:]), dtype=table.dtype)
+    found[~known] = otherwise
     found[known] = table[numbers[known]]
     return found
 
@@ -96,7 +97,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         X : array-like of shape (n_users, n_components)
             Factors of the users, for example from :meth:`transform`.
         user_biases : array-like of shape (n_users,), default=None
-            Biases of the users; None: 0, their prior mean.
+            Biases of the users; None: the mean of their prior, which is 0 unless the model is
+            hierarchical.
 
         Returns
         -------
@@ -115,6 +117,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         ratings = X @ self.components_.astype(X.dtype) + X.dtype.type(self.intercept_)
         if model.biases:
             ratings += self.item_biases_.astype(X.dtype)
+        if user_biases is None and model.biases:
+            ratings += X.dtype.type(model.prior_of_rows("users")[0][-1])
         if user_biases is not None:
             if not model.biases:
                 raise ValueError("user_biases is given, but the model has no biases.")
@@ -145,12 +149,15 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         model = self._context().model
         check_n_samples(n_samples)
         rng = check_random_state(self.random_state)
-        factors = rng.standard_normal((n_samples, model.n_components))
-        factors *= np.sqrt(self.factor_variance_)
+        d, (mean, covariance) = model.n_components, model.prior_of_rows("users")
+        white = [rng.standard_normal((n_samples, d))]
+        if model.biases:
+            white.append(rng.standard_normal((n_samples, 1)))
+        users = mean + np.concatenate(white, axis=1) @ np.linalg.cholesky(covariance).T
+        factors = users[:, :d].copy()
         ratings = factors @ self.components_ + self.intercept_
         if model.biases:
-            biases = np.sqrt(self.bias_variance_) * rng.standard_normal((n_samples, 1))
-            ratings += self.item_biases_ + biases
+            ratings += self.item_biases_ + users[:, d:]
         noise = np.sqrt(self.noise_variance_) * rng.standard_normal(ratings.shape)
         return ratings + noise, factors
 
@@ -335,7 +342,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         self._context()
         users, seen = asked_users(users, exclude, self.n_items_)
         self._refuse_unkept(users)
-        means = _rows_or_zeros(self._means_of_users(), users)
+        prior, _ = self._context().model.prior_of_rows("users")
+        means = _rows(self._means_of_users(), users, prior)
         found = self._best_items(means, n, seen)
         return found if return_scores else found[0]
 
@@ -581,17 +589,20 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
 
     def _means_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Mean ratings of pairs of fitted users and items, which need no covariances."""
-        biases = self._context().model.biases
+        model = self._context().model
+        biases, d = model.biases, model.n_components
+        # Users and items without ratings have the mean of their prior.
+        of_user, of_item = (model.prior_of_rows(side)[0] for side in ("users", "items"))
         mean = np.empty(len(users))
         for start in range(0, len(users), _PAIRS):
             some = slice(start, start + _PAIRS)
             i, j = users[some], items[some]
-            own = _rows_or_zeros(self.user_factors_, i)
-            other = _rows_or_zeros(self.components_.T, j)
+            own = _rows(self.user_factors_, i, of_user[:d])
+            other = _rows(self.components_.T, j, of_item[:d])
             mean[some] = np.einsum("nk,nk->n", own, other) + self.intercept_
             if biases:
-                mean[some] += _rows_or_zeros(self.user_biases_, i)
-                mean[some] += _rows_or_zeros(self.item_biases_, j)
+                mean[some] += _rows(self.user_biases_, i, of_user[d])
+                mean[some] += _rows(self.item_biases_, j, of_item[d])
         return finite(mean, _OVERFLOW)
 
     def _predictions(
@@ -606,17 +617,16 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             statistics = self._user_statistics
         model = exact(ctx)
         # The tables get one more row, with the prior, for ids that were never seen.
-        nobody = {key: np.zeros((1, value.shape[1])) for key, value in statistics.items()}
-        prior = model.rows_of(nobody)
+        nobody, nothing = model.without_ratings("users"), model.without_ratings("items")
         # Moments are computed of those users and items alone that the pairs have.
         of_users, i = _numbered(users, len(statistics["natural_mean"]))
         of_items, j = _numbered(items, model.n_items)
         own = model.rows_of({key: value[of_users] for key, value in statistics.items()})
         across = self._moments_of_items(ctx, of_items)
-        tables = np.concatenate([model.coefficients(own), model.coefficients(prior)])
-        means = np.concatenate([own.mean, prior.mean])
-        other = np.concatenate([across.table, prior.table])
-        other_means = np.concatenate([across.mean, prior.mean])
+        tables = np.concatenate([model.coefficients(own), model.coefficients(nobody)])
+        means = np.concatenate([own.mean, nobody.mean])
+        other = np.concatenate([across.table, nothing.table])
+        other_means = np.concatenate([across.mean, nothing.mean])
         mean, second = np.empty(len(users)), np.empty(len(users))
         for start in range(0, len(users), _PAIRS):
             some = slice(start, start + _PAIRS)

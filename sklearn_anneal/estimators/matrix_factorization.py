@@ -71,6 +71,17 @@ def _users_of(units: Ratings | PartedUnits[Ratings]) -> Ratings:
     return units.everyone or units
 
 
+def model_priors(model: MatrixFactorization) -> Attributes:
+    """The fitted means and covariance matrices of the factors and biases of users and items."""
+    users, items = model.prior_of_rows("users"), model.prior_of_rows("items")
+    return {
+        "user_prior_mean_": users[0],
+        "user_prior_cov_": users[1],
+        "item_prior_mean_": items[0],
+        "item_prior_cov_": items[1],
+    }
+
+
 def _of_items(ctx: Context) -> Context:
     """A copy of the context without the parameters of the training users.
 
@@ -87,7 +98,9 @@ def _of_items(ctx: Context) -> Context:
 class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredictions):
     """Bayesian matrix factorisation of ratings, fitted by annealed variational inference.
 
-    A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²) with u_i, v_j ~ N(0, c I).
+    A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). The factors and the bias of
+    a user, (u_i, b_i), are drawn from a Gaussian whose mean and covariance matrix all users share,
+    and those of an item, (v_j, c_j), from another one. Both Gaussians are learned.
     The posterior is approximated by one Gaussian with full covariance for each user, over
     (u_i, b_i), and one for each item, so that predictions come with standard deviations.
 
@@ -125,22 +138,33 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         If True, μ is the mean of the training ratings; otherwise it is 0.
     biases : bool, default=True
         Whether users and items have biases b_i and c_j.
+    hierarchical : bool, default=True
+        If True, the means and the covariance matrices of the users' and the items' parameters
+        have normal-Wishart distributions (Salakhutdinov and Mnih, Bayesian probabilistic matrix
+        factorization), which are learned at T = 1. Until then, and with False throughout, factors
+        are drawn from N(0, c I) and biases from N(0, d), where c is ``factor_variance`` and d is
+        ``bias_variance``. A hierarchical model predicts better where users or items differ in
+        more than one way at once: well-liked items, for example, are rated higher by everybody,
+        and most of all by some users. Where the variances are known, False states them exactly.
     noise_variance : float, "auto" or None, default="auto"
         The variance σ² of a rating about its mean, in squared units of the ratings. ``"auto"``
         learns it by empirical Bayes at T = 1, which fits most ratings better, in bound and
         predictive density, but may overfit to many factors. None: 0.63 times the variance of the
         ratings, which is 0.8 for stars from 1 to 5.
     factor_variance : float, "auto" or None, default="auto"
-        The prior variance c of the factors. A smaller one shrinks them more. ``"auto"`` learns it,
-        beginning at 0.5 times the standard deviation of the ratings, and never goes below the value
-        of None. Factors that explain most of the ratings are found with ``"auto"`` alone. On films
-        and jokes, the held-out densities of ``"auto"`` and None differed by at most 0.005 nats per
-        rating. None: 0.089 times the standard deviation of the ratings, which is 0.1 for stars from
-        1 to 5. A stream begins to learn after 100 batches, and until then has the value from which
-        learning begins: give it a number, or None, if factors are weak.
+        The prior variance c of the factors. A smaller one shrinks them more. In a hierarchical
+        model it is the variance that the prior of the covariance matrices expects, so that it
+        matters less the more users and items there are. ``"auto"`` learns it, beginning at 0.5
+        times the standard deviation of the ratings, and never goes below the value of None. Factors
+        that explain most of the ratings are found with ``"auto"`` alone. On films and jokes, the
+        held-out densities of ``"auto"`` and None differed by at most 0.005 nats per rating, if the
+        model was not hierarchical. None: 0.089 times the standard deviation of the ratings, which
+        is 0.1 for stars from 1 to 5. A stream begins to learn after 100 batches, and until then has
+        the value from which learning begins: give it a number, or None, if factors are weak.
     bias_variance : float, "auto" or None, default="auto"
-        The prior variance of the biases. ``"auto"`` learns it, which fits most ratings better, as
-        above. None: 0.237 times the variance of the ratings, which is 0.3 for stars from 1 to 5.
+        The prior variance of the biases, or the expected one of a hierarchical model. ``"auto"``
+        learns it, which fits most ratings better, as above. None: 0.237 times the variance of the
+        ratings, which is 0.3 for stars from 1 to 5.
     clip : bool or array-like of two floats, default=True
         If True, predicted means are clipped to the range of the training ratings. Two numbers
         (low, high) give another range.
@@ -227,6 +251,13 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         The intercept μ.
     noise_variance_, factor_variance_, bias_variance_ : float
         The variances that were used, whether given or learned.
+    user_prior_mean_, item_prior_mean_ : ndarray of shape (n_components,) or (n_components + 1,)
+        Mean of the factors of all users, or of all items, and of their biases, where there are
+        biases, as the last entry. Users and items without ratings have it. Only of a hierarchical
+        model.
+    user_prior_cov_, item_prior_cov_ : ndarray of shape (n_components, n_components) or \
+            (n_components + 1, n_components + 1)
+        Covariance matrices of the same, the inverses of the expected precision matrices.
     n_users_, n_items_ : int
         Numbers of users and items.
     rating_range_ : tuple of two floats
@@ -283,7 +314,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     ----------
     .. [1] Lim, Teh (2007). Variational Bayesian approach to movie rating prediction. KDD Cup.
     .. [2] Salakhutdinov, Mnih (2008). Probabilistic matrix factorization. NIPS.
-    .. [3] Paisley, Fazelnia, Barr (2025). Stochastic variational inference with tuneable
+    .. [3] Salakhutdinov, Mnih (2008). Bayesian probabilistic matrix factorization using Markov
+       chain Monte Carlo. ICML.
+    .. [4] Paisley, Fazelnia, Barr (2025). Stochastic variational inference with tuneable
        stochastic annealing. arXiv:2504.03902, section IV-A.
 
     Examples
@@ -304,6 +337,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         "n_items": [Interval(Integral, 1, None, closed="left"), None],
         "fit_intercept": ["boolean"],
         "biases": ["boolean"],
+        "hierarchical": ["boolean"],
         "noise_variance": _VARIANCE,
         "factor_variance": _VARIANCE,
         "bias_variance": _VARIANCE,
@@ -321,6 +355,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         n_items=None,
         fit_intercept=True,
         biases=True,
+        hierarchical=True,
         noise_variance="auto",
         factor_variance="auto",
         bias_variance="auto",
@@ -348,6 +383,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         self.n_items = n_items
         self.fit_intercept = fit_intercept
         self.biases = biases
+        self.hierarchical = hierarchical
         self.noise_variance = noise_variance
         self.factor_variance = factor_variance
         self.bias_variance = bias_variance
@@ -376,6 +412,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     )
     _only_with = {
         "biases": dict.fromkeys(("item_biases_", "user_biases_", "bias_variance_"), (True,)),
+        "hierarchical": dict.fromkeys(
+            ("user_prior_mean_", "user_prior_cov_", "item_prior_mean_", "item_prior_cov_"), (True,)
+        ),
         "input": {
             **dict.fromkeys(("transform", "fit_transform", "inverse_transform"), ("matrix",)),
             **dict.fromkeys(("predict_rows", "recommend", "sample"), ("matrix",)),
@@ -395,6 +434,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         "n_items",
         "fit_intercept",
         "biases",
+        "hierarchical",
         "noise_variance",
         "factor_variance",
         "bias_variance",
@@ -516,6 +556,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             self.n_items or units.n_columns,
             bool(self.biases),
             bool(self.fit_intercept),
+            bool(self.hierarchical),
             _variance(self.noise_variance),
             _variance(self.factor_variance),
             _variance(self.bias_variance),
@@ -544,6 +585,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             "n_items_": model.n_items,
             "rating_range_": (ctx.summary.low, ctx.summary.high),
         }
+        if self.hierarchical:
+            attributes |= model_priors(model)
         if self.biases:
             attributes["item_biases_"] = mean[:, d].copy()
             attributes["bias_variance_"] = float(model.bias_variance)
@@ -632,7 +675,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
                 ctx.q["items_precision"][of_items], ctx.q["items_natural_mean"][of_items]
             )
             natural = ctx.model.fold_in(units, across, ones, Tempering())
-        prior = ctx.model.row_prior()
+        prior = ctx.model.row_prior("users")
         noise_variance = ctx.model.noise_variance
         return {key: noise_variance * (value - prior[key]) for key, value in natural.items()}
 
@@ -736,7 +779,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         """Posterior means of the factors of users, given the fitted items.
 
         One exact step computes them, for users of the training data and for other users alike.
-        The factors of a user without ratings are 0, the mean of the prior.
+        The factors of a user without ratings are the mean of the prior.
 
         Parameters
         ----------

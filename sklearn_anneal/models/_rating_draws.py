@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from ..data.units import Ratings
 from ..families import Natural
+from .matrix_factorization import PACKED
 
 if TYPE_CHECKING:
     from .matrix_factorization import MatrixFactorization
@@ -18,7 +19,11 @@ _ENTRIES = 1 << 20
 
 
 def drawn_rows(
-    model: MatrixFactorization, ratings: csr_array, others: np.ndarray, rng: np.random.Generator
+    model: MatrixFactorization,
+    side: str,
+    ratings: csr_array,
+    others: np.ndarray,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Draw the factors, and biases, of users given those of items, or the other way round.
 
@@ -28,6 +33,8 @@ def drawn_rows(
     Parameters
     ----------
     model : MatrixFactorization
+    side : {"users", "items"}
+        The side that is drawn.
     ratings : csr_array of shape (n_rows, n_others)
         The ratings less the intercept.
     others : ndarray of shape (n_others, D)
@@ -43,7 +50,8 @@ def drawn_rows(
     design = np.column_stack([others[:, :d], np.ones((len(others), size - d))])
     left = ratings.data - others[:, d:].sum(axis=1)[ratings.indices]
     products = np.einsum("nk,nl->nkl", design, design).reshape(len(design), -1)
-    prior = np.diag(1.0 / model.variances)
+    row = model.row_prior(side)
+    prior, prior_mean = PACKED.to_full(row["precision"], size), row["natural_mean"][:, None]
     drawn = np.empty((n, size))
     step = max(_ENTRIES // size**2, 1)
     for begin in range(0, n, step):
@@ -56,7 +64,7 @@ def drawn_rows(
         second = (there @ products).reshape(-1, size, size) / model.noise_variance
         root = np.linalg.cholesky(prior + second)
         # P⁻¹ h + L⁻ᵀ ε = L⁻ᵀ (L⁻¹ h + ε) of P = L Lᵀ.
-        natural_mean = (values @ design)[..., None] / model.noise_variance
+        natural_mean = (values @ design)[..., None] / model.noise_variance + prior_mean
         inner = np.linalg.solve(root, natural_mean) + rng.standard_normal(natural_mean.shape)
         drawn[rows] = np.linalg.solve(np.swapaxes(root, -1, -2), inner)[..., 0]
     return drawn
@@ -85,9 +93,9 @@ def drawn_ratings(
     natural = {key: value.astype(np.float64) for key, value in factor.pick(q).items()}
     items = factor.family.sample(natural, rng)["value"]
     for left in range(n_rounds, -1, -1):
-        users = drawn_rows(model, known, items, rng)
+        users = drawn_rows(model, "users", known, items, rng)
         if left:
-            items = drawn_rows(model, known.T.tocsr(), users, rng)
+            items = drawn_rows(model, "items", known.T.tocsr(), users, rng)
     d = model.n_components
     means = model.intercept + users[:, :d] @ items[:, :d].T
     means += users[:, d:].sum(axis=1)[:, None] + items[:, d:].sum(axis=1)

@@ -17,7 +17,7 @@ from ..families import Natural
 from ._base import LocalStep, Visit
 from ._unit_block import RowsOfSteps
 
-# Key of the statistics from which empirical Bayes computes the variances of the model.
+# Key of the statistics from which the hyperparameters of the model are learned.
 EVIDENCE = "evidence"
 
 
@@ -96,11 +96,11 @@ class FoldingVisit(Visit[Ratings]):
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         energy, entropy = weights @ energies, weights @ model.entropies(own.log_det)
         step = LocalStep({}, float(energy), float(entropy))
-        step.log_prior = float(weights @ model.log_priors(own.squares))
+        step.log_prior = float(weights @ model.log_priors("users", own))
         if self.statistics:
             found = self._statistics_of_items(units, own, weights * factor, noise)
             step.statistics, step.deviation = found
-            if model.learns:
+            if model.reads_evidence:
                 evidence = model.evidence_of_ratings(units, step.energy)
                 step.statistics[EVIDENCE] = evidence + model.evidence_of_users(own, weights)
         if temperatures is not None:
@@ -165,7 +165,7 @@ class RowsVisit(Visit[Ratings]):
         energies = model.energies(sums, self.own.table[units.rows])
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
         statistics = model.statistics(sums, factor, arrays.without_noise.of(units.rows))
-        if model.learns:
+        if model.reads_evidence:
             statistics[EVIDENCE] = model.evidence_of_ratings(units, energy)
         step = LocalStep(statistics, energy, 0.0, rows=units.rows)
         if noisy is not None:
@@ -182,8 +182,8 @@ class RowsVisit(Visit[Ratings]):
         assert users is not None
         weights = np.ones(len(users.mean)) if self.weights is None else self.weights
         step.entropy = float(weights @ model.entropies(users.log_det))
-        step.log_prior = float(weights @ model.log_priors(users.squares))
-        if model.learns:
+        step.log_prior = float(weights @ model.log_priors("users", users))
+        if model.reads_evidence:
             step.statistics[EVIDENCE] = step.statistics[EVIDENCE] + model.evidence_of_users(
                 users, weights
             )

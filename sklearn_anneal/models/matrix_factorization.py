@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
@@ -23,6 +24,7 @@ from ..families._structure import lower_triangle
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
+from ._rating_hierarchy import GaussianPrior, Hierarchy, Rows, columns_of_moments, packed
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
 from ._unit_block import RowsOfSteps, UnitBlock
@@ -81,29 +83,32 @@ def _side(name: str, size: int, held: bool = True) -> UnitBlock:
 class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summary]):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
-    The object holds hyperparameters only. Every user has one Gaussian over (u, b), or over u
-    without biases. Its natural parameters are rows of ``users_precision``
-    (n_users, D (D + 1) / 2), which holds lower triangles, and of ``users_natural_mean``
-    (n_users, D). The arrays of items are called ``items_precision`` and ``items_natural_mean``.
-    Items are always rows of q. Users are rows of q in batch mode (``holds_users``), and otherwise
-    local variables, whose Gaussians every visit infers anew.
+    If it is hierarchical, (u, b) and (v, c) have a mean and a full covariance matrix each, of which
+    the object holds a normal-Wishart distribution. It holds hyperparameters only. Every user has
+    one Gaussian over (u, b), or over u without biases. Its natural parameters are rows of
+    ``users_precision`` (n_users, D (D + 1) / 2), which holds lower triangles, and of
+    ``users_natural_mean`` (n_users, D). The arrays of items are called ``items_precision`` and
+    ``items_natural_mean``. Items are always rows of q. Users are rows of q in batch mode
+    (``holds_users``), and otherwise local variables, whose Gaussians every visit infers anew.
 
     Parameters
     ----------
     n_components : int
     n_items : int
-    biases, fit_intercept : bool
+    biases, fit_intercept, hierarchical : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
         "auto" learns a better one by empirical Bayes, unless all ratings are equal: from this value
-        on, or for factors from a larger one on, and not below this one.
+        on, or for factors from a larger one on, and not below this one. In a hierarchical model the
+        last two are the expected variances of the prior of the covariance matrices.
     dtype : dtype
         Precision of the tables of moments, float64 or float32.
 
     References
     ----------
     Lim, Teh (2007), Variational Bayesian approach to movie rating prediction; Salakhutdinov, Mnih
-    (2008), Probabilistic matrix factorization; Paisley et al., SVI+, section IV-A.
+    (2008), Probabilistic matrix factorization, and Bayesian probabilistic matrix factorization
+    using Markov chain Monte Carlo; Paisley et al., SVI+, section IV-A.
     """
 
     recommended: ClassVar[Recommended] = {
@@ -140,6 +145,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         n_items: int,
         biases: bool,
         fit_intercept: bool,
+        hierarchical: bool,
         noise_variance: float | str | None,
         factor_variance: float | str | None,
         bias_variance: float | str | None,
@@ -149,6 +155,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         self.n_items = n_items
         self.biases = biases
         self.fit_intercept = fit_intercept
+        self.hierarchical = hierarchical
+        # The distributions of the means and the precisions of rows, which :meth:`resolved` sets.
+        self.hierarchy: Hierarchy | None = None
         self._asked = {"noise_variance": noise_variance, "factor_variance": factor_variance}
         if biases:
             self._asked["bias_variance"] = bias_variance
@@ -231,7 +240,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         # There is also nothing to learn from: the variances would fall towards zero.
         scale = summary.variance
         if self.equal_ratings(summary):
-            scale, model.learns = 1.0, ()
+            scale, model.learns, model.hierarchical = 1.0, (), False
         # Without an intercept, products of factors are as large as the ratings themselves.
         square = scale if self.fit_intercept else scale + summary.mean**2
         model.least_noise = _LEAST_NOISE[self.dtype.itemsize] * square
@@ -244,6 +253,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         if not isinstance(self._asked["noise_variance"], float):
             model.noise_variance = max(model.noise_variance, model.least_noise)
         model._check_precision(square)
+        model.hierarchy = Hierarchy.of(model.variances) if model.hierarchical else None
         return model
 
     def _check_precision(self, scale: float) -> None:
@@ -280,12 +290,17 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     @property
     def variances(self) -> np.ndarray:
-        """Prior variances of the parameters of a row, of shape (D,)."""
+        """Prior variances of the parameters of a row, of shape (D,).
+
+        Those of a hierarchical model are expected, before any row is known.
+        """
         last = [self.bias_variance] if self.biases else []
         return np.array([self.factor_variance] * self.n_components + last, dtype=float)
 
-    def row_prior(self) -> Natural:
-        """Return λ₀ of one row."""
+    def row_prior(self, side: str) -> Natural:
+        """Return λ₀ of one row of a side."""
+        if self.hierarchy is not None:
+            return packed(self.hierarchy.of_side(side))
         precision = np.diag(1.0 / self.variances)
         return {
             "precision": precision[lower_triangle(self.size)],
@@ -297,10 +312,22 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def _prior(self) -> Natural:
         result: Natural = {}
-        row = self.row_prior()
-        for factor in self.factors():
-            result |= factor.rename(row)
+        for side in self._held():
+            result |= side.factor.rename(self.row_prior(side.name))
         return result
+
+    def prior_of_rows(self, side: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean, (D,), and the covariance matrix, (D, D), of rows without ratings."""
+        if self.hierarchy is None:
+            return np.zeros(self.size), np.diag(self.variances)
+        found = self.hierarchy.of_side(side)
+        covariance = np.linalg.inv(found.precision)
+        return covariance @ found.natural_mean, covariance
+
+    def without_ratings(self, side: str) -> Moments:
+        """Return the moments of one row that has no ratings."""
+        row = self.row_prior(side)
+        return self.moments_of(row["precision"][None], row["natural_mean"][None])
 
     def _n_rows(self, side: UnitBlock, summary: Summary) -> int:
         return summary.n_users if side.name == "users" else self.n_items
@@ -339,11 +366,19 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         moved: Natural = {}
         for side in self._held():
             moved |= side.factor.rename(self.reordered_rows(side.factor.pick(q), order))
-        return self, prior, moved
+        if self.hierarchy is None:
+            return self, prior, moved
+        model = copy(self)
+        model.hierarchy = self.hierarchy.reordered(self._order_of_parameters(order))
+        return model, model._prior(), moved
+
+    def _order_of_parameters(self, order: np.ndarray) -> np.ndarray:
+        """Return the order of the parameters of a row, given that of the factors."""
+        return np.append(order, self.n_components) if self.biases else order
 
     def reordered_rows(self, natural: Natural, order: np.ndarray) -> Natural:
         """Return natural parameters, or statistics, of rows whose factors have another order."""
-        order = np.append(order, self.n_components) if self.biases else order
+        order = self._order_of_parameters(order)
         rows, columns = lower_triangle(self.size)
         high = np.maximum(order[rows], order[columns])
         places = high * (high + 1) // 2 + np.minimum(order[rows], order[columns])
@@ -578,14 +613,27 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
             + errors / self.noise_variance
         )
 
-    def log_priors(self, squares: np.ndarray) -> np.ndarray:
-        """Return E log p of the parameters of each row in nats, (n_rows,)."""
+    def log_priors(self, side: str, rows: Moments) -> np.ndarray:
+        """Return E log p of the parameters of each row of a side in nats, (n_rows,)."""
+        if self.hierarchy is not None:
+            return self._expected_log_priors(self.hierarchy.of_side(side), rows)
         # E log N(u | 0, V) = −½ Σ_i {log 2πV_i + E u_i² / V_i}
         variances = self.variances
-        squared = squares[:, 0] / self.factor_variance
+        squared = rows.squares[:, 0] / self.factor_variance
         if self.biases:
-            squared = squared + squares[:, 1] / self.bias_variance
+            squared = squared + rows.squares[:, 1] / self.bias_variance
         return -0.5 * (self.size * LOG_2PI + np.log(variances).sum() + squared)
+
+    def _expected_log_priors(self, prior: GaussianPrior, rows: Moments) -> np.ndarray:
+        """Return E log p of the parameters of each row under a learned prior."""
+        # E log N(x | μ, Λ⁻¹) = xᵀ E[Λ μ] − ½ tr E[Λ] x xᵀ + constant, in the columns of the table.
+        first, second = columns_of_moments(self.n_components, self.biases)
+        weights = np.zeros(rows.table.shape[1])
+        np.add.at(weights, first, prior.natural_mean)
+        np.add.at(weights, second, -0.5 * prior.precision)
+        # Unlike a product, `einsum` makes no copy of a table of float32 in double precision.
+        found: np.ndarray = np.einsum("nk,k->n", rows.table, weights) + prior.constant
+        return found
 
     def entropies(self, log_det: np.ndarray) -> np.ndarray:
         """Return the entropy of the Gaussian of each row in nats, (n_rows,)."""
@@ -615,7 +663,16 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         if known is not None:
             earlier = self.per_noise(known)
             statistics = {key: value + earlier[key] for key, value in statistics.items()}
-        return self.users.fold_in(statistics, self.row_prior(), t)
+        return self.users.fold_in(statistics, self.row_prior("users"), t)
+
+    @property
+    def reads_evidence(self) -> bool:
+        """Whether hyperparameters are learned, for which steps collect :data:`EVIDENCE`."""
+        return bool(self.learns) or self.hierarchy is not None
+
+    def _columns_of_evidence(self) -> int:
+        """The number of columns of the table whose sums over users are evidence."""
+        return 0 if self.hierarchy is None else kernels().n_columns(self.n_components, self.biases)
 
     def evidence_of_ratings(self, units: Ratings, energy: float) -> np.ndarray:
         """Return the part of the evidence about variances that ratings give.
@@ -625,14 +682,16 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         count = units.n_observations
         error = -2.0 * self.noise_variance * energy
         error -= self.noise_variance * count * (LOG_2PI + np.log(self.noise_variance))
-        return np.array([0.0, 0.0, 0.0, count, error])
+        return np.array([0.0, 0.0, 0.0, count, error, *np.zeros(self._columns_of_evidence())])
 
     def evidence_of_users(self, users: Moments, weights: np.ndarray) -> np.ndarray:
         """Return the part of the evidence about variances that users give.
 
-        It consists of the sums of their expected squares, and of their number.
+        It consists of the sums of their expected squares, of their number and, in a hierarchical
+        model, of the sums of their moments.
         """
-        return np.array([*(weights @ users.squares), weights.sum(), 0.0, 0.0])
+        sums = () if self.hierarchy is None else np.einsum("n,nk->k", weights, users.table)
+        return np.array([*(weights @ users.squares), weights.sum(), 0.0, 0.0, *sums])
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Add N(0, size² σ_μ²) to items' means, σ_μ being their prior's standard deviation.
@@ -660,7 +719,8 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         workers: Workers = SEQUENTIAL,
     ) -> float:
         items = self._moments_of_items(q, known)
-        return float(-(self.log_priors(items.squares) + self.entropies(items.log_det)).sum())
+        kl = float(-(self.log_priors("items", items) + self.entropies(items.log_det)).sum())
+        return kl if self.hierarchy is None else kl + self.hierarchy.kl
 
     def entropy(self, q: Natural, known: Known | None = None) -> float:
         return float(self.entropies(self._moments_of_items(q, known).log_det).sum())
@@ -674,18 +734,27 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         scale: float,
         late: bool = True,
     ) -> tuple[Self, Natural, Natural]:
-        """Move the learned variances towards those that maximise the bound given q."""
-        if step is None or not (late and self.learns):
+        """Move the learned hyperparameters towards those that maximise the bound given q."""
+        if step is None or not (late and self.reads_evidence):
             return self, prior, q
-        of_users, of_biases, n_users, count, error = scale * step.statistics[EVIDENCE]
-        items = self.expectations(q).squares.sum(axis=0)
+        of_users, of_biases, n_users, count, error, *sums = scale * step.statistics[EVIDENCE]
+        items = self.expectations(q)
+        squares = items.squares.sum(axis=0)
         n_rows = n_users + self.n_items
         best = {
             "noise_variance": error / count,
-            "factor_variance": (of_users + items[0]) / (n_rows * self.n_components),
-            "bias_variance": (of_biases + items[1]) / n_rows,
+            "factor_variance": (of_users + squares[0]) / (n_rows * self.n_components),
+            "bias_variance": (of_biases + squares[1]) / n_rows,
         }
-        model = copy(self)
+        model, hierarchy = copy(self), self.hierarchy
+        if hierarchy is not None:
+            of_items = np.einsum("n,nk->k", np.ones(self.n_items), items.table)
+            rows = self._rows(n_users, np.array(sums)), self._rows(self.n_items, of_items)
+            hierarchy = hierarchy.updated(*rows, rho)
+            d = self.n_components
+            best["factor_variance"] = hierarchy.best_variance(slice(d))
+            if self.biases:
+                best["bias_variance"] = hierarchy.best_variance(slice(d, None))
         for name in self.learns:
             old = getattr(self, name)
             setattr(model, name, old + rho * (max(best[name], _SMALLEST_FACTOR * old) - old))
@@ -693,7 +762,14 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
             model.noise_variance = max(model.noise_variance, self.least_noise)
         if "factor_variance" in self.learns:
             model.factor_variance = max(model.factor_variance, self.least_factors)
+        if hierarchy is not None:
+            model.hierarchy = replace(hierarchy, variances=model.variances)
         return model, model._prior(), q
+
+    def _rows(self, number: float, sums: np.ndarray) -> Rows:
+        """Return the moments of rows, given their number and the sums of their tables."""
+        first, second = columns_of_moments(self.n_components, self.biases)
+        return Rows(number, sums[first], sums[second])
 
     # Operations that only some annealing methods need
 

@@ -49,8 +49,9 @@ ENTRIES = [
                 "factor_variance": "auto",
                 "bias_variance": "auto",
             },
+            "hierarchical": {"hierarchical": True, "noise_variance": "auto"},
         },
-        learns=has_auto,
+        learns=lambda params: has_auto(params) or params.get("hierarchical", False),
         several_chunks=ratings(40, 0.4),
         # There are no assignments, so that the entropy of a local step is all that of users.
         local_entropy=lambda visit, units: visit.step.entropy,
@@ -78,6 +79,7 @@ ENTRIES = [
                 "n_components": 2,
                 "noise_variance": "auto",
                 "factor_variance": "auto",
+                "hierarchical": True,
                 "effort": 0,
             },
         ),

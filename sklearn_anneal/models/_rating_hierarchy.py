@@ -1,0 +1,166 @@
+"""The priors of users and of items in matrix factorisation, which the ratings determine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from ..families import Natural, NormalWishart
+from ..families._structure import lower_triangle
+
+SIDES = ("users", "items")
+# The prior of the mean of a side counts as this many rows at zero.
+_ROWS_OF_MEAN = 2.0
+# The Wishart prior has this many degrees of freedom for each parameter of a row. With more than
+# one, the expected covariance is finite.
+_DOF = 2.0
+
+
+class Rows(NamedTuple):
+    """Σ w, Σ w E[x] and Σ w E[x xᵀ] over rows x of one side, of D parameters."""
+
+    number: float
+    first: np.ndarray
+    second: np.ndarray
+
+
+class GaussianPrior(NamedTuple):
+    """What updates and bounds read of the prior N(x | μ, Λ⁻¹) of a row.
+
+    Attributes
+    ----------
+    precision : ndarray of shape (D, D)
+        E[Λ].
+    natural_mean : ndarray of shape (D,)
+        E[Λ μ].
+    constant : float
+        ½ (E log|Λ| − D log 2π − E[μᵀ Λ μ]), which is E log p(x) at x = 0.
+    """
+
+    precision: np.ndarray
+    natural_mean: np.ndarray
+    constant: float
+
+
+@cache
+def columns_of_moments(n_components: int, biases: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns of a table of moments that have E[x], (D,), and E[x xᵀ], (D, D)."""
+    # The table has the lower triangle of E[g gᵀ], where g = (v, 1, c) and x = (v, c).
+    d = n_components
+    place = np.array([*range(d), *([d + 1] if biases else [])])
+
+    def column(a: np.ndarray, b: np.ndarray | int) -> np.ndarray:
+        high, low = np.maximum(a, b), np.minimum(a, b)
+        found: np.ndarray = high * (high + 1) // 2 + low
+        return found
+
+    return column(place, d), column(place[:, None], place)
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Normal-Wishart distributions of the mean μ and the precision Λ of users' and items' rows.
+
+    A row of a side is x ~ N(μ, Λ⁻¹), with one μ and one Λ for all users and one for all items. The
+    prior is μ | Λ ~ N(0, (β₀ Λ)⁻¹) and Λ ~ W(C⁻¹ / ν₀, ν₀), so that E[Λ] = C⁻¹, where C is the
+    diagonal matrix of the model's variances.
+
+    Parameters
+    ----------
+    variances : ndarray of shape (D,)
+        The diagonal of C.
+    added : dict of ndarray
+        Statistics of users and of items, which are added to the natural parameters of the prior.
+
+    References
+    ----------
+    Salakhutdinov and Mnih (2008), Bayesian probabilistic matrix factorization using Markov chain
+    Monte Carlo, Eqs. 5 to 7 and 14.
+    """
+
+    variances: np.ndarray
+    added: Natural
+
+    @classmethod
+    def of(cls, variances: np.ndarray) -> Self:
+        """Return the prior, before any row is known."""
+        n, d = len(SIDES), len(variances)
+        shapes = {"mean_precision": (n,), "mean_natural": (n, d), "scatter": (n, d, d), "dof": (n,)}
+        return cls(variances, {key: np.zeros(shape) for key, shape in shapes.items()})
+
+    @property
+    def family(self) -> NormalWishart:
+        return NormalWishart("full", len(SIDES), len(self.variances))
+
+    @cached_property
+    def prior(self) -> Natural:
+        n, d = len(SIDES), len(self.variances)
+        return {
+            "mean_precision": np.full(n, _ROWS_OF_MEAN),
+            "mean_natural": np.zeros((n, d)),
+            "scatter": np.tile(_DOF * d * np.diag(self.variances), (n, 1, 1)),
+            "dof": np.full(n, _DOF * d),
+        }
+
+    @cached_property
+    def natural(self) -> Natural:
+        """The natural parameters of q(μ, Λ) of both sides."""
+        return {key: value + self.added[key] for key, value in self.prior.items()}
+
+    @cached_property
+    def _priors(self) -> dict[str, GaussianPrior]:
+        expected, d = self.family.expectations(self.natural), len(self.variances)
+        return {
+            side: GaussianPrior(
+                -2.0 * expected["scatter"][i],
+                expected["mean_natural"][i],
+                expected["dof"][i] + expected["mean_precision"][i] - 0.5 * d * np.log(2 * np.pi),
+            )
+            for i, side in enumerate(SIDES)
+        }
+
+    def of_side(self, side: str) -> GaussianPrior:
+        """Return the expectations of the prior of one side's rows."""
+        return self._priors[side]
+
+    @cached_property
+    def kl(self) -> float:
+        """KL(q(μ, Λ) ‖ p(μ, Λ)) of both sides, in nats."""
+        return float(self.family.kl(self.natural, self.prior))
+
+    def updated(self, users: Rows, items: Rows, rho: float) -> Self:
+        """Move q(μ, Λ) towards its optimum given the rows, by the share ``rho``."""
+        both = users, items
+        target = {
+            "mean_precision": np.array([rows.number for rows in both]),
+            "mean_natural": np.array([rows.first for rows in both]),
+            "scatter": np.array([rows.second for rows in both]),
+            "dof": np.array([rows.number for rows in both]),
+        }
+        if rho == 1.0:
+            return replace(self, added=target)
+        added = {key: old + rho * (target[key] - old) for key, old in self.added.items()}
+        return replace(self, added=added)
+
+    def best_variance(self, parameters: slice) -> float:
+        """Return the variance, common to some parameters, that maximises the bound given q."""
+        # E log W(Λ | C⁻¹/ν₀, ν₀) = ½ ν₀ (log|C| − tr C E[Λ]) + …, of two sides.
+        precisions = [np.diag(self._priors[side].precision)[parameters] for side in SIDES]
+        return float(1.0 / np.mean(precisions))
+
+    def reordered(self, order: np.ndarray) -> Self:
+        """Return the distributions of rows whose parameters have another order."""
+        moved = {
+            "mean_natural": self.added["mean_natural"][:, order],
+            "scatter": self.added["scatter"][:, order][:, :, order],
+        }
+        return replace(self, variances=self.variances[order], added={**self.added, **moved})
+
+
+def packed(prior: GaussianPrior) -> Natural:
+    """Return the natural parameters of a row that has no ratings."""
+    lower = prior.precision[lower_triangle(len(prior.natural_mean))]
+    return {"precision": lower, "natural_mean": prior.natural_mean}
