@@ -106,7 +106,7 @@ class Trace:
 
 @dataclass
 class Momentum:
-    """What plain passes remember, so that updates go beyond their targets; the bound is the judge.
+    """The momentum of plain passes: updates go beyond their targets, and the bound is the judge.
 
     Where components overlap, coordinate ascent moves its parameters in the same direction for many
     passes, by a little in each. With momentum (Nesterov, 1983), an update goes on in the direction
@@ -208,7 +208,7 @@ class Progress:
     best : dict of ndarray or None
         The parameters with the highest bound of the data for validation so far, if there are any.
     momentum : Momentum
-        What plain passes remember of those before them, in models that accelerate.
+        The momentum of plain passes, in models that accelerate.
     mean, prior_of_mean : dict of ndarray or None
         A mean of the parameters after the passes so far, and the same mean of those of the prior.
         They are there if the method returns a mean and there have been enough passes.
