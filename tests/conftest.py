@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController
 
 import sklearn_anneal
+
+# scikit-learn reads the signature of a class whenever it needs the names of its parameters, which
+# takes a tenth of the time of all tests. No test changes the signature of a class.
+BaseEstimator._get_param_names = classmethod(cache(BaseEstimator._get_param_names.__func__))
 
 # Examples in docstrings show figures, which need no screen here.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -52,6 +59,21 @@ def pytest_sessionstart(session):
         Parallel(n_workers)(delayed(sklearn_anneal.warm_up)(family) for family in families)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let each worker have one half of the tests, in order, and steal from the other at the end.
+
+    What tests of a file share, such as a cluster, kernels that are loaded, and fits that a module
+    keeps, is then made by one worker in most files. The usual way, in which workers take turns,
+    makes it in both.
+    """
+    if config.getoption("dist") == "load":
+        from xdist.scheduler import WorkStealingScheduling
+
+        return WorkStealingScheduling(config, log)
+    return None
+
+
 def _wants_exhaustive(config):
     return "exhaustive" in config.getoption("markexpr")
 
@@ -70,6 +92,12 @@ def pytest_generate_tests(metafunc):
         if isinstance(cases, list) and not isinstance(marker.kwargs.get("ids"), list | tuple):
             # Where all cases are exhaustive, the tests are left out one by one.
             cases[:] = [case for case in cases if not _is_exhaustive(case)] or cases
+
+
+def pytest_collection_finish(session):
+    """Let the garbage collector pass by the tests and modules, which stay to the end of the run."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -114,10 +142,13 @@ def rng():
 
 @pytest.fixture
 def few_passes_of_searches(monkeypatch):
-    """Make reheats and the rounds of a race short, so that tests are quick."""
-    from sklearn_anneal.search import moves, restarts
+    """Make moves and the rounds of a race short, so that tests are quick."""
+    from sklearn_anneal.search import moves, restarts, search
 
+    monkeypatch.setattr(search, "_LEAST_PASSES", 4)
     monkeypatch.setattr(moves, "PASSES_OF_REHEAT", 3)
+    monkeypatch.setattr(moves, "_PASSES_OF_SWAP", 3)
+    monkeypatch.setattr(moves, "_PASSES_OF_START", 3)
     monkeypatch.setattr(restarts, "PASSES_OF_FIRST_ROUND", 2)
 
 

@@ -6,6 +6,7 @@ They are written from the generative models and use nothing of the package but f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -107,13 +108,18 @@ def _normal_wishart_marginal(X, mean, strength, inverse_scale, dof):
     )
 
 
+@cache
+def _hermite_nodes(n: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.hermite_e.hermegauss(n)
+
+
 def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
     """The marginal for independent μ ~ N(m₀, W₀⁻¹/strength) and Λ.
 
     Λ is integrated out exactly, and μ by the Gauss–Hermite rule.
     """
     n, d = X.shape
-    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    nodes, weights = _hermite_nodes(n_nodes)
     grid = np.stack(np.meshgrid(*[nodes] * d, indexing="ij"), axis=-1).reshape(-1, d)
     log_weights = sum(np.meshgrid(*[np.log(weights)] * d, indexing="ij")).ravel()
     log_weights = log_weights - 0.5 * d * np.log(2 * np.pi)
@@ -263,6 +269,9 @@ def gamma_process_log_evidence(estimator: Any, X: Any, n_draws: int = 50_000) ->
     alpha, scale = estimator.concentration_, 1.0 / np.nanmean(counts)
     weights = rng.gamma(alpha / k, 1.0 / (alpha * scale), (n_draws, k))
     rates = weights[:, :, None] * rng.gamma(a, 1.0 / a, (n_draws, k, d))
+    if estimator.popularity_prior is not None:
+        s = estimator.popularity_prior_
+        rates /= rng.gamma(s, 1.0 / s, (n_draws, 1, d))
     log_rates = np.log(np.maximum(rates, 1e-300))
     result = np.zeros(n_draws)
     if estimator.dispersion_ is not None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from designs import each_once
 from models import ENTRIES, Entry
 
 from sklearn_anneal.annealing import ANNEALING, Annealing, Context, NoAnnealing
@@ -53,6 +54,11 @@ def variants(
         if of(entry)
         for name, params in (entry.variants | _heuristics(entry, heuristics, sampled)).items()
     ]
+
+
+def first_variants() -> list[Any]:
+    """The first variant of every entry, for ``parametrize(("entry", "params"), …)``."""
+    return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
 
 
 def forms(sampled: bool = True) -> list[Any]:
@@ -170,6 +176,26 @@ def alternating(cases: list[Any], values: Any) -> list[Any]:
 def batches_and_minibatches(cases: list[Any], turn: int = 0) -> list[Any]:
     """:func:`covering` combinations, each in batches or in minibatches."""
     return alternating(covering(cases, turn), ("batch", "minibatches"))
+
+
+def of_each_class_and_method(cases: list[Any]) -> list[Any]:
+    """Few of :func:`crossed` combinations, in which each class and each method occurs.
+
+    They suffice where no class treats a method in a way of its own.
+    """
+    return each_once(cases, lambda entry, *_: type(entry.make()), lambda entry, params, name: name)
+
+
+def each_parameter_once(pairs: list[Any]) -> list[Any]:
+    """Few of :func:`variants`, in which each entry has each value of each of its parameters.
+
+    They suffice where no two parameters have an effect together.
+    """
+    names = sorted({name for pair in pairs for name in pair.values[1]})
+    return each_once(
+        pairs,
+        *(lambda entry, params, name=name: (entry.name, repr(params.get(name))) for name in names),
+    )
 
 
 def _exhaustive_but(cases: list[Any], chosen: set[int]) -> list[Any]:

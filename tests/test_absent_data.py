@@ -8,13 +8,15 @@ from itertools import product
 import numpy as np
 import pytest
 from cases_parts import assert_same_fit, cut
-from harness import combinations, covering, forms, models, quick
+from harness import combinations, forms, models, one_of_each_class, quick, taking_turns
 from models.hidden_markov import SequenceList
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, issparse, vstack
 
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM, AnnealedPMF, Shards
 from sklearn_anneal.estimators import _part_fits
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 N = 40
 # Where data points of weight zero are put.
@@ -61,7 +63,7 @@ def weights_of(present, rng):
     return own, weights
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations()))
+@pytest.mark.parametrize(("entry", "params", "name"), taking_turns(combinations()))
 def test_a_fit_does_not_see_data_points_of_weight_zero(entry, params, name, rng):
     """All attributes are those of a fit without them, bit for bit."""
     X = entry.data(rng, N)
@@ -80,7 +82,7 @@ def test_a_fit_does_not_see_data_points_of_weight_zero(entry, params, name, rng)
         assert len(other.activations_) == len(present)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_minibatches_do_not_see_data_points_of_weight_zero(entry, rng):
     X = entry.data(rng, N)
     more, present = with_absent(X)
@@ -104,7 +106,7 @@ def test_a_stream_does_not_see_data_points_of_weight_zero(entry, params, rng):
     assert_same_fit(other, one)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_data_in_parts_do_not_see_data_points_of_weight_zero(entry, rng, monkeypatch):
     """Starts are computed from a sample, in which they have no place either."""
     monkeypatch.setattr(_part_fits, "ROWS_FOR_STARTS", 30)
@@ -142,7 +144,6 @@ def filled(X, value):
     return np.full(X[:2].shape, value)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
 def test_scores_take_all_that_fits_take_with_weight_zero(entry, params, rng):
     """Values that are refused with a weight too, such as categories beyond the tables."""
@@ -182,7 +183,7 @@ def test_categories_of_weight_zero_do_not_exist(declared, rng):
     X = np.concatenate([rng.integers(3, size=(60, 2)), [[1, 10**7], [2**40, 0]]])
     X[:3, 0] = X[:3, 1] = [0, 1, 2]
     weights = np.repeat([1.0, 0.0], [60, 2])
-    settings = {"n_categories": declared, "annealing": "none", "random_state": 0}
+    settings = {"n_categories": declared, "annealing": "none", "random_state": 0, "max_iter": 5}
     est = AnnealedBayesianMixture(2, emission="categorical", **settings)
     bounds = []
     for n in (62, 60):
@@ -202,7 +203,12 @@ def test_symbols_of_weight_zero_do_not_exist(symbol, declared):
     weights = np.repeat([1.0, 0.0], [30, 10])
     for emission in ("categorical", [("all", "categorical", [0])]):
         est = AnnealedHMM(
-            2, emission=emission, n_symbols=declared, annealing="none", random_state=0
+            2,
+            emission=emission,
+            n_symbols=declared,
+            annealing="none",
+            max_iter=5,
+            random_state=0,
         )
         est.fit(symbols, lengths=[30, 10], sample_weight=weights)
         if emission == "categorical":
@@ -233,7 +239,8 @@ def test_ratings_of_weight_zero_declare_neither_users_nor_items(declared, rng):
     ratings, weights = np.concatenate([[1e50], y, [-1e50]]), np.ones(len(more))
     weights[[0, -1]] = 0.0
     sizes = {"n_users": declared, "n_items": declared}
-    est = AnnealedPMF(2, input="pairs", annealing="none", random_state=0, **sizes)
+    how = {"annealing": "none", "max_iter": 5, "random_state": 0}
+    est = AnnealedPMF(2, input="pairs", **how, **sizes)
     one = est.fit(pairs, y, sample_weight=weights[1:-1])
     expected = one.lower_bound_, one.user_factors_, one.components_, one.rating_range_
     score = one.score(pairs, y)

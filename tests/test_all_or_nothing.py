@@ -56,7 +56,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_fit_that_is_interrupted_in_an_update_changes_nothing(entry, rng, monkeypatch):
     X, other = entry.data(rng, 40), entry.data(rng, 30)
     est = entry.make(annealing="none", max_iter=4, tol=0.0, **entry.first).fit(X)

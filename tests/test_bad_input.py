@@ -222,7 +222,7 @@ def test_tiny_and_huge_weights(annealing):
     priors = {"mean_prior": X.mean(axis=0), "covariance_prior": np.cov(X.T)}
     for scale in (1e-6, 1e6):
         weights = np.full(len(X), scale)
-        how = {"annealing": quick(annealing), "effort": "auto", "max_iter": 40}
+        how = {"annealing": quick(annealing), "effort": "auto", "max_iter": 15}
         fitted = mixture(n_components=2, **how, **priors)
         assert_sound(fitted.fit(X, sample_weight=weights), X)
 
@@ -428,7 +428,7 @@ def test_combination_that_the_model_cannot_do():
 def test_constant_column(covariance_type, annealing):
     X = np.column_stack([rows(), np.full(30, 3.0)])
     params = {"covariance_type": covariance_type, "annealing": quick(annealing), "effort": "auto"}
-    fitted = mixture(n_components=3, max_iter=40, **params).fit(X)
+    fitted = mixture(n_components=3, max_iter=15, **params).fit(X)
     assert_sound(fitted, X)
     np.testing.assert_allclose(fitted.means_[:, 2], 3.0)
 
@@ -461,7 +461,7 @@ def test_linearly_dependent_columns(covariance_type):
 def test_duplicated_rows(annealing, init_params):
     X = np.repeat(rows(6), 10, axis=0)
     params = {"annealing": quick(annealing), "init_params": init_params, "effort": "auto"}
-    fitted = mixture(n_components=3, max_iter=40, **params).fit(X)
+    fitted = mixture(n_components=3, max_iter=15, **params).fit(X)
     assert_sound(fitted, X)
 
 

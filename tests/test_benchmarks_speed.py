@@ -22,7 +22,9 @@ SECTIONS = {
     "matrix_factorization": ("alternating least squares", "annealing costs"),
     "factorial_mixture": ("its matrix products", "annealing costs"),
     "gamma_process_nmf": ("of scikit-learn", "annealing costs"),
-    "spike_slab_factor_analysis": ("iteration of mofapy2", "annealing costs", "dense pictures"),
+    "spike_slab_factor_analysis": (
+        *("iteration of mofapy2", "annealing costs", "dense pictures", "Gaussian factors where"),
+    ),
     "sigmoid_belief_net": ("against its matrix products", "annealing costs"),
     "latent_dirichlet": ("local step",),
 }

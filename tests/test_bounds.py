@@ -94,7 +94,7 @@ def look():
 def bound_of_a_fit():
     X = np.random.default_rng(0).integers(0, 3, size=(30, 4))
     est = AnnealedBayesianMixture(2, emission="categorical", annealing="none", max_iter=3)
-    return est.set_params(random_state=0).fit(X).lower_bound_
+    return est.set_params(effort=0, random_state=0).fit(X).lower_bound_
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the mode needs the C library of Unix")

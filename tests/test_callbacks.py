@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_MIXTURES
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -38,7 +39,7 @@ def make_mixture(**parameters):
         "init_params": "random",
         "random_state": 0,
     }
-    return AnnealedBayesianGaussianMixture(**settings | parameters)
+    return AnnealedBayesianGaussianMixture(**PEER_OF_MIXTURES | settings | parameters)
 
 
 class Recorder:
@@ -304,7 +305,9 @@ def test_scoring_monitor_uses_sample_weight():
 def test_scoring_monitor_uses_covariates():
     X, Z = rows(), np.arange(90.0)[:, None] % 7
     monitor = ScoringMonitor(scoring=scores)
-    mixture = make_mixture().set_callbacks(monitor).fit(X, covariates=Z)
+    mixture = (
+        make_mixture(weight_concentration_prior="auto").set_callbacks(monitor).fit(X, covariates=Z)
+    )
     last = [row for row in monitor.get_logs().data if row["task_name"] == "pass"][-1]
     assert last["score"] == pytest.approx(mixture.score(X, covariates=Z))
 

@@ -10,13 +10,14 @@ import joblib
 import numpy as np
 import pytest
 from harness import (
+    alternating,
     assert_identical,
     crossed,
+    first_variants,
     models,
     one_of_each_class,
     quick,
     taking_turns,
-    variants,
 )
 from scipy.sparse import csr_matrix
 
@@ -82,17 +83,9 @@ def in_turn(pairs, step):
     ]
 
 
-def first_variants():
-    return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
-
-
 @pytest.mark.parametrize(
     ("entry", "params", "name", "first", "step", "how"),
-    [
-        pytest.param(*case.values, how, marks=case.marks, id=f"{case.id}-{how}")
-        for turn, how in enumerate(("batch", "minibatches"))
-        for case in in_turn(taking_turns(crossed(first_variants()), turn), 4)
-    ],
+    alternating(in_turn(taking_turns(crossed(first_variants())), 4), ("batch", "minibatches")),
 )
 def test_a_fit_goes_on_from_after_any_pass(
     entry, params, name, first, step, how, rng, tmp_path, monkeypatch
@@ -124,7 +117,7 @@ def test_a_mean_over_passes_goes_on(tmp_path, monkeypatch):
     assert goes_on(monkeypatch, make, X, whole, tmp_path, 13)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch):
     """Without a seed as well: what had been drawn is in the checkpoint."""
     X = entry.data(rng, 40)
@@ -163,7 +156,7 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
     assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_warm_start_goes_on_too(entry, rng, tmp_path, monkeypatch):
     X = entry.data(rng, 40)
     settings = {**entry.first, "annealing": "none", "tol": 0.0, "warm_start": True}
@@ -192,7 +185,7 @@ def begun(rng, tmp_path, monkeypatch):
 
 def make(entry, **params):
     method = ANNEALING["deterministic"](initial_temperature=3.0, n_passes=5)
-    return entry.make(**{"annealing": method, "n_jobs": 1, **params})
+    return entry.make(**{"annealing": method, "effort": 0, "n_jobs": 1, **params})
 
 
 def test_other_parameters_are_refused_with_their_names(begun):
@@ -405,12 +398,12 @@ def test_a_write_that_fails_leaves_the_state_before(begun, monkeypatch):
     entry, X, folder = begun
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def full(value, file):
+    def full(value, file, protocol):
         file.write(b"a part of it")
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(joblib, "dump", full)
+        patch.setattr(pickle, "dump", full)
         with pytest.raises(OSError, match="No space left"):
             make(entry).fit(X, checkpoint=folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -62,9 +62,9 @@ FAILURES_OF_CLASSIFIERS = {
 
 
 def default(entry):
-    """The defaults, with few passes."""
-    cls = type(entry.make())
-    return cls(max_iter=20, **entry.checked_form)
+    """The defaults, with few passes, and with few moves where reheats follow them."""
+    estimator = type(entry.make())(max_iter=20, **entry.checked_form)
+    return estimator.set_params(effort=0.3) if estimator.annealing == "reheating" else estimator
 
 
 def without_search(entry):

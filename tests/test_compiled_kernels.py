@@ -40,8 +40,8 @@ KERNELS = {
     "AnnealedGammaProcessNMF": (
         counts,
         "transform",
-        "activation_powers activation_sums component_sums expected_table log_ratios log_sums "
-        "ratios",
+        "activation_powers activation_sums component_sums dense_updates expected_table log_ratios "
+        "log_sums ratios",
     ),
     "AnnealedHMM": (
         rows,

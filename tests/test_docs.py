@@ -202,11 +202,14 @@ def test_user_guide_names_every_annealing_method():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("effort", ["little", pytest.param("usual", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("page", [p for p in texts() if ">>>" in p.read_text(encoding="utf-8")])
-def test_snippets_of_every_page_run(page, monkeypatch):
-    """Searches have a quarter of the usual effort, which finds all that most pages show."""
-    if page.stem != "gaussian_mixtures":
-        monkeypatch.setitem(Interface._efforts, "reheating", 1.0)
+def test_snippets_of_every_page_run(page, effort, monkeypatch):
+    """Most pages show what fits find without moves, or with a quarter of the usual ones."""
+    if effort == "little":
+        efforts = {"gaussian_mixtures": Interface._efforts["reheating"]}
+        efforts |= dict.fromkeys(("quick_start", "sequences", "tables"), 1.0)
+        monkeypatch.setitem(Interface._efforts, "reheating", efforts.get(page.stem, 0.0))
     if "set_callbacks" in page.read_text(encoding="utf-8"):
         pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks since 1.9")
     failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
@@ -241,6 +244,13 @@ def _without_search(value):
     return partial(value, effort=0, max_iter=10) if searches else value
 
 
+def _search(estimator, grid, **params):
+    """A search in two folds over at most two values of each parameter, which is quick."""
+    grids = grid if isinstance(grid, list) else [grid]
+    few = [{name: values[:2] for name, values in each.items()} for each in grids]
+    return GridSearchCV(estimator, few, **{"cv": 2} | params)
+
+
 def given_names(page):
     """What the snippets of a page take for granted: data, and imports."""
     sequences = [rows()[:4], rows()[4:7]]
@@ -250,7 +260,9 @@ def given_names(page):
             "X": pd.DataFrame(rows()),
             "X_test": pd.DataFrame(rows()),
             "y": np.where(np.arange(40) < 30, np.arange(40) % 2, -1),
-            "classifier": sklearn_anneal.AnnealedBayesianGaussianMixture(n_components_per_class=1),
+            "classifier": sklearn_anneal.AnnealedBayesianGaussianMixture(
+                n_components_per_class=1, effort=0, max_iter=5
+            ),
             "StratifiedKFold": StratifiedKFold,
         },
         "methods": lambda: {"mixture": None},
@@ -280,7 +292,7 @@ def given_names(page):
             "mixture": sklearn_anneal.AnnealedBayesianGaussianMixture().fit(rows())
         },
     }
-    quick = {"GridSearchCV": partial(GridSearchCV, cv=2), "np": np, "sklearn": sklearn}
+    quick = {"GridSearchCV": _search, "np": np, "sklearn": sklearn}
     names = {
         name: _without_search(getattr(sklearn_anneal, name)) for name in sklearn_anneal.__all__
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import betaln, gammaln, multigammaln, psi
+from scipy.special import betaln, gammaln, multigammaln, polygamma, psi
 
 from sklearn_anneal.families import _empirical_bayes as eb
 
@@ -21,6 +21,25 @@ def best(objective, lower=BOUNDS[0], upper=BOUNDS[1]):
         options={"xatol": 1e-12},
     )
     return np.exp(found.x)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_maximum_at_a_bound_is_the_bound_itself_from_any_start(sign):
+    bounds = (2.0, 7.0)
+    for start in (0.1, 2.0, np.nextafter(2.0, 3.0), 3.0, np.nextafter(7.0, 3.0), 7.0, 100.0):
+        found = eb.maximizer(lambda x: (sign / x, -sign / x**2), *bounds, start)
+        assert found == (bounds[1] if sign > 0 else bounds[0])
+
+
+def test_the_bounds_are_evaluated_only_where_the_search_leaves_them():
+    seen = []
+
+    def slope(x):
+        seen.append(x)
+        return 3.0 / x - 1.0, -3.0 / x**2
+
+    assert eb.maximizer(slope, 1e-4, 1e4, 2.5) == pytest.approx(3.0, rel=1e-12)
+    assert min(seen) > 1.0 and max(seen) < 10.0
 
 
 @pytest.mark.parametrize("true", [0.01, 0.5, 3.0, 200.0])
@@ -138,6 +157,11 @@ def test_wishart_dof_maximises_the_expected_log_density(n_features):
     found = eb.wishart_dof(n_features, log_det, profile, 5.0, (lower, upper))
     wanted = best(lambda nu: objective(nu, nu * np.linalg.inv(mean)), lower, upper)
     assert found == pytest.approx(wanted, rel=1e-6)
+
+
+def test_trigamma_is_the_derivative_of_the_digamma_function():
+    x = np.geomspace(1e-6, 1e12, 200)
+    assert np.array_equal(eb.trigamma(x), polygamma(1, x))
 
 
 def test_wishart_dof_of_equal_matrices_is_the_upper_bound():

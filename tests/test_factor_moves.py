@@ -13,6 +13,7 @@ from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
 from sklearn_anneal.annealing import NoAnnealing
 from sklearn_anneal.inference import loop
 from sklearn_anneal.models._factor_moves import Residuals, evidence, given_up, most_alike, sought
+from sklearn_anneal.models._packed_gaussians import symmetric
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 
@@ -105,7 +106,8 @@ def test_a_swap_finds_the_factor_that_a_start_has_missed(missing, variance, rng)
     for i in range(3):
         model, prior, moved = given[0].swapped(*given[1:], np.random.default_rng(i), i < 2)
         assert max(cosine(loadings[3], w) for w in start) < 0.7
-        assert max(cosine(loadings[3], w) for w in model.loadings(moved)) > 0.9
+        after = model.loadings(moved).means * np.sqrt(model.noise_variance)
+        assert max(cosine(loadings[3], w) for w in after) > 0.9
         assert_array_equal(model.prior(None)["precision"], prior["precision"])
     searched = fitted(X, **shared)
     best = [max(cosine(row, w) for w in searched.components_) for row in loadings]
@@ -121,7 +123,7 @@ def test_factors_with_the_same_loadings_become_one(missing, rng):
     ctx = context_of(est)
     units = units_of(est, X).centered(ctx.summary)
     model, prior, q = ctx.model.merged(units, ctx.q, ctx.summary, ctx.prior, rng)
-    merged = model.loadings(q)
+    merged = model.loadings(q).means * np.sqrt(model.noise_variance)
     lengths = np.linalg.norm(merged, axis=1)
     assert_allclose(min(lengths[[0, 4]]), 0.0, atol=1e-9)
     assert cosine(merged[0 if lengths[0] > 0 else 4], loadings[0]) > 0.97
@@ -180,9 +182,11 @@ def test_factors_have_the_scale_of_the_highest_bound(missing, rng):
     units = units_of(est, X).centered(ctx.summary)
     stats = visit(ctx, NoAnnealing(), units).step.statistics
     found, scaled = ctx.model._rescaled(ctx.q, ctx.prior, stats, 1.0, 1.0)
-    by = np.sqrt(np.diagonal(scaled["second"], axis1=-2, axis2=-1))
-    by = by / np.sqrt(np.diagonal(stats["second"], axis1=-2, axis2=-1))
-    by = by[0] if missing else by
+    second, before = scaled["second"], stats["second"]
+    if missing:
+        # All columns are multiplied by the same numbers.
+        second, before = (symmetric(x, len(scaled["first"]))[0] for x in (second, before))
+    by = np.sqrt(np.diagonal(second) / np.diagonal(before))
     assert np.abs(np.log(by)).max() > 0.05
     for k in range(2):
 

@@ -11,9 +11,12 @@ from sklearn.decomposition import FactorAnalysis
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
 from sklearn_anneal.data.units import Rows
+from sklearn_anneal.families import Gaussian
 from sklearn_anneal.models._binary_codes import RowBlock
 from sklearn_anneal.models._factor_rows import Likelihood, Moments
 from sklearn_anneal.models._gaussian_factors import low_rank, transformation
+from sklearn_anneal.models._loadings import Loadings
+from sklearn_anneal.models._packed_gaussians import packed, symmetric
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -159,3 +162,43 @@ def test_a_start_does_not_depend_on_the_unit_of_weights(rng):
     how = 3, np.ones(8), np.ones(3), False
     starts = [low_rank(each, *how, np.random.RandomState(0)) for each in rows_of]
     assert_allclose(*starts, rtol=1e-9)
+
+
+def test_moments_of_columns_are_those_of_whole_matrices(rng):
+    """Nineteen Gaussians, so that the last group of the kernel is not full."""
+    d, k = 19, 5
+    root = rng.normal(size=(d, k, 2 * k))
+    q = {"precision": root @ root.transpose(0, 2, 1), "natural_mean": rng.normal(size=(d, k))}
+    v = rng.uniform(0.5, 2.0, k)
+    found = Loadings.of_columns(**q)
+    covariances = np.linalg.inv(q["precision"])
+    means = np.einsum("dkl,dl->dk", covariances, q["natural_mean"])
+    second = covariances + means[:, :, None] * means[:, None, :]
+    assert_allclose(found.means, means.T)
+    assert_allclose(found.squares, np.diagonal(second, axis1=1, axis2=2).T)
+    assert_allclose(found.gram, second.sum(axis=0))
+    prior = {"precision": np.diag(1.0 / v), "natural_mean": np.zeros((d, k))}
+    assert found.kl(v) == pytest.approx(Gaussian().kl(q, prior))
+    S = root[::-1] @ root[::-1].transpose(0, 2, 1)
+    assert_allclose(found.explained(packed(S)), (S * second).sum(axis=(1, 2)))
+    assert_allclose(symmetric(packed(S), k), S)
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        Loadings.of_columns(q["precision"] - 50.0 * np.eye(k), q["natural_mean"])
+
+
+def test_a_pass_computes_the_moments_of_the_loadings_once(monkeypatch, rng):
+    """Those of the bound, of the rows and of the last pass are the same."""
+    counted, compute = [], Loadings.of_columns
+
+    def count(*args):
+        counted.append(args)
+        return compute(*args)
+
+    X = rows(rng, missing=0.2)
+    monkeypatch.setattr(Loadings, "of_columns", count)
+    few, many = (gaussian(2, max_iter=n, tol=0, loading_variance="auto") for n in (2, 5))
+    few.fit(X)
+    before = len(counted)
+    many.fit(X)
+    # Once when the visit begins, and once after the update, for what is learned.
+    assert len(counted) - 2 * before == 2 * (many.n_passes_ - few.n_passes_)

@@ -73,7 +73,7 @@ def test_refused_batch_leaves_the_estimator_as_it_was(batch, weight, fitted):
 
 def test_fit_after_partial_fit_starts_anew():
     X, _ = clusters(0, 100)
-    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0, **PEER_OF_MIXTURES)
     streamed = clone(mixture).partial_fit(X[:50] + 100).fit(X)
     mixture.fit(X)
     np.testing.assert_array_equal(streamed.lower_bounds_, mixture.lower_bounds_)
@@ -210,7 +210,7 @@ def test_minibatches_reach_nearly_the_bound_of_batches(factorization, annealing)
 def test_batch_size_of_all_rows_is_batch_mode(factorization):
     X, _ = clusters()
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=3, factorization=factorization, random_state=0
+        n_components=3, factorization=factorization, random_state=0, **PEER_OF_MIXTURES
     )
     batch = clone(mixture).fit(X)
     mixture.set_params(batch_size=len(X)).fit(X)

@@ -40,7 +40,7 @@ def duplicated(rng):
     return np.repeat(rng.normal(size=(2, 4)), 5, axis=0)
 
 
-def parts(rng, n=40, offset=0.0):
+def parts(rng, n=20, offset=0.0):
     """Sums of three parts, with noise of variance 1."""
     means = 4.0 * rng.normal(size=(3, 10))
     return (rng.random((n, 3)) < 0.5) @ means + rng.normal(size=(n, 10)) + offset
@@ -103,8 +103,7 @@ def test_bounds_do_not_depend_on_units_and_origin(name, data, moves, rng):
     another way where digits differ, and is left out.
     """
     X, how = data(rng), {"effort": 0}
-    if "gradient" not in name:
-        how |= {"annealing": "none", "max_iter": 10}
+    how |= {"max_iter": 20} if "gradient" in name else {"annealing": "none", "max_iter": 10}
     expected = INVARIANT[name](1.0).set_params(**how).fit(X).lower_bound_
     for offset, scale in MOVES[moves]:
         fit = INVARIANT[name](scale).set_params(**how).fit(scale * (X + offset))

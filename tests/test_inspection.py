@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from designs import in_turn
+from peer_priors import PEER_OF_MIXTURES
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.decomposition import LatentDirichletAllocation
@@ -58,7 +59,8 @@ def blobs(n_features=2, seed=0):
 
 
 def mixture(**params):
-    params = {"n_components": 3, "random_state": 0, "annealing": "none"} | params
+    settings = {"n_components": 3, "random_state": 0, "annealing": "none"}
+    params = PEER_OF_MIXTURES | settings | params
     return AnnealedBayesianGaussianMixture(**params)
 
 
@@ -731,7 +733,9 @@ def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
 
 def test_numbers_of_components_are_compared_by_bound_and_held_out_score(rng):
     X = rng.normal(size=(90, 2)) + 6.0 * np.repeat(np.eye(3)[:, :2], 30, axis=0)
-    mixture = AnnealedBayesianGaussianMixture(annealing="none", max_iter=20, random_state=0)
+    mixture = AnnealedBayesianGaussianMixture(
+        annealing="none", max_iter=5, random_state=0, **PEER_OF_MIXTURES
+    )
     folds = KFold(3, shuffle=True, random_state=0)
     display = ComponentsDisplay.from_estimator(mixture, X, n_components=[1, 3, 5], cv=folds)
     for i, k in enumerate((1, 3, 5)):

@@ -368,14 +368,14 @@ def test_minibatches_learn(covariance_type, factorization):
 
 def test_minibatches_end_near_priors_that_all_rows_confirm():
     X = rows(n=100)
-    parts = fitted(X, batch_size=100, max_iter=300, **AUTO)
+    parts = fitted(X, batch_size=100, max_iter=200, **AUTO)
     found = values_of(parts)
     parts.set_params(batch_size=None, warm_start=True, max_iter=500, tol=1e-8).fit(X)
     assert np.allclose(values_of(parts), found, rtol=0.25, atol=0.25)
 
 
 def test_streams_learn_concentrations_after_a_hundred_batches():
-    X = rows(n=100)
+    X = rows(n=40)
     mixture = AnnealedBayesianGaussianMixture(n_components=6, random_state=0, **AUTO)
     mixture.partial_fit(X)
     concentration, first = mixture.weight_concentration_prior_, values_of(mixture)
@@ -450,7 +450,7 @@ def test_the_bound_chooses_one_component_for_rows_without_groups():
     X = np.random.default_rng(0).normal(size=(60, 3))
     bounds = [
         AnnealedBayesianGaussianMixture(n_components=k, random_state=0).fit(X).lower_bound_
-        for k in (1, 2, 3)
+        for k in (1, 2)
     ]
     assert np.argmax(bounds) == 0
 
@@ -504,7 +504,7 @@ def test_other_words_are_refused(name):
 
 @all_factorizations
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("reg_covar", [0.0, 1e-6])
+@pytest.mark.parametrize("reg_covar", [0.0, pytest.param(1e-6, marks=pytest.mark.exhaustive)])
 def test_components_of_equal_rows_leave_priors_finite(covariance_type, factorization, reg_covar):
     X = np.repeat(clusters(0, 10)[0], 8, axis=0)
     X = np.vstack([X, np.repeat([[20.0, 20.0], [-20.0, 3.0]], 300, axis=0)])

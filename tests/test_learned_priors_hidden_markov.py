@@ -352,12 +352,12 @@ def test_minibatches_learn_after_a_hundred_updates(case, rng):
     sequences = sequences_of(case, rng, [12] * 12)
     how = {"batch_size": 4, "tol": 0.0}
     early = learner(case, max_iter=30, **how).fit(sequences)
-    late = learner(case, max_iter=80, **how).fit(sequences)
+    late = learner(case, max_iter=45, **how).fit(sequences)
     start = learner(case, max_iter=0).fit(sequences)
     assert_array_equal(early.transmat_prior_, start.transmat_prior_)
     assert late.transmat_prior_[0, 0] != start.transmat_prior_[0, 0]
     assert_sound(late, sequences)
-    whole = learner(case, max_iter=80).fit(sequences)
+    whole = learner(case, max_iter=40).fit(sequences)
     assert_allclose(np.log(late.transmat_prior_), np.log(whole.transmat_prior_), atol=1.0)
 
 
@@ -473,7 +473,7 @@ def test_defaults_learn_chains_and_gaussian_frames():
 @one_of_each
 def test_more_states_than_the_data_have(case, rng):
     sequences = sequences_of(case, rng, [6, 4])
-    est = learner(case, 8, max_iter=100).fit(sequences)
+    est = learner(case, 8, max_iter=40).fit(sequences)
     assert est.n_effective_components_ < 8
     assert_sound(est, sequences)
     assert 0.1 / 8 <= est.transmat_prior_.min() <= est.transmat_prior_.max() <= 1e4
@@ -485,7 +485,7 @@ def test_constant_columns(case, value, rng):
     for frames in sequences:
         frames[:, 1] = value
     regular = {"reg_covar": 1e-3} if "gaussian" in case else {}
-    est = learner(case, max_iter=80, **regular).fit(sequences)
+    est = learner(case, max_iter=40, **regular).fit(sequences)
     assert_sound(est, sequences)
     if not regular:
         assert np.diff(est.lower_bounds_).min() > -1e-7

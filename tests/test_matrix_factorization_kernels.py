@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from designs import pairwise
+from designs import in_turn, pairwise
 from harness import context_of, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
@@ -256,7 +256,7 @@ def test_indefinite_precision_leaves_nan(bad, rng):
     assert_array_equal(np.isnan(log_det), np.arange(13) == bad)
 
 
-@pairwise(d=SIZES, margin=(0.0, 0.2, 0.9), dtype=TOLERANCE)
+@in_turn(d=SIZES, margin=(0.0, 0.2, 0.9), dtype=TOLERANCE)
 def test_back_off(d, margin, dtype):
     """Of each row the largest share 1, ½, … , 2⁻¹², 0 of a share that the family calls valid."""
     rng = np.random.default_rng(300 + d)

@@ -93,13 +93,14 @@ def test_memmap_fits_as_an_array_does(batch_size, tmp_path):
     "annealing", [pytest.param("none", marks=pytest.mark.exhaustive), "local_tempering"]
 )
 def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
-    # One float64 per row may stay during a fit; a copy would be 40 bytes per row or more.
-    small, large = 60_000, 300_000
-    of_small = memory.measure_memmap(annealing, rows=small)
-    of_large = memory.measure_memmap(annealing, rows=large)
-    assert of_large["growth"] < 300
+    # One float64 per row may stay during a fit; a copy would be 160 bytes per row or more. Starts
+    # are fits to at most 20,000 rows.
+    small, large = 30_000, 90_000
+    # The first fit loads the kernels, and libraries keep some memory from it.
+    _, of_small, of_large = memory.measure_memmap(annealing, small, small, large)
+    assert of_large < 300
     allowed = 8 * (large - small) / 1e6 + 5
-    assert of_large["growth"] - of_small["growth"] < allowed
+    assert of_large - of_small < allowed
 
 
 @pytest.mark.slow
@@ -113,10 +114,10 @@ def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
 )
 def test_no_temporary_of_rows_times_components_times_features(annealing, memory):
     found = memory.measure_array(annealing)
-    # Rows x components alone would be 8 MB, times the features 240 MB.
-    assert found["growth"] < 100
+    # Rows x components alone would be 3.2 MB, times the features 96 MB.
+    assert found["growth"] < 40
 
 
 def test_the_measurement_sees_a_copy(memory):
-    found = memory.measure_copy()
+    found = memory.measure_copy(5_000_000)
     assert found["growth"] > 0.9 * found["copy"]

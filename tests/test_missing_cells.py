@@ -537,7 +537,7 @@ def test_imputed_data_frames_are_those_of_the_user(rng):
     frame = pd.DataFrame(X, index=np.arange(60) + 7)
     frame = frame.astype({"real": "Float32", "whole": "Int64", "mean": "Int64"})
     frame.loc[9, ["real", "mean"]] = pd.NA
-    est = AnnealedBayesianGaussianMixture(2, effort=0, random_state=0).fit(frame)
+    est = AnnealedBayesianGaussianMixture(2, annealing="none", random_state=0).fit(frame)
     plain, plain_std = est.impute(frame, return_std=True)
     assert isinstance(plain, np.ndarray) and isinstance(plain_std, np.ndarray)
     filled, std = est.set_output(transform="pandas").impute(frame, return_std=True)
@@ -552,7 +552,7 @@ def test_imputed_frames_of_polars_are_those_of_the_user(rng):
     pl = pytest.importorskip("polars")
     X = {"real": [None, *rng.normal(size=59)], "whole": rng.integers(0, 3, 60)}
     frame = pl.DataFrame(X).cast({"whole": pl.Int8})
-    est = AnnealedBayesianGaussianMixture(2, effort=0, random_state=0).fit(frame)
+    est = AnnealedBayesianGaussianMixture(2, annealing="none", random_state=0).fit(frame)
     filled = est.set_output(transform="polars").impute(frame)
     assert filled.schema == frame.schema
     assert filled["real"].null_count() == 0 and filled[1:].equals(frame[1:])
@@ -564,8 +564,8 @@ def test_imputed_arrays_become_frames_if_asked(library, rng):
     X = rng.normal(size=(40, 2))
     X[0, 0] = np.nan
     for est in (
-        AnnealedBayesianGaussianMixture(2, effort=0, random_state=0),
-        AnnealedBayesianMixture(2, emission="gaussian", effort=0, random_state=0),
+        AnnealedBayesianGaussianMixture(2, annealing="none", random_state=0),
+        AnnealedBayesianMixture(2, emission="gaussian", annealing="none", random_state=0),
     ):
         expected = est.fit(X).impute(X)
         found = est.set_output(transform=library).impute(X)
@@ -575,7 +575,7 @@ def test_imputed_arrays_become_frames_if_asked(library, rng):
         np.testing.assert_allclose(np.concatenate(list(parts)), expected)
 
 
-CATEGORIES = AnnealedBayesianMixture(2, emission="categorical", effort=0, random_state=0)
+CATEGORIES = AnnealedBayesianMixture(2, emission="categorical", annealing="none", random_state=0)
 
 
 @pytest.mark.filterwarnings("error::DeprecationWarning", "error::FutureWarning")
@@ -604,7 +604,7 @@ def test_imputed_columns_of_polars_that_cannot_hold_means_are_real(rng):
     whole = pl.Series([None, *np.arange(39)], dtype=pl.UInt8)
     answers = pl.Series([None, *list("012") * 13], dtype=pl.Enum(list("012")))
     frame = pl.DataFrame({"real": rng.normal(size=40), "whole": whole})
-    est = AnnealedBayesianGaussianMixture(1, effort=0, random_state=0).fit(frame)
+    est = AnnealedBayesianGaussianMixture(1, annealing="none", random_state=0).fit(frame)
     filled = est.set_output(transform="polars").impute(frame)
     assert filled["whole"].dtype == pl.Float64 and filled["real"].equals(frame["real"])
     assert filled["whole"][1:].to_list() == frame["whole"][1:].to_list()
@@ -618,7 +618,7 @@ def test_imputed_columns_of_polars_that_cannot_hold_means_are_real(rng):
 def test_imputed_frames_have_the_names_and_the_cells_that_were_given(rng):
     """Names that are no strings, integers beyond 2⁵³, and parts, of which one has no rows."""
     pd = pytest.importorskip("pandas")
-    est = AnnealedBayesianGaussianMixture(1, effort=0, random_state=0)
+    est = AnnealedBayesianGaussianMixture(1, annealing="none", random_state=0)
     years = pd.DataFrame(rng.normal(size=(30, 2)), columns=[2019, 2020])
     filled = est.set_output(transform="pandas").fit(years).impute(years)
     assert filled.equals(years)

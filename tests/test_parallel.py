@@ -11,8 +11,9 @@ from far_backend import FarBackend, RaylikeBackend, far_away
 from harness import make_threads_worthwhile
 from joblib import parallel_config
 from joblib.parallel import BACKENDS
-from sklearn import config_context, get_config
+from sklearn import config_context
 from sklearn.pipeline import make_pipeline
+from tasks import count, itself, second
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
@@ -70,12 +71,6 @@ def test_limit_within_a_limit_of_the_caller(limit):
     assert (threads("blas"), threads("openmp")) == before
 
 
-def _second(i):
-    if i == 1:
-        raise ValueError("the second task")
-    return i, threading.get_ident(), get_config()["assume_finite"]
-
-
 def test_threads_work_in_order_with_the_callers_configuration():
     barrier = threading.Barrier(2, timeout=20)
 
@@ -83,7 +78,7 @@ def test_threads_work_in_order_with_the_callers_configuration():
         # Two of the tasks have to be in two threads.
         if i < 4:
             barrier.wait()
-        return _second(i)
+        return second(i)
 
     with config_context(assume_finite=True), Workers(2) as workers:
         results = list(workers.imap(task, ((i,) for i in range(2, 40))))
@@ -148,7 +143,7 @@ def test_tasks_are_made_when_they_are_about_to_run():
             yield (i + 2,)
 
     with Workers(2) as workers:
-        results = workers.imap(_second, tasks())
+        results = workers.imap(second, tasks())
         next(results)
         assert len(made) <= 2 * workers.n_workers
         assert len(list(results)) == 49
@@ -314,13 +309,6 @@ def test_parts_of_sequences_of_very_different_lengths(lengths):
     )
 
 
-def _count(shared, rows):
-    part = shared.of(rows)
-    for array in part.values():
-        array[:] = np.arange(rows.start, rows.stop)[:, None]
-    return part
-
-
 @pytest.mark.parametrize(
     "backend",
     ["threading", "loky", pytest.param("multiprocessing", marks=pytest.mark.exhaustive)],
@@ -330,11 +318,11 @@ def test_rows_and_errors_of_tasks_reach_the_caller(backend):
     shared = SharedRows(10, {"a": 3, "b": 1}, np.float32)
     parts = [slice(0, 4), slice(4, 5), slice(5, 10)]
     with parallel_config(backend=backend), Workers(2) as workers:
-        found = workers.map(_count, ((shared, rows) for rows in parts))
+        found = workers.map(count, ((shared, rows) for rows in parts))
         if backend != "threading":
             _assert_arrays_can_be_written(workers)
         with pytest.raises(ValueError, match="the second task"):
-            list(workers.imap(_second, ((i,) for i in range(5))))
+            list(workers.imap(second, ((i,) for i in range(5))))
     array = shared.of(slice(None))["a"].base
     assert all((part["a"].base is array) == (backend == "threading") for part in found)
     whole = shared.joined(*zip(parts, found, strict=True))
@@ -346,15 +334,10 @@ def test_rows_and_errors_of_tasks_reach_the_caller(backend):
         np.testing.assert_array_equal(whole[key], expected)
 
 
-def _itself(x, out):
-    found = {"whole": x, "part": x[1:3], "out": out + 1, "plain": np.asarray(x)}
-    return found, not x.flags.writeable
-
-
 def _assert_arrays_can_be_written(workers):
     """joblib maps large arrays into the memory of workers read-only, and they may come back."""
     x = np.arange(300_000.0).reshape(-1, 3)
-    for found, mapped in workers.imap(_itself, [(x, x[:2])] * 3):
+    for found, mapped in workers.imap(itself, [(x, x[:2])] * 3):
         assert mapped
         for array in found.values():
             array += 1
@@ -388,7 +371,7 @@ def worth(monkeypatch):
 
 
 def make_mixture(**parameters):
-    settings = {"n_components": 3, "max_iter": 5, "tol": 1e9, "random_state": 0}
+    settings = {"n_components": 3, "max_iter": 5, "tol": 1e9, "effort": 0, "random_state": 0}
     return AnnealedBayesianGaussianMixture(**settings | parameters)
 
 
@@ -527,9 +510,11 @@ def test_results_of_remote_workers_are_in_order(n_tasks, far):
 
 
 def test_fits_in_processes_without_generators(worth, X, no_warnings):
+    # The kernels that this fit loads are those of the processes, which are forks.
+    alone = make_mixture(n_init=2, n_jobs=1).fit(X)
     with parallel_config("multiprocessing"):
         mixture = make_mixture(n_init=2, n_jobs=2).fit(X)
-    assert_same(mixture, make_mixture(n_init=2, n_jobs=1).fit(X))
+    assert_same(mixture, alone)
 
 
 def test_tasks_are_made_in_groups_where_there_are_no_generators():

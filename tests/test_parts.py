@@ -18,16 +18,20 @@ from cases_parts import (
     without_unit_parameters,
 )
 from harness import (
+    alternating,
     batches_and_minibatches,
     combinations,
     context_of,
     covering,
     crossed,
+    forms,
     has_local_variables,
     largest_difference,
     lower_bound,
     models,
+    one_of_each_class,
     quick,
+    taking_turns,
     units_of,
     variants,
 )
@@ -61,7 +65,8 @@ BY_NAME = {entry.name: entry for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS)}
 
 
 @pytest.mark.parametrize(
-    ("entry", "params", "name", "how"), batches_and_minibatches(combinations() + gradients())
+    ("entry", "params", "name", "how"),
+    alternating(taking_turns(combinations() + gradients()), ("batch", "minibatches")),
 )
 def test_one_part_is_the_data(entry, params, name, how, rng, monkeypatch):
     """Bit for bit. Parameters of single data points (the users of AnnealedPMF, and the rows of
@@ -107,7 +112,9 @@ SEARCHES = {
 
 @pytest.mark.parametrize(
     ("entry", "params", "how"),
-    covering(crossed([pytest.param(e, e.first, id=e.name) for e in BY_NAME.values()], SEARCHES)),
+    taking_turns(
+        crossed([pytest.param(e, e.first, id=e.name) for e in BY_NAME.values()], SEARCHES)
+    ),
 )
 def test_searches_in_one_part_are_those_in_the_data(entry, params, how, rng, monkeypatch):
     """Restarts, races and reheats; what the estimator refuses, it refuses in the same words."""
@@ -158,7 +165,7 @@ def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkey
     ("entry", "params", "place"),
     covering(
         crossed(
-            variants(heuristics=True, sampled=False, of=lambda entry: entry.name not in WHOLE_ROWS),
+            [form for form in forms(sampled=False) if form.values[0].name not in WHOLE_ROWS],
             [0, 1, 2, 4],
         )
     ),
@@ -461,7 +468,7 @@ def test_every_pass_scales_its_weights_to_the_number_of_rows(noise, rng, monkeyp
 # Warm starts and weights
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_warm_start_goes_on_in_parts(entry, rng, monkeypatch):
     """From a fit to parts or from one to rows: bounds rise on, and are the same up to rounding."""
     without_unit_parameters(monkeypatch)

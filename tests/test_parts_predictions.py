@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from cases_parts import Counted, cut
-from harness import alternating, assert_identical, quick
+from harness import alternating, assert_identical, one_of_each_class, quick
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import issparse
 from scipy.sparse import vstack as vstack_sparse
@@ -33,6 +34,7 @@ METHODS = (
     "inclusion_probabilities",
     "reconstruct",
     "impute",
+    "recommend",
     "predict_rows",
     "inverse_temperatures",
 )
@@ -88,7 +90,7 @@ def test_users_of_parts_are_not_known_by_their_ids(rng):
     parts = Shards([ids[:36], ids[36:]]), [ratings[:36], ratings[36:]]
     pairs = AnnealedPMF(2, input="pairs", n_items=4, random_state=0, max_iter=3).fit(*parts)
     for call, way in (
-        (lambda: matrix.recommend_for([0]), "Call recommend"),
+        (lambda: matrix.recommend_for([0]), "Call recommend .* in parts"),
         (lambda: matrix.predict_ratings([0], [0]), "Call recommend"),
         (lambda: pairs.recommend_for([3]), "input='matrix'"),
         (lambda: pairs.predict(ids), "input='matrix'"),
@@ -223,6 +225,8 @@ def test_predictions_on_other_processors(kind):
         capture_output=True,
         text=True,
     )
+    if found.returncode == -signal.SIGILL:
+        pytest.skip(f"this processor lacks instructions of {kind}")
     assert found.returncode == 0, found.stdout
 
 
@@ -325,7 +329,7 @@ def test_an_error_of_a_prediction_names_the_part(rng):
         found.read(1)
 
 
-@pytest.mark.parametrize("entry", NINE)
+@pytest.mark.parametrize("entry", one_of_each_class(NINE))
 def test_a_stream_of_parts_is_a_stream_of_batches(entry, rng):
     """Bit for bit, with weights, and with an empty part that is left out."""
     X, weights = entry.data(rng, 40), rng.integers(1, 3, size=40).astype(float)
@@ -359,7 +363,7 @@ def test_a_stream_that_fails_leaves_the_estimator_as_it_was(rng):
     assert_identical(est, before)
 
 
-@pytest.mark.parametrize("entry", NINE)
+@pytest.mark.parametrize("entry", one_of_each_class(NINE))
 def test_fit_and_prediction_in_one_call(entry, rng):
     X = entry.data(rng, 30)
     shards = Shards(cut(X, [13]))

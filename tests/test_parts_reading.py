@@ -17,7 +17,9 @@ import pytest
 from cases_parts import Counted, cut, folders, uneven
 from designs import in_turn
 from harness import (
+    MANY,
     assert_identical,
+    divide_few_units,
     make_threads_worthwhile,
     models,
     one_of_each_class,
@@ -121,10 +123,11 @@ def test_functions_and_arrays_are_the_same_parts(entry, rng):
 @pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_the_number_of_workers_changes_nothing(entry, rng, monkeypatch):
     make_threads_worthwhile(monkeypatch)
-    X, found = entry.many(rng), []
+    divide_few_units(monkeypatch)
+    X, found = entry.many(rng, 2 * MANY), []
     for n_jobs in (1, 2):
         settings = {**entry.first, "annealing": quick("svi_plus", 1), "max_iter": 1}
-        parts = [Counted(part) for part in cut(X, [1300])]
+        parts = [Counted(part) for part in cut(X, [MANY])]
         found.append(without_search(entry, **settings, n_jobs=n_jobs).fit(Shards(parts)))
     assert_identical(*found)
 
@@ -333,8 +336,8 @@ def test_callbacks_stop_a_fit_to_parts(n_init, rng):
         ("latent_dirichlet", {}, 2),
         ("latent_dirichlet", {"local_step": "cvb0"}, 3),
         ("gamma_process_nmf", {}, 4),
-        ("factorial_mixture", {}, 2),
-        ("matrix_factorization", {}, 3),
+        ("factorial_mixture", {}, 5),
+        ("matrix_factorization", {}, 6),
     ],
 )
 def test_a_fit_to_parts_goes_on_from_after_any_pass(
@@ -342,7 +345,7 @@ def test_a_fit_to_parts_goes_on_from_after_any_pass(
 ):
     """After half of the passes, local variables are kept from pass to pass.
 
-    Each model is interrupted after every fourth pass, and all of them together after any.
+    Each model is interrupted after every sixth pass, and all of them together after any.
     """
     entry = BY_NAME[name]
     parts = cut(entry.data(rng, 30), [7, 20])
@@ -356,7 +359,7 @@ def test_a_fit_to_parts_goes_on_from_after_any_pass(
     X = Shards(parts)
     whole, n_saved = make().fit(X), first
     while goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved):
-        n_saved += 4
+        n_saved += 6
     assert n_saved > 6
 
 

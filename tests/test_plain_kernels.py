@@ -52,7 +52,7 @@ import numba
 check("the last statement")
 """
 SAMPLED = StructuredVI(n_passes=5, evaluate_every=5)
-QUICK = {"max_iter": 5, "effort": 0, "random_state": 0}
+QUICK = {"annealing": "none", "max_iter": 5, "random_state": 0}
 
 
 def gaussian(covariance_type, missing=False):
@@ -124,8 +124,7 @@ def factorization(form=np.asarray, missing=False, dtype=np.float64, **params):
 def topics(n_components=3, dtype=np.float64, scale=1.0, **params):
     def make(rng):
         X = csr_matrix((scale * counts(rng)).astype(dtype))
-        settings = QUICK | {"annealing": "none"} | params
-        return AnnealedLatentDirichletAllocation(n_components, **settings).fit(X), X
+        return AnnealedLatentDirichletAllocation(n_components, **QUICK | params).fit(X), X
 
     return make
 

@@ -70,18 +70,29 @@ def assert_finite_or_refused(method, *args):
 
 
 def entries():
+    """Every entry × all scales, which its priors share: given ones and learned ones."""
     for entry in [*ENTRIES, *TRAINED_BY_GRADIENTS]:
-        for name, params in entry.variants.items():
-            if params is entry.first or name in ("auto", "learned"):
-                yield pytest.param(entry, params, id=f"{entry.name}-{name}")
+        chosen = {
+            name: params
+            for name, params in entry.variants.items()
+            if params is entry.first or name in ("auto", "learned")
+        }
+        for i, (name, params) in enumerate(chosen.items()):
+            for j in range(len(chosen)):
+                # Other combinations are exhaustive.
+                marks = () if i == j else pytest.mark.exhaustive
+                scales, name_of_case = SCALES[j :: len(chosen)], f"{entry.name}-{name}-{j}"
+                yield pytest.param(entry, params, scales, marks=marks, id=name_of_case)
 
 
-@pytest.mark.parametrize(("entry", "params"), list(entries()))
-def test_fits_of_any_scale_are_finite_or_refused(entry, params, rng, few_passes_of_searches):
+@pytest.mark.parametrize(("entry", "params", "scales"), list(entries()))
+def test_fits_of_any_scale_are_finite_or_refused(
+    entry, params, scales, rng, few_passes_of_searches
+):
     """With the priors that the tests give, which have another scale, and with learned ones."""
     X = entry.data(rng, 25)
     reheats = {} if entry in TRAINED_BY_GRADIENTS else {"effort": 1, "annealing": "reheating"}
-    for scale in SCALES:
+    for scale in scales:
         Y = scaled(X, scale)
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
@@ -159,7 +170,9 @@ def test_samples_of_huge_counts_are_refused(fit):
 
 
 @pytest.mark.parametrize("final", [np.inf, np.nan])
-def test_a_move_whose_bound_is_not_finite_is_thrown_away(final, rng, monkeypatch):
+def test_a_move_whose_bound_is_not_finite_is_thrown_away(
+    final, rng, monkeypatch, few_passes_of_searches
+):
     original = Found.judge
 
     def judge(self, move, stop, n_observations):

@@ -9,15 +9,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from designs import each_once
 from far_backend import far_away
 from harness import (
     alternating,
     assert_identical,
     context_of,
     crossed,
+    first_variants,
     make_threads_worthwhile,
     models,
+    of_each_class_and_method,
     open_run,
     quick,
     taking_turns,
@@ -25,6 +26,7 @@ from harness import (
     variants,
 )
 from joblib import parallel_config
+from peer_priors import MIXTURE_PRIORS, PEER_OF_MIXTURES
 from scipy.sparse import csr_array
 from scipy.special import xlogy
 from sklearn.base import clone
@@ -56,6 +58,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.usefixtures("few_passes_of_searches"),
 ]
+LEARNED = dict.fromkeys(MIXTURE_PRIORS, "auto")
 WITH_FINISH = [name for name in ANNEALING if name not in ("none", "structured")]
 
 
@@ -65,18 +68,10 @@ def rows(n=100, d=6, seed=0):
 
 
 def mixture(**params):
+    """A mixture that learns no priors, which would take most of the time of a pass."""
     settings = {"n_components": 6, "annealing": quick("svi_plus", 3), "random_state": 0}
+    settings |= PEER_OF_MIXTURES
     return AnnealedBayesianGaussianMixture(**settings | {"n_jobs": 1} | params)
-
-
-def first_variants():
-    return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
-
-
-def of_each_class_and_method(names):
-    """Combinations in which every class and every method occurs, for what differs by no form."""
-    cases = crossed(first_variants(), names)
-    return each_once(cases, lambda entry, *_: type(entry.make()), lambda entry, params, name: name)
 
 
 def assert_own_bound(est, X):
@@ -144,7 +139,7 @@ def easy_rows():
 def test_rejected_moves_leave_the_fit_as_it_was():
     params = {"n_components": 3, "tol": 1e-9, "max_iter": 100, "annealing": "reheating"}
     first = mixture(**params, effort=0).fit(easy_rows())
-    est = mixture(**params, effort=3).fit(easy_rows())
+    est = mixture(**params, effort=10).fit(easy_rows())
     assert len(turns_of(est)) > 3
     if not est.search_results_["kept"].any():
         for name in ("means_", "covariances_", "weights_", "lower_bounds_", "temperatures_"):
@@ -157,15 +152,15 @@ def test_a_swap_finds_the_groups_that_a_bad_start_has_merged(rng):
     centers = 40.0 * np.array([[0, 0], [0, 1], [1, 0], [5, 5], [5, 6]])
     labels = rng.integers(5, size=100)
     X = centers[labels] + rng.normal(size=(100, 2))
-    params = {"n_components": 5, "init_params": "random_from_data", "random_state": 0}
+    params = {"n_components": 5, "init_params": "random_from_data", **PEER_OF_MIXTURES}
     plain = [
-        AnnealedBayesianGaussianMixture(**params | {"random_state": s}, annealing="none").fit(X)
+        AnnealedBayesianGaussianMixture(**params, random_state=s, annealing="none").fit(X)
         for s in range(6)
     ]
     found = [len(np.unique(est.predict(X))) for est in plain]
     assert min(found) < 5  # otherwise the test would show nothing
     for seed in np.flatnonzero(np.array(found) < 5)[:2]:
-        est = AnnealedBayesianGaussianMixture(**params | {"random_state": int(seed)}).fit(X)
+        est = AnnealedBayesianGaussianMixture(**params, random_state=int(seed)).fit(X)
         pairs = set(zip(labels.tolist(), est.predict(X).tolist(), strict=True))
         assert len(pairs) == 5
 
@@ -271,6 +266,7 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
 def test_components_that_a_group_does_not_need_are_merged(covariance_type):
     X = np.vstack([clusters_at(0.0, 80), clusters_at(12.0, 80)])
     params = {"n_components": 8, "annealing": "reheating", "covariance_type": covariance_type}
+    params |= LEARNED
     first, searched = mixture(**params, effort=0).fit(X), mixture(**params).fit(X)
     assert searched.n_effective_components_ == 2
     if covariance_type != "tied":
@@ -379,7 +375,7 @@ def test_a_fit_never_ends_below_plain_inference_from_its_own_start():
 
 
 def test_a_method_that_draws_its_start_does_not_end_below_plain_inference_either():
-    X = rows(200, 12)
+    X = rows(100, 20)
     stochastic = mixture(annealing="stochastic", n_components=12)
     alone = clone(stochastic).set_params(effort=0).fit(X)
     plain = mixture(n_components=12, annealing="none", n_init=2).fit(X)
@@ -472,7 +468,9 @@ def test_a_race_of_one_is_a_fit():
     assert_identical(mixture(restarts="race").fit(rows()), mixture().fit(rows()))
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), of_each_class_and_method(ANNEALING))
+@pytest.mark.parametrize(
+    ("entry", "params", "name"), of_each_class_and_method(crossed(first_variants()))
+)
 def test_races_of_every_method(entry, params, name, rng):
     X = entry.data(rng, 40)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1, "n_init": 4}
@@ -491,7 +489,9 @@ def test_races_of_every_method(entry, params, name, rng):
 
 @pytest.mark.parametrize(
     ("entry", "params", "name", "how"),
-    alternating(of_each_class_and_method(WITH_FINISH), ("batch", "minibatches")),
+    alternating(
+        of_each_class_and_method(crossed(first_variants(), WITH_FINISH)), ("batch", "minibatches")
+    ),
 )
 def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, params, name, how, rng):
     """As one from a checkpoint is, when a race that was interrupted begins again."""

@@ -109,7 +109,7 @@ def test_few_observations_can_count_as_a_hundred():
     assert rule.worthwhile(11.0, 10.0)
 
 
-@pytest.mark.parametrize(("entry", "n_annealed"), alternating(models(), (0, 5)))
+@pytest.mark.parametrize(("entry", "n_annealed"), alternating(one_of_each_class(models()), (0, 5)))
 def test_fit_in_minibatches_ends_by_its_rule(entry, n_annealed, rng):
     """It ends after the first pass at which the best of ten has hardly risen, and not before."""
     tol, X = 0.01, entry.data(rng, 60)

@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 import pytest
 from cases_parts import WHOLE_ROWS, cut, together, unobserved
-from harness import alternating, model_and_units, variants
+from harness import alternating, forms, model_and_units, variants
 from models import TRAINED_BY_GRADIENTS
 
 from sklearn_anneal.models._base import merged
@@ -22,7 +22,7 @@ EVERY_FORM = [
         for name, params in entry.variants.items()
     ),
 ]
-WITH_MISSING_CELLS = [pair for pair in EVERY_FORM if pair.values[0].name not in WHOLE_ROWS]
+WITH_MISSING_CELLS = [pair for pair in forms() if pair.values[0].name not in WHOLE_ROWS]
 
 
 def numbers_of(value, name=""):

@@ -22,7 +22,7 @@ from sklearn_anneal import (
 )
 
 pd = pytest.importorskip("pandas")
-FAST = {"n_components": 2, "max_iter": 2, "effort": 0, "random_state": 0}
+FAST = {"n_components": 2, "annealing": "none", "max_iter": 2, "random_state": 0}
 ESTIMATORS = {
     "gaussian mixture": partial(AnnealedBayesianGaussianMixture, **FAST),
     "mixture of counts": partial(AnnealedBayesianMixture, emission="poisson", **FAST),

@@ -47,11 +47,20 @@ def sampler(n_passes: int = 3, **params):
 def visited(model, q, X, topics=None, seed=0, weights=None, n_turns=1):
     """The sampler's step of all documents in one chunk."""
     units = DocumentsInFewChunks(X.data, X.indices, X.indptr, weights)
-    visit = model.visit(q, units, rng=np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampled, "_TURNS", n_turns)
-        patch.setattr(sampled, "_TOKENS_OF_TURNS", 0)
-        return visit.finish(visit.step(units, local=Assignments(topics, seed)))
+        in_turns(n_turns, patch)
+        return step_of(model, q, units, topics, seed)
+
+
+def in_turns(n_turns, patch):
+    """Let so many documents be sampled at once, however few tokens there are."""
+    patch.setattr(sampled, "_TURNS", n_turns)
+    patch.setattr(sampled, "_TOKENS_OF_TURNS", 0)
+
+
+def step_of(model, q, units, topics, seed):
+    visit = model.visit(q, units, rng=np.random.default_rng(seed))
+    return visit.finish(visit.step(units, local=Assignments(topics, seed)))
 
 
 def model_of_two_topics(dtype=np.float64):
@@ -88,7 +97,7 @@ THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
     ],
 )
 def test_topics_are_drawn_from_their_posterior_distribution(
-    documents, n_turns, largest, dtype, n_draws
+    documents, n_turns, largest, dtype, n_draws, monkeypatch
 ):
     """Visit after visit, assignments occur as often as an enumeration of all of them says."""
     X = csr_matrix([np.bincount(words, minlength=3) for words in documents]).astype(dtype)
@@ -99,8 +108,10 @@ def test_topics_are_drawn_from_their_posterior_distribution(
     model, q, topics = model_of_two_topics(dtype), {TOPICS: np.ones((2, 3)) + ETA}, None
     found = np.zeros(len(every))
     powers = 2 ** np.arange(6)[::-1]
+    in_turns(n_turns, monkeypatch)
+    units = DocumentsInFewChunks(X.data, X.indices, X.indptr, None)
     for i in range(n_draws):
-        step = visited(model, q, X, topics, seed=i, n_turns=n_turns)
+        step = step_of(model, q, units, topics, seed=i)
         topics = step.local
         q = {
             TOPICS: np.asfortranarray(

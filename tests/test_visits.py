@@ -15,6 +15,7 @@ from harness import (
     covering,
     open_run,
     prepared_visit,
+    taking_turns,
     visit_of,
 )
 
@@ -109,7 +110,7 @@ def test_the_step_of_units_of_weight_zero_is_the_unit(entry, params, name, place
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=2))
+@pytest.mark.parametrize(("entry", "params", "name"), taking_turns(combinations(), turn=2))
 def test_steps_read_only_what_they_are_given(entry, params, name, rng):
     """They run on arrays that cannot be written to, from the start of local variables too."""
     ctx, method, visit, units = opened(entry, params, name, rng)
@@ -130,7 +131,7 @@ def test_steps_read_only_what_they_are_given(entry, params, name, rng):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=3))
+@pytest.mark.parametrize(("entry", "params", "name"), taking_turns(combinations(), turn=3))
 def test_a_pickled_visit_takes_the_same_steps(entry, params, name, rng):
     ctx, method, visit, units = opened(entry, params, name, rng)
     again = pickle.loads(pickle.dumps(visit))

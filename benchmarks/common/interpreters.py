@@ -53,9 +53,7 @@ def _printed(arguments: list[str], env: Mapping[str, str]) -> str:
     return result.stdout
 
 
-def run_task(
-    tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, float]]], options: str
-) -> None:
+def run_task(tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]], options: str) -> None:
     """Run the task that ``in_fresh_interpreter`` asked for, and print what it returns."""
     found = json.loads(options)
     print(json.dumps(tasks[found["case"]](found)))

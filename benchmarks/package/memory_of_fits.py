@@ -8,7 +8,7 @@ the rest does not depend on the rows.
     python -m benchmarks.package.memory_of_fits --write
 
 ``measure_memmap`` and ``measure_array``, whose limits tests have, are about Gaussian mixtures of
-many rows: a fit in minibatches to rows of a file on disk, whose growth is counted from the state
+many rows: fits in minibatches to rows of a file on disk, whose growth is counted from the state
 after the import and so includes the compiler and the kernels, and a batch fit to rows in memory,
 whose growth is that of the temporary arrays of the loop.
 """
@@ -150,12 +150,14 @@ def mixture(options: dict[str, Any], **parameters: Any) -> Any:
     return made
 
 
-def fit_memmap(options: dict[str, Any]) -> dict[str, float]:
-    """Growth of the anonymous memory of a fit to a memory-mapped file, in this process."""
-    before = anonymous_megabytes()
-    shape = (options["rows"], options["features"])
-    X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
-    return _sampled(mixture(options, batch_size=10_000), X, before)
+def fit_memmap(options: dict[str, Any]) -> dict[str, list[float]]:
+    """Growth of the anonymous memory by fits to the first rows of a memory-mapped file, in turn."""
+    before, growth = anonymous_megabytes(), []
+    for rows in options["rows"]:
+        shape = (rows, options["features"])
+        X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
+        growth.append(_sampled(mixture(options, batch_size=2_000), X, before)["growth"])
+    return {"growth": growth}
 
 
 def fit_array(options: dict[str, Any]) -> dict[str, float]:
@@ -165,9 +167,9 @@ def fit_array(options: dict[str, Any]) -> dict[str, float]:
     return _sampled(mixture(options, init_params="random"), X, anonymous_megabytes())
 
 
-def copy_array(options: dict[str, Any]) -> dict[str, float]:
-    """Growth of the anonymous memory while an array is copied, to test the measure itself."""
-    X = np.ones(options["values"])
+def measure_copy(values: int) -> dict[str, float]:
+    """Growth of the memory of this process while an array is copied, to test the measure itself."""
+    X = np.ones(values)
     with Sampler() as sampler:
         copy = X.copy()
     return {"growth": sampler.growth, "copy": copy.nbytes / 1e6}
@@ -181,32 +183,30 @@ def _sampled(made: Any, X: np.ndarray, before: float) -> dict[str, float]:
     return {"growth": sampler.peak - before}
 
 
-def measure_memmap(annealing: str, rows: int) -> dict[str, float]:
-    """Write a file, fit it in minibatches in a fresh interpreter, and return the cost."""
-    shape = {"rows": rows, "features": 10, "components": 8}
+def measure_memmap(annealing: str, *rows: int) -> list[float]:
+    """Write a file, fit its first rows in minibatches in a fresh interpreter; return the growth.
+
+    There is a fit for each number of rows. The growth is that of the process until its end.
+    """
+    shape = {"rows": rows, "features": 40, "components": 8}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.float32"
-        draw_rows(rows, shape["features"]).tofile(path)
+        draw_rows(max(rows), shape["features"]).tofile(path)
         return in_fresh_interpreter(
             _SCRIPT, "memmap", path=str(path), annealing=annealing, passes=1, **shape
-        )
+        )["growth"]
 
 
 def measure_array(annealing: str) -> dict[str, float]:
     """Fit an array in batch mode in a fresh interpreter, and return the cost."""
-    shape = {"rows": 50_000, "features": 30, "components": 20}
+    shape = {"rows": 20_000, "features": 30, "components": 20}
     return in_fresh_interpreter(_SCRIPT, "array", annealing=annealing, passes=1, **shape)
-
-
-def measure_copy() -> dict[str, float]:
-    """Copy an array in a fresh interpreter, and return the growth and the size of the copy."""
-    return in_fresh_interpreter(_SCRIPT, "copy", values=5_000_000)
 
 
 def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["--task"]:
-        tasks = {"fit": fit, "memmap": fit_memmap, "array": fit_array, "copy": copy_array}
+        tasks = {"fit": fit, "memmap": fit_memmap, "array": fit_array}
         run_task(tasks, argv[1])
         return
     write_or_print(__doc__, PAGE, written, argv)

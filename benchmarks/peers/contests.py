@@ -16,7 +16,11 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import MiniBatchNMF
 from sklearn.neural_network import BernoulliRBM
 
-from sklearn_anneal import AnnealedSigmoidBeliefNet, AnnealedSpikeSlabFactorAnalysis
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedSigmoidBeliefNet,
+    AnnealedSpikeSlabFactorAnalysis,
+)
 
 from ..gamma_process_nmf import held_out
 from ..spike_slab_factor_analysis.speed import GAUSSIAN, as_code, filled_by_peer, pictures
@@ -241,10 +245,19 @@ def _cells() -> dict[str, Contestant]:
         made = AnnealedSpikeSlabFactorAnalysis(k, random_state=seed, **how).fit(X)
         return made.inverse_transform(made.transform(X))
 
+    def mixture(X: np.ndarray, k: int, seed: int) -> np.ndarray:
+        made = AnnealedBayesianGaussianMixture(10, annealing="none", random_state=seed)
+        return made.fit(X).impute(X)
+
     return {
         OURS: contestant(ours),
-        PLAIN: contestant(partial(ours, annealing="none")),
+        "ours, sparse factors": contestant(
+            partial(ours, activation_prior="learned"), '`activation_prior="learned"`'
+        ),
         "ours, Gaussian factors": contestant(partial(ours, **GAUSSIAN), f"`{as_code(GAUSSIAN)}`"),
+        "our mixture": contestant(
+            mixture, '`AnnealedBayesianGaussianMixture(10, annealing="none")`'
+        ),
         "FactorAnalysis": contestant(
             lambda X, k, seed: filled_by_peer(X, k), "three rounds of imputation", "sklearn"
         ),

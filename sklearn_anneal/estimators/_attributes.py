@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -58,7 +59,7 @@ class ExplainedAttributes:
     ----------
     _only_with : dict
         Parameter → attribute → the values of the parameter with which the attribute exists. The
-        value ``list`` stands for all lists.
+        value ``list`` stands for all lists, and ``float`` for all numbers.
     """
 
     _only_with: ClassVar[dict[str, dict[str, tuple[object, ...]]]] = {}
@@ -144,13 +145,15 @@ def read_only(value: Any) -> Any:
 def _is_among(value: object, values: tuple[object, ...]) -> bool:
     if isinstance(value, list):
         return list in values
+    if isinstance(value, str | bool | np.bool_):
+        return value in values
     # Values of other types are refused by fits.
-    return isinstance(value, str | bool | np.bool_) and value in values
+    return isinstance(value, Real) and float in values
 
 
 def _described(parameter: str, values: tuple[object, ...]) -> str:
     """Text such as "emission='categorical', 'gaussian' or 'poisson'"."""
     if any(value is list or isinstance(value, list) for value in values):
         return f"a list for {parameter}"
-    *others, last = map(repr, values)
+    *others, last = ("a number" if value is float else repr(value) for value in values)
     return f"{parameter}={' or '.join([', '.join(others), last] if others else [last])}"

@@ -280,6 +280,7 @@ class CountPredictions(
 
     # Recommendations
 
+    @by_parts
     @explains("Prediction")
     def recommend(self, X, n=10, exclude_seen=True, return_scores=False):
         """The items that each user of X would choose most often.
@@ -288,7 +289,7 @@ class CountPredictions(
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items)
+        X : {array-like, sparse matrix} of shape (n_users, n_items), or data in parts
             Counts of these users, new ones or not. NaN marks missing cells of a dense array.
         n : int, default=10
             Number of items for each user.
@@ -350,6 +351,14 @@ class CountPredictions(
             or by ``partial_fit``, after which it has no ``activations_``. ``recommend(X)`` then
             infers those of the users, whose counts it is given.
 
+        Notes
+        -----
+        A fit to data in parts needs no memory that grows with the number of rows, and activations
+        can be larger than the counts of sparse rows, so that it keeps none.
+        ``recommend(X)`` takes the same parts, and makes the lists of one part after another. Rows
+        of a stream are gone after their batch, and later batches change the components, at which
+        their activations would have to be inferred anew.
+
         Examples
         --------
         >>> from sklearn_anneal import AnnealedGammaProcessNMF
@@ -365,7 +374,8 @@ class CountPredictions(
         if own is None:
             raise ValueError(
                 "The activations of the rows of a stream, or of data in parts, are not kept. Call "
-                "recommend(X) with the counts of the users, from which they are inferred again."
+                "recommend(X) with the counts of the users, from which they are inferred again; X "
+                "can be in parts."
             )
         unknown = users[(users < 0) | (users >= len(own))]
         if unknown.size:

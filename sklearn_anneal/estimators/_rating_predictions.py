@@ -253,13 +253,14 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         return filled(mean), std[:, : data.shape[1]]
 
     @available_if(of_matrix)
+    @by_parts
     @explains("Prediction")
     def recommend(self, X, n=10, exclude_seen=True, return_scores=False):
         """The items that each user of X would rate best.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items)
+        X : {array-like, sparse matrix} of shape (n_users, n_items), or data in parts
             Ratings by these users.
         n : int, default=10
             Number of items for each user.
@@ -318,7 +319,9 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         Raises
         ------
         ValueError
-            If the estimator was fitted to data in parts, with which the factors of users stay.
+            If the estimator was fitted to data in parts, with which the factors of users stay, so
+            that the fit needs no memory that grows with the number of users. ``recommend(X)`` takes
+            the same parts.
 
         Examples
         --------
@@ -339,7 +342,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     def _refuse_unkept(self, users: np.ndarray) -> None:
         """Refuse users after a fit to data in parts, with which their factors have stayed."""
         if len(self._user_statistics["natural_mean"]) == 0 and (users >= 0).any():
-            way = "Call recommend or transform with their ratings"
+            way = "Call recommend or transform with their ratings, which can be in parts"
             if of_pairs(self):
                 way = "Fit in memory, or give input='matrix', with which recommend takes ratings"
             raise ValueError(

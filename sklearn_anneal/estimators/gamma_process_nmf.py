@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_non_negative
 
 from ..data.parted_units import PartedUnits
 from ..data.units import DenseCounts, SparseCounts, cell_patterns
+from ..inference.stopping import RiseOfBound
 from ..metrics import LARGEST_COUNT
 from ..models._componentwise import Given
 from ..models.gamma_process_nmf import GammaProcessNMF
@@ -32,6 +33,8 @@ from ._validation import (
 
 if TYPE_CHECKING:
     from ..annealing import Context
+    from ..data.units import Units
+    from ..inference.progress import Settings
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
@@ -40,7 +43,8 @@ _STARTS = {
     "activation_prior": 0.1,
     "component_prior": 0.1,
     "concentration": 1.0,
-    "dispersion": 10.0,
+    "dispersion": 1.0,
+    "popularity_prior": 1.0,
 }
 # The largest shape of the prior of activations. The lower bound adds up as many numbers of about
 # this size as there are activations.
@@ -101,14 +105,25 @@ class AnnealedGammaProcessNMF(CountPredictions):
         The variance of gamma noise by which the rate of each cell is multiplied, so that counts
         are negative binomial, with the variance m + ``dispersion`` m² around their rate m. Counts
         of words, mutations or purchases come in bursts, which Poisson counts explain by further
-        components. None: no noise. ``"auto"`` starts from 10 and learns it by the lower bound, from
-        1e-4 to 1000, like the priors: from weaker noise, bursts were left to components, and the
-        bound was lower. Minibatches and streams learn it after 100 updates, and have 10 until then.
-        A pass changes components the less, the larger counts are beside 1 / ``dispersion``. Fits
-        to counts of hundreds and more can end far from their optimum, and None, or a small number,
-        then finds better components.
+        components. None: no noise. ``"auto"`` learns it by the lower bound, from 1e-4 to 1000,
+        like the priors. First it is 1.4 times the best one for the components that a pass has
+        found. A search also starts from 10, which keeps bursts of small counts from becoming
+        components and joins those of large counts. Minibatches and streams learn it after 100
+        updates, and have 1 until then.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
+    popularity_prior : float, "auto" or None, default=None
+        The shape s of the prior Gamma(s, s) of a rate η_v for each column, with which the entries
+        of components have the prior Gamma(a, a η_v): rare columns have small entries in all
+        components, and popular ones large entries, as items have in hierarchical Poisson
+        factorisation [4]_. None: all columns have the rate 1. This matters where
+        ``component_prior`` is given and about 1 or larger. Where it is learned, it is mostly so
+        small that columns may differ anyway; predictions then hardly change. ``"auto"`` starts from
+        1 and learns s like the other priors; it goes to 1e4, which is as good as None, where all
+        rates are alike. The rates (``popularities_``) follow the components in every pass at T = 1,
+        also where s is a number, unless other priors are ``"auto"`` and the counts are fractions
+        from which these are not learned. Rows have no such rate: an activity of a row would be a
+        factor of its activations, which vary by more than that where ``activation_prior`` is small.
     init_params : {"auto", "random", "random_from_data", "collapsed_gibbs"}, default="auto"
         The start of the components: random numbers that differ by 10 percent, means of a few random
         rows, or counts that 200 sweeps of collapsed Gibbs sampling (Griffiths and Steyvers, 2004,
@@ -140,7 +155,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         unit of the sum of X. With 1e-6 the bounds of real and drawn counts were higher by at most
         0.0007 nats per cell, their held-out scores differed by at most 0.0004, and many fits needed
-        more passes than ``max_iter`` permits.
+        more passes than ``max_iter`` permits. With ``dispersion`` it is divided by 1 plus the mean
+        of X, because the bound of a large count with noise grows by its logarithm alone.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. If the best fit of a
@@ -228,6 +244,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
         ``count_shapes_`` of mixtures is. As activations are more certain in the variational
         posterior than given the noise, a learned one is somewhat too small, the more so the fewer
         columns a component has.
+    popularity_prior_ : float
+        Only with ``popularity_prior``: the shape of the prior of the rates of columns that was
+        used, or that was learned.
+    popularities_ : ndarray of shape (n_features,)
+        Only with ``popularity_prior``: 1 / E η_v, the prior mean of the entries of each column of
+        components.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
         it is the estimate that the last batch gave for the parameters before their update.
@@ -284,6 +306,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     .. [2] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS, section 4.3.
     .. [3] Gouvert, Oberlin, Févotte (2018). Negative binomial matrix factorization for recommender
        systems. arXiv:1801.01708.
+    .. [4] Gopalan, Hofman, Blei (2015). Scalable recommendation with hierarchical Poisson
+       factorization. UAI.
 
     Examples
     --------
@@ -304,13 +328,14 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "n_components": NUMBER_OR_AUTO,
         **dict.fromkeys(_PRIORS, _PRIOR),
         "dispersion": [*_PRIOR, None],
+        "popularity_prior": [*_PRIOR, None],
         "init_params": [StrOptions({"auto", "random", "random_from_data", "collapsed_gibbs"})],
         "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
-    _kernel_modules = ("gamma_process_nmf", "counts", "gamma")
+    _kernel_modules = ("gamma_process_nmf", "count_noise", "counts", "gamma")
     _data_in_words = "{units} rows with {observations} counts of {columns} columns"
     _advice = (
         "the gamma distributions of some components have no positive finite parameters: X or the "
@@ -318,8 +343,11 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "give priors closer to 1."
     )
     _start_parameters = ("components_init",)
-    _model_parameters = ("n_components", *_PRIORS, "dispersion")
+    _model_parameters = ("n_components", *_PRIORS, "dispersion", "popularity_prior")
     _attributes_of_fits = ("reconstruction_err_", "activations_")
+    _only_with = {
+        "popularity_prior": dict.fromkeys(("popularity_prior_", "popularities_"), ("auto", float))
+    }
 
     def __init__(
         self,
@@ -330,6 +358,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         component_prior="auto",
         concentration="auto",
         dispersion=None,
+        popularity_prior=None,
         init_params="auto",
         components_init=None,
         max_sweeps=None,
@@ -355,6 +384,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         self.component_prior = component_prior
         self.concentration = concentration
         self.dispersion = dispersion
+        self.popularity_prior = popularity_prior
         self.init_params = init_params
         self.components_init = components_init
         self.max_sweeps = max_sweeps
@@ -435,6 +465,15 @@ class AnnealedGammaProcessNMF(CountPredictions):
             return SparseCounts(rows.data, rows.indices, rows.indptr, sample_weight)
         return DenseCounts(X, sample_weight, cell_patterns(X))
 
+    def _settings(self, units: Units) -> Settings:
+        settings = super()._settings(units)
+        if self.dispersion is None:
+            return settings
+        # The bound of a large count with noise grows by its logarithm, and not by the count.
+        cells = units.total_weight * self.n_features_in_
+        mean = units.n_observations / max(cells, 1e-300)
+        return settings._replace(stop=RiseOfBound(self.tol / (1.0 + mean)))
+
     def _check_training(self, units: DenseCounts | SparseCounts) -> None:
         if units.n_observations == 0:
             raise ValueError(
@@ -450,12 +489,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
     def _make_model(
         self, X: np.ndarray | csr_matrix, units: DenseCounts | SparseCounts
     ) -> GammaProcessNMF:
-        priors = {name: getattr(self, name) for name in _PRIORS}
-        dispersion = self.dispersion
-        given = priors | {"dispersion": dispersion}
+        given = {name: getattr(self, name) for name in _STARTS}
         learns = tuple(name for name, value in given.items() if is_auto(value))
-        if is_auto(dispersion):
-            dispersion = _STARTS["dispersion"]
+        starts: dict[str, Any] = {
+            name: _STARTS[name] if name in learns else None if value is None else float(value)
+            for name, value in given.items()
+        }
         b = self.activation_prior
         if not is_auto(b) and b > _STRONGEST:
             raise ValueError(
@@ -465,13 +504,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
         return GammaProcessNMF(
             self._number,
             X.shape[1],
-            **{name: _STARTS[name] if name in learns else float(priors[name]) for name in priors},
+            **starts,
             learns=learns,
             init_params=self.init_params,
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
             dtype=np.float32 if X.dtype == np.float32 else np.float64,
-            dispersion=None if dispersion is None else float(dispersion),
         )
 
     def _given_start(self, model: GammaProcessNMF) -> Given:
@@ -487,7 +525,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, shape, rate = ctx.model, ctx.q["weights_shape"], ctx.q["weights_rate"]
+        of_columns: Attributes = {}
+        if model.popularity is not None:
+            of_columns["popularity_prior_"] = model.popularity.prior
+            of_columns["popularities_"] = 1.0 / model.popularity.means
         return {
+            **of_columns,
             **{f"{name}_": float(getattr(model, name)) for name in _PRIORS},
             "dispersion_": model.dispersion,
             "component_weights_": shape / rate,

@@ -58,6 +58,12 @@ class Tempering(NamedTuple):
     statistics: float | np.ndarray = 1.0
     prior: float = 1.0
 
+    @property
+    def temperature(self) -> float:
+        """The temperature T = 1 / ``local``, or its mean over the units."""
+        x = self.local
+        return float((1.0 / x).mean() if isinstance(x, np.ndarray) else 1.0 / x)
+
 
 class UnitTemperatures(NamedTuple):
     """The input of local steps that infer a temperature for every data point.
@@ -343,8 +349,8 @@ class Family(ABC):
         if self.is_strong(p) or (self._exact_if_far and (self._strength(q) > STRONG).any()):
             return float(np.sum(self._divergence(q, p)))
         expected, log_normalizer = self._expectations_and_log_normalizer(q)
-        linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
-        return float(linear - np.sum(log_normalizer) + np.sum(self.log_normalizer(p)))
+        linear = sum(((q[key] - p[key]) * expected[key]).sum() for key in self.keys)
+        return float(linear - log_normalizer.sum() + self.log_normalizer(p).sum())
 
     def is_strong(self, natural: Natural) -> bool:
         """Return whether any row is stronger than :data:`STRONG` observations."""

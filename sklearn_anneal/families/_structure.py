@@ -9,13 +9,20 @@ matrix, row after row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
 
+@cache
+def lower_triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and columns of the entries of a packed matrix, which must not be changed."""
+    return np.tril_indices(n_features)
+
+
 def _transpose(matrices: np.ndarray) -> np.ndarray:
-    return np.swapaxes(matrices, -1, -2)
+    return matrices.swapaxes(-1, -2)
 
 
 def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
@@ -140,16 +147,16 @@ class _Full(Structure):
         return stored
 
     def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        return _log_det_of_root(np.linalg.cholesky(stored))
+        return log_det_of_root(np.linalg.cholesky(stored))
 
     def inverse(self, stored: np.ndarray) -> np.ndarray:
-        return _inverse_of_root(np.linalg.cholesky(stored))
+        return inverse_of_root(np.linalg.cholesky(stored))
 
     def inverse_and_log_det(
         self, stored: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
         root = np.linalg.cholesky(stored)
-        return _inverse_of_root(root), _log_det_of_root(root)
+        return inverse_of_root(root), log_det_of_root(root)
 
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return (stored @ vectors[..., None])[..., 0]
@@ -162,19 +169,13 @@ class _Full(Structure):
         return np.linalg.solve(_transpose(root), vectors[..., None])[..., 0]
 
     def positive(self, stored: np.ndarray) -> np.ndarray:
-        finite = np.isfinite(stored).all((-2, -1))
-        matrices = _finite_or_zero(stored)
-        if finite.all():
-            try:
-                np.linalg.cholesky(matrices)
-            except np.linalg.LinAlgError:
-                pass
-            else:
-                return finite
+        *rows, d, _ = stored.shape
+        if np.isfinite(stored).all() and _has_cholesky(stored):
+            return np.ones(rows, dtype=bool)
         # If the factorisation of all matrices fails, it does not report which matrix is the cause,
         # so that each has to be factorised alone.
-        verdict = [_has_cholesky(one) for one in matrices.reshape(-1, *matrices.shape[-2:])]
-        return np.reshape(verdict, finite.shape)
+        matrices = _finite_or_zero(stored).reshape(-1, d, d)
+        return np.reshape([_has_cholesky(one) for one in matrices], rows)
 
     def smallest(self, stored: np.ndarray, reference: np.ndarray) -> np.ndarray:
         units = 1.0 / np.sqrt(np.diagonal(reference, axis1=-2, axis2=-1))
@@ -197,23 +198,23 @@ class _Packed(Structure):
 
     def multiplicity(self, n_features: int) -> np.ndarray:
         # An entry off the diagonal is stored once but occurs twice in the matrix.
-        rows, columns = np.tril_indices(n_features)
+        rows, columns = lower_triangle(n_features)
         return np.where(rows == columns, 1, 2)
 
     def pack(self, matrices: np.ndarray) -> np.ndarray:
         """Return the lower triangles of symmetric matrices."""
-        rows, columns = np.tril_indices(matrices.shape[-1])
+        rows, columns = lower_triangle(matrices.shape[-1])
         return np.ascontiguousarray(matrices[..., rows, columns])
 
     def outer(self, vectors: np.ndarray) -> np.ndarray:
-        rows, columns = np.tril_indices(vectors.shape[-1])
+        rows, columns = lower_triangle(vectors.shape[-1])
         return vectors[..., rows] * vectors[..., columns]
 
     def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return self.pack(self._full.cross(left, right))
 
     def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        rows, columns = np.tril_indices(n_features)
+        rows, columns = lower_triangle(n_features)
         full = np.empty((*stored.shape[:-1], n_features, n_features), dtype=stored.dtype)
         full[..., rows, columns] = stored
         full[..., columns, rows] = stored
@@ -321,15 +322,15 @@ class _Spherical(Structure):
         return np.where(np.isfinite(stored), stored / reference, 0.0)
 
 
-def _inverse_of_root(root: np.ndarray) -> np.ndarray:
+def inverse_of_root(root: np.ndarray) -> np.ndarray:
     """Return the inverse of L L^T."""
     inverse_root = inverse_of_lower(root)
     return _transpose(inverse_root) @ inverse_root
 
 
-def _log_det_of_root(root: np.ndarray) -> np.ndarray:
+def log_det_of_root(root: np.ndarray) -> np.ndarray:
     """Return log|L L^T|."""
-    return 2.0 * np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
+    return 2.0 * np.log(root.diagonal(axis1=-2, axis2=-1)).sum(-1)
 
 
 def _require_positive(stored: np.ndarray) -> np.ndarray:
@@ -346,9 +347,9 @@ def _finite_or_zero(matrices: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(matrices).all((-2, -1), keepdims=True), matrices, 0.0)
 
 
-def _has_cholesky(matrix: np.ndarray) -> bool:
+def _has_cholesky(matrices: np.ndarray) -> bool:
     try:
-        np.linalg.cholesky(matrix)
+        np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
         return False
     return True

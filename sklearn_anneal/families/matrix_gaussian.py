@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotrs
 
 from ._base import Family, Natural
 from ._divergence import STRONG, log1p_excess
-from ._structure import Structure, get_structure
+from ._structure import Structure, get_structure, inverse_of_root, log_det_of_root
 
 _FULL: Structure = get_structure("full", ("full",), "structure")
 
@@ -46,10 +46,10 @@ class MatrixGaussian(Family):
 
     def log_normalizer(self, natural: Natural) -> np.ndarray:
         """Return (tr H^T P^{-1} H - D log|P| + K D log 2 pi) / 2, of shape (), in nats."""
-        precision, natural_mean = natural["precision"], natural["natural_mean"]
-        n_rows, n_columns = natural_mean.shape
-        quadratic = (natural_mean * self.to_standard(natural)["mean"]).sum()
-        log_det = _FULL.log_det(precision, n_rows)
+        natural_mean = natural["natural_mean"]
+        root, mean = self.root_and_mean(natural)
+        n_columns = mean.shape[1]
+        quadratic, log_det = (natural_mean * mean).sum(), log_det_of_root(root)
         return 0.5 * (quadratic - n_columns * log_det + natural_mean.size * np.log(2.0 * np.pi))
 
     def entropy(self, natural: Natural) -> float:
@@ -64,29 +64,33 @@ class MatrixGaussian(Family):
         It is a sum of squares of differences of means, and of a function of the precisions alone.
         The log-normalisers, which have the squares of the means, would cancel.
         """
-        if (self._strength(p) > STRONG).any():
+        root_of_p, mean_of_p = self.root_and_mean(p)
+        if (p["natural_mean"] * mean_of_p).sum() > STRONG:
             return float(self._divergence(q, p))
-        of_q, of_p = self.to_standard(q), self.to_standard(p)
-        shift = of_q["mean"] - of_p["mean"]
+        root, mean = self.root_and_mean(q)
+        shift = mean - mean_of_p
         n_rows, n_columns = shift.shape
-        log_det = _FULL.log_det(q["precision"], n_rows) - _FULL.log_det(p["precision"], n_rows)
-        excess = np.sum(p["precision"] * of_q["covariance"]) - n_rows + log_det
+        log_det = log_det_of_root(root) - log_det_of_root(root_of_p)
+        excess = (p["precision"] * inverse_of_root(root)).sum() - n_rows + log_det
         return float(0.5 * (n_columns * excess + (shift * (p["precision"] @ shift)).sum()))
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the matrix once."""
-        mean = self.to_standard(natural)["mean"]
-        root = np.linalg.cholesky(natural["precision"])
+        root, mean = self.root_and_mean(natural)
         return {"value": mean + np.linalg.solve(root.T, rng.standard_normal(mean.shape))}
 
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
         """Return ``mean`` (K, D) and ``covariance`` (K, K)."""
-        covariance = _FULL.inverse(natural["precision"])
+        root, mean = self.root_and_mean(natural)
+        return {"mean": mean, "covariance": inverse_of_root(root)}
+
+    def root_and_mean(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Cholesky factor of P, (K, K), and the mean P^{-1} H, (K, D)."""
+        root = np.linalg.cholesky(natural["precision"])
         # A product with the covariance would be wrong in all columns of an ill-conditioned P, and
         # not only along the directions that P hardly determines.
-        root = np.linalg.cholesky(natural["precision"])
-        mean = cho_solve((root, True), natural["natural_mean"], check_finite=False)
-        return {"mean": mean, "covariance": covariance}
+        mean, _ = dpotrs(root, natural["natural_mean"], lower=True)
+        return root, mean
 
     def from_standard(self, mean: np.ndarray, covariance: np.ndarray) -> Natural:
         """Return the natural parameters of `mean` (K, D) and `covariance` (K, K)."""
@@ -98,10 +102,10 @@ class MatrixGaussian(Family):
         return _FULL.positive(natural["precision"]) & finite
 
     def _strength(self, natural: Natural) -> np.ndarray:
-        return (natural["natural_mean"] * self.to_standard(natural)["mean"]).sum()
+        return (natural["natural_mean"] * self.root_and_mean(natural)[1]).sum()
 
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
-        shift = self.to_standard(q)["mean"] - self.to_standard(p)["mean"]
+        shift = self.root_and_mean(q)[1] - self.root_and_mean(p)[1]
         n_rows, n_columns = shift.shape
         r = _FULL.relative(p["precision"] - q["precision"], q["precision"], n_rows)
         distance = (shift * (p["precision"] @ shift)).sum()

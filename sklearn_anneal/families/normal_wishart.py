@@ -69,7 +69,7 @@ class NormalWishart(Family):
     def _wishart(self) -> Wishart:
         return Wishart(self.covariance_type, self.n_components, self.n_features)
 
-    @property
+    @cached_property
     def _structure(self) -> Structure:
         return self._wishart._structure
 
@@ -274,6 +274,8 @@ class NormalWishart(Family):
 
     @staticmethod
     def _with_usable_means(natural: Natural, usable: np.ndarray) -> Natural:
+        if usable.all():
+            return natural
         # Rows that are not usable are invalid anyway. Harmless values replace theirs, so that
         # their square roots raise no warnings.
         return {

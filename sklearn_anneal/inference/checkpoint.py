@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,9 @@ def _write(path: Path, value: object) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            joblib.dump(value, file)
+            # joblib would write by Python code, which takes longer than a pass over few data
+            # points. It reads what pickle writes.
+            pickle.dump(value, file, protocol=5)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)

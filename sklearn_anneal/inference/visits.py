@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..annealing._base import Annealing, Context, RandomWeights
 from ..data.units import Units
 from ..models._base import Block, Known, LocalStep, Visit
@@ -143,7 +141,7 @@ def visit(
     if step.temperature is not None:
         temperature = step.temperature / units.total_weight
     else:
-        temperature = float(np.mean(1.0 / np.asarray(found.t.local)))
+        temperature = found.t.temperature
     return Visited(found, step, draw, temperature, kept)
 
 

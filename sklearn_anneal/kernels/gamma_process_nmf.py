@@ -224,6 +224,75 @@ def sparse_step(
                 add_shares_of_rows(e, c, starts, n_entries, tiny, size(weight), table, clean_out)
 
 
+@kernel("rows rows out_rows out_rows matrix float float float int float out2")
+def dense_updates(counts, table, e, powers, factor, local, base, step, n_updates, tol, shape):
+    """Update the activations of dense rows, as :func:`sparse_step` does before its last sweep.
+
+    Products of matrices take as long for cells without counts, which are left out here.
+
+    Parameters
+    ----------
+    counts : array of shape (n, n_columns)
+        NaN is a missing cell.
+    table : array of shape (n_columns, width)
+    e : array of shape (n, n_components)
+        The factors that divide the counts of each row in the first update.
+    powers : array of shape (n, n_components)
+        Receives exp{x ψ(shape)} of the result.
+    factor : array of shape (1 or n, n_components)
+        exp{x (E log θ − log rate) − top} with the rates of the result, of all rows or of each.
+    local, base, step, tol
+        As in :func:`sparse_step`.
+    n_updates : int
+        The largest number of updates of a row.
+    shape : array of shape (n, n_components)
+        The start, and the result.
+    """
+    n_components = shape.shape[1]
+    n_columns, width = table.shape
+    size = table.dtype.type
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    longest = padded(n_columns, ROWS)
+    c = np.zeros(longest, table.dtype)
+    norms = np.empty(longest, table.dtype)
+    starts = np.zeros(longest, np.int64)
+    row = np.zeros(width, table.dtype)
+    acc = np.zeros(width, table.dtype)
+    base_row = np.full(width, base).astype(table.dtype)
+    current = np.ones(width, table.dtype)
+    for d in range(counts.shape[0]):
+        n = 0
+        for v in range(n_columns):
+            if counts[d, v] > size(0):
+                c[n] = counts[d, v]
+                starts[n] = v * width
+                n += 1
+        n_entries = padded(n, ROWS)
+        for i in range(n, n_entries):
+            c[i] = size(0)
+            starts[i] = 0
+        for k in range(n_components):
+            current[k] = size(shape[d, k])
+            row[k] = e[d, k]
+        for k in range(n_components, width):
+            current[k] = base_row[k]
+        at = d if factor.shape[0] > 1 else 0
+        for update in range(n_updates):
+            if update > 0:
+                _powers(current[:n_components], local, powers[d])
+                for k in range(n_components):
+                    row[k] = size(factor[at, k]) * powers[d, k]
+            for k in range(width):
+                acc[k] = size(0)
+            ratio_update_of_rows(row, c, tiny, table, starts, n_entries, norms, acc)
+            change = multiplicative_step(base_row, size(step), row, acc, current, width)
+            if np.float64(change) < tol * n_components:
+                break
+        for k in range(n_components):
+            shape[d, k] = current[k]
+        _powers(current[:n_components], local, powers[d])
+
+
 @kernel("values index pointer rows rows values out2")
 def sparse_counts(counts, rows, indptr, table, e, weights, out):
     """Add up the counts of components at given activations, as :func:`sparse_step` does.

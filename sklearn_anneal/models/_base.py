@@ -44,7 +44,7 @@ def vector(values: np.ndarray | float | None) -> np.ndarray:
     """Return an array for kernels, which take an empty one as ones."""
     if values is None:
         return _NOTHING
-    return np.ascontiguousarray(np.atleast_1d(values), dtype=np.float64)
+    return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def coinciding(
@@ -310,6 +310,9 @@ class Visit(Generic[U]):
         Results about q(β) that the next visit can reuse, if q(β) is still the same.
     """
 
+    # Whether :meth:`extrapolated` does anything.
+    extrapolates: ClassVar[bool] = False
+
     model: Any
     expected: Expected
     t: Tempering
@@ -389,6 +392,15 @@ class Visit(Generic[U]):
     def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
         """Return the sum of the local steps of two consecutive chunks, and change neither."""
         return a + b
+
+    def extrapolated(self, q: Natural, proposed: Natural, statistics: Natural) -> Natural:
+        """Return the result of a longer step of one block, or ``proposed`` itself.
+
+        Steps of EM, which lead from ``q`` to ``proposed``, are short where local variables and
+        parameters explain the same data. Longer ones must not lower the bound of all data, and must
+        leave fixed points of EM as they are. ``statistics`` are those of the visit.
+        """
+        return proposed
 
     def finish(self, step: LocalStep) -> LocalStep:
         """Complete the merged local step of all chunks; the arrays of ``step`` may be reused."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,6 +129,13 @@ def weighted_product(activations: np.ndarray, rows: np.ndarray, weights: np.ndar
     return np.asarray((activations * weights) @ rows)
 
 
+def second_moments(factors: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Σ w E[u uᵀ] of independent factors, given E u and E u², (n_components, n_rows)."""
+    second = weighted_product(factors, factors.T, weights)
+    np.fill_diagonal(second, weighted_product(squares, np.ones(factors.shape[1]), weights))
+    return second
+
+
 def _add(sums: Natural, terms: Natural) -> None:
     for key, term in terms.items():
         sums[key] = sums[key] + term if key in sums else term
@@ -197,7 +204,8 @@ class BinaryCodesVisit(Visit[Rows]):
         return step
 
     def finish(self, step: LocalStep) -> LocalStep:
-        return replace(step, statistics=step.statistics | self.expected.of_visit())
+        step.statistics = step.statistics | self.expected.of_visit()
+        return step
 
     def _inverse_temperatures(
         self, block: RowBlock, start: Any, n_sweeps: int
@@ -238,6 +246,10 @@ class BinaryCodes(ConjugateModel[Rows, S]):
         """Return moments of q of the components, or of a draw."""
         raise NotImplementedError
 
+    def known(self, moments: Expected) -> Known | None:
+        """Return what :meth:`kl` can reuse of the moments of q, if there is anything."""
+        return None
+
     def likelihood(self, moments: Expected, x: float = 1.0) -> Any:
         """Return the ``expected`` of a visit, which sweeps over rows at the power ``x``."""
         raise NotImplementedError
@@ -272,7 +284,8 @@ class BinaryCodes(ConjugateModel[Rows, S]):
     ) -> BinaryCodesVisit:
         # The start of a row must not depend on a temperature of its own.
         x = 1.0 if unit_temperatures is not None else float(t.local)
-        likelihood = self.likelihood(self.expectations(q, rng), x)
+        expected = self.expectations(q, rng)
+        likelihood = self.likelihood(expected, x)
         return BinaryCodesVisit(
             self,
             likelihood,
@@ -280,4 +293,5 @@ class BinaryCodes(ConjugateModel[Rows, S]):
             unit_temperatures,
             separate_noise,
             learns_late=self.learns_late,
+            known=self.known(expected),
         )

@@ -34,7 +34,8 @@ cells, dense or sparse.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, polygamma, psi
@@ -50,8 +51,10 @@ from ..families import (
     posterior,
 )
 from ..families._empirical_bayes import damped, gamma_shape
-from ._base import LocalStep
+from ..kernels.plain.count_noise import REST, factors
+from ._base import LocalStep, compiled
 from ._count_visits import (
+    _LANES,
     _NOTHING,
     _SMALLEST,
     Activations,
@@ -66,14 +69,25 @@ from ._count_visits import (
 NOISE = "noise"
 # (n_columns, n_components): Σ w R E h under the proposed dispersion
 PROPOSED_EXPOSURE = "proposed_exposure"
+# (n_columns, n_components): Σ w x φ m / (a + m), which lengthens the steps of components
+HELD = "held"
 
+# Tables are padded to a multiple of this many rows, which kernels process at a time.
+_ROWS = 8
 # Expected counts are at least this large, so that no shape divided by one overflows.
 _SMALLEST_M = 1e-280
 # Bounds of the shape a. At the upper one the variance of a count of mean 1 exceeds that of a
 # Poisson count by a share of 1e-4.
 _SHAPES = (1e-3, 1e4)
+# The largest dispersion at which steps are longer than those of EM. Above 50, longer steps lowered
+# the bound of some fits to tiny tables.
+_STRONGEST = 30.0
 # The longest step of log a.
 _LONGEST_STEP = 1.5
+# The dispersion of exploring passes, as a multiple of the best one.
+_EXPLORING = 1.4
+
+sweeps = partial(compiled, "count_noise")
 
 
 class _Cells(NamedTuple):
@@ -146,9 +160,6 @@ class _Block(NamedTuple):
     counts: np.ndarray
     shape: np.ndarray
 
-    def take(self, rows: np.ndarray) -> _Block:
-        return _Block(self.counts[rows], self.shape[rows])
-
 
 @dataclass
 class _Terms:
@@ -181,6 +192,8 @@ class _Terms:
 class NoisyCountsVisit(CountsVisit):
     """A visit to rows of counts whose cells have noise; the parameters are those of its base."""
 
+    extrapolates: ClassVar[bool] = True
+
     def without_bound(self) -> NoisyCountsVisit:
         found: Any = super().without_bound()
         return found
@@ -206,7 +219,7 @@ class NoisyCountsVisit(CountsVisit):
     # Noise of some rows
 
     def _block(self, units: DenseCounts | SparseCounts, rows: slice) -> _Block:
-        dtype, model = self.model.dtype, self.model
+        dtype, model = self.model.precision, self.model
         if isinstance(units, SparseCounts):
             counts = units.take(rows).dense(model.n_columns).astype(dtype, copy=False)
         else:
@@ -216,16 +229,9 @@ class NoisyCountsVisit(CountsVisit):
         np.copyto(shape, 0.0, where=np.isnan(shape))
         return _Block(counts, shape)
 
-    def _noise(self, block: _Block, means: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return E m and R of some rows, given E h.
-
-        Rows that start anew have no noise at first: with E m = x, all R are 1 at T = 1.
-        """
-        dtype = self.model.dtype
-        if means is None:
-            expected = np.nan_to_num(block.counts, nan=0.0)
-        else:
-            expected = self._expected(means)
+    def _noise(self, block: _Block, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return E m and R of some rows, given E h."""
+        dtype, expected = self.model.precision, self._expected(means)
         rate = expected * dtype.type(float(self.t.statistics))
         rate += dtype.type(self._prior_of_noise()["rate"][0])
         return expected, np.divide(block.shape, rate, out=rate)
@@ -239,7 +245,7 @@ class NoisyCountsVisit(CountsVisit):
     def _means(self) -> np.ndarray:
         means = self.expected.means
         assert means is not None
-        return means.astype(self.model.dtype, copy=False)
+        return means.astype(self.model.precision, copy=False)
 
     def _exposed(self, ratios: np.ndarray) -> np.ndarray:
         """Return Σ_v R_nv E w_kv."""
@@ -264,12 +270,15 @@ class NoisyCountsVisit(CountsVisit):
             np.empty((n, k)), np.empty((n, k)), evidence=start.evidence if known else None
         )
         terms = _Terms(exposure=np.zeros((n_columns, k)))
+        extrapolates = self.counts_components and self._goes_further
+        extrapolates &= self.draw is None and noise is None
+        held = np.zeros((n_columns if extrapolates else 0, k))
         slopes = self._needs_slopes
         for rows in self._blocks(units):
             given = None if start is None else start[rows]
             block = self._block(units, rows)
             expected, ratios = self._step_of_block(
-                block, rows, given, local.n_sweeps, found, sums, counts_only
+                block, rows, given, local.n_sweeps, found, sums, counts_only, held
             )
             own = sums.of_rows(rows)[0]
             if not counts_only:
@@ -281,6 +290,8 @@ class NoisyCountsVisit(CountsVisit):
             step = self._as_counts(units, found, sums)
         else:
             step = self._with_terms(self._as_local_step(units, found, sums), units, found, terms)
+        if extrapolates:
+            step.statistics[HELD] = held * self.expected.table[:, :k]
         if slopes:
             step.statistics |= {NOISE: terms.evidence, PROPOSED_EXPOSURE: terms.exposure}
         return step
@@ -300,16 +311,13 @@ class NoisyCountsVisit(CountsVisit):
         found: Activations,
         sums: _Sums,
         counts_only: bool,
+        held: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Make the step of some rows, write their activations, and return their E m and R."""
-        dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
-        shape, rate = self._swept(block, start, n_sweeps - 1)
-        if start is None and n_sweeps == 1:
-            e, means = self._first(len(shape)), None
-        else:
-            e, means = self._dividing(shape, rate), shape / rate
-        expected, ratios = self._noise(block, means)
-        # The last sweep divides the counts as the statistics and the bound have them.
+        dtype, table = self.model.precision, self.expected.table[:, : self.model.n_components]
+        shape, rate = self._swept(block, start, n_sweeps)
+        e = self._dividing(shape, rate)
+        expected, ratios = self._noise(block, shape / rate)
         predicted, divisions = e @ table.T, np.zeros(len(shape))
         if counts_only:
             kernels().ratios(predicted, block.counts)
@@ -321,10 +329,6 @@ class NoisyCountsVisit(CountsVisit):
             assigned = np.multiply(e, predicted @ table, dtype=np.float64)
             divisions -= np.einsum("nk,nk->n", assigned, np.log(np.maximum(e, _SMALLEST[dtype])))
             sums.divisions[0] += divisions.sum() if own is None else own @ divisions
-            if n_sweeps > 0:
-                shape = self._tempered_prior()["shape"] + float(self.t.statistics) * assigned
-                rate = self._rates(self._exposed(ratios))
-                expected, ratios = self._noise(block, shape / rate)
             kernels().activation_sums(
                 shape, np.log(rate), assigned, _NOTHING if own is None else own,
                 sums.noise[rows] if len(sums.noise) else _NOTHING,
@@ -335,19 +339,18 @@ class NoisyCountsVisit(CountsVisit):
             sums.dividing[rows] = e
         _add_counts(predicted, e, noisy, sums.out)
         _add_counts(predicted, e, own, sums.clean_out)
+        if len(held):
+            taken = predicted * (1.0 - self._shape / (self._shape + expected))
+            _add_counts(taken.astype(dtype, copy=False), e, own, held)
         means = (shape / rate).astype(dtype, copy=False)
         exposures: Any = sums.exposures
         for out, weights in zip(exposures, (own, noisy), strict=False):
             out += ratios.T @ (means if weights is None else means * weights[:, None])
         return expected, ratios
 
-    def _first(self, n: int) -> np.ndarray:
-        """The factors that divide the counts of rows that start anew."""
-        return np.repeat(self._factors(None), n, axis=0).astype(self.model.dtype, copy=False)
-
     def _dividing(self, shape: np.ndarray, rate: np.ndarray) -> np.ndarray:
         """The factors that divide the counts, given the activations."""
-        powers = np.empty(shape.shape, self.model.dtype)
+        powers = np.empty(shape.shape, self.model.precision)
         kernels(self.plain).activation_powers(powers, shape, float(self.t.local))
         powers *= self._factors(rate)
         return powers
@@ -359,33 +362,47 @@ class NoisyCountsVisit(CountsVisit):
 
         A row is left out of later sweeps when it has converged, whatever other rows do.
         """
-        n, k = len(block.counts), self.model.n_components
-        base, factor = self._tempered_prior()["shape"], float(self.t.statistics)
-        table = self.expected.table[:, :k]
+        model, prior, noise = self.model, self._tempered_prior(), self._prior_of_noise()
+        n, k = len(block.counts), model.n_components
         if start is None:
             shape, rate = np.ones((n, k)), np.ones((n, k))
         else:
-            shape, rate = np.array(start.shape), np.array(np.broadcast_to(start.rate, (n, k)))
-        active = np.arange(n)
-        for sweep in range(n_sweeps):
-            if sweep == 0 and start is None:
-                e, means = self._first(n), None
-            else:
-                e, means = self._dividing(shape[active], rate[active]), shape[active] / rate[active]
-            _, ratios = self._noise(block, means)
-            predicted = e @ table.T
-            kernels(self.plain).ratios(predicted, block.counts)
-            assigned = (e * (predicted @ table)).astype(np.float64, copy=False)
-            new, new_rate = base + factor * assigned, self._rates(self._exposed(ratios))
-            # In units of the shape, as without noise, where rates stay as they are
-            moved = np.abs(new - new_rate * (shape[active] / rate[active])).sum(axis=1)
-            shape[active], rate[active] = new, new_rate
-            going_on = moved >= self.model.sweep_tol * k
-            if not going_on.all():
-                active, block = active[going_on], block.take(going_on)
-            if len(active) == 0:
-                break
+            shape = np.array(start.shape, order="C")
+            rate = np.array(np.broadcast_to(start.rate, (n, k)), order="C")
+        table, means = self._padded
+        sweeps(self.plain).noisy_sweeps(
+            block.counts,
+            table,
+            means,
+            self._factors(None)[0],
+            self.log_weights,
+            self.mean_weights,
+            float(self.t.local),
+            float(prior["shape"][0]),
+            float(prior["rate"][0]),
+            float(self.t.statistics),
+            float(noise["shape"][0]),
+            float(noise["rate"][0]),
+            start is not None,
+            n_sweeps,
+            model.sweep_tol,
+            REST if self._goes_further else 1.0,
+            shape,
+            rate,
+        )
         return shape, rate
+
+    @cached_property
+    def _padded(self) -> tuple[np.ndarray, np.ndarray]:
+        """The table and the means of the components in the layout of :func:`noisy_sweeps`."""
+        (n, width), k = self.expected.table.shape, self.model.n_components
+        n_padded, dtype = -(-n // _ROWS) * _ROWS, self.model.precision
+        table = np.zeros((n_padded, width), dtype)
+        table[:n] = self.expected.table
+        means = np.zeros((n_padded, -(-(k + 1) // _LANES) * _LANES), dtype)
+        means[:n, :k] = self._means
+        means[:n, k] = self._prior_of_noise()["rate"][0]
+        return table, means
 
     def _add_terms(
         self,
@@ -464,6 +481,19 @@ class NoisyCountsVisit(CountsVisit):
         step.exact_bound = exact
         return step
 
+    @property
+    def _goes_further(self) -> bool:
+        """Whether steps are longer than those of EM."""
+        return bool(self.t == Tempering() and self.model.dispersion <= _STRONGEST)
+
+    def extrapolated(self, q: Natural, proposed: Natural, statistics: Natural) -> Natural:
+        held = statistics.get(HELD)
+        if held is None or "components_shape" not in proposed:
+            return proposed
+        shape, means = proposed["components_shape"], q["components_shape"] / q["components_rate"]
+        found = factors(shape, proposed["components_rate"] * means, held.T, REST)
+        return {**proposed, "components_rate": shape / (means * found)}
+
     def activations(self, units: DenseCounts | SparseCounts, n_sweeps: int) -> Activations:
         n, k = units.n_units, self.model.n_components
         found = Activations(np.empty((n, k)), np.empty((n, k)))
@@ -498,20 +528,42 @@ def better_dispersion(
     rho : float
         The size of the step. Below 1, which is that of a batch, Newton's step is taken in part.
     """
-    slope, curvature, height, other, cells = evidence
+    slope, _, height, other, cells = evidence
     a, lower, upper = 1.0 / old, *_SHAPES
-    # The derivatives with respect to log a
-    slope, curvature = a * slope, a * slope + a**2 * curvature
-    step = slope / -curvature if curvature < 0 else np.sign(slope) * _LONGEST_STEP
-    step = float(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
+    step = _newton_step(a, evidence)
     if rho < 1.0:
         found = float(np.clip(damped(a, a * np.exp(step), rho), lower, upper))
         return 1.0 / found, 1.0 / found
     if proposed != old and other - rates[1] > height - rates[0]:
         found = 1.0 / proposed
     else:
-        gap = np.log(a) - float(psi(a)) - slope / a / cells
+        gap = np.log(a) - float(psi(a)) - slope / cells
         found = gamma_shape(1.0, -max(gap, 0.0), a, _SHAPES)
     farther = max if step > 0 else min
     new = float(np.clip(farther(a * np.exp(step), found), lower, upper))
     return 1.0 / found, 1.0 / new
+
+
+def exploring_dispersion(old: float, evidence: np.ndarray) -> float:
+    """Return the dispersion with which a fit goes on to explore.
+
+    It is above the best one for the components that have been found, so that bursts are not taken
+    for components, and falls as components explain more. Fixed strong noise would join components
+    that only the search could divide again.
+
+    Parameters
+    ----------
+    old : float
+        1 / a.
+    evidence : ndarray of shape (5,)
+        The statistic ``NOISE``.
+    """
+    a = np.exp(_newton_step(1.0 / old, evidence)) / old
+    return 1.0 / float(np.clip(a / _EXPLORING, *_SHAPES))
+
+
+def _newton_step(a: float, evidence: np.ndarray) -> float:
+    """Return a step of Newton's method on the bound as a function of log a."""
+    slope, curvature = a * evidence[0], a * evidence[0] + a**2 * evidence[1]
+    step = slope / -curvature if curvature < 0 else np.sign(slope) * _LONGEST_STEP
+    return float(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))

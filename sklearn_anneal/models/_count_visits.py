@@ -361,8 +361,10 @@ class CountsVisit(Visit):
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             if n_sweeps > 1:
                 weights = _of_rows(factor, rows)
-                self._sweep(counts, current, e, weights, n_sweeps - 1, predicted)
-                kernels().activation_powers(powers[rows], current, x)
+                kernels().dense_updates(
+                    counts, self.expected.table, e, powers[rows], weights, x, float(base[0]), step,
+                    n_sweeps - 1, model.sweep_tol, current,
+                )  # fmt: skip
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             # The last sweep divides the counts as the statistics and the bound have them.
             np.matmul(e, table.T, out=predicted)

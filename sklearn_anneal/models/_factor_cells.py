@@ -10,7 +10,8 @@ from scipy.special import expit, logit
 from ..data.units import Rows
 from ..families import Natural
 from ._binary_codes import centered_blocks
-from ._gaussian_factors import always_on, posterior
+from ._gaussian_factors import always_on, posterior, posterior_of_each
+from ._packed_gaussians import multiplicity, packed
 
 if TYPE_CHECKING:
     from .spike_slab_factor_analysis import SpikeSlabFactorAnalysis
@@ -24,18 +25,25 @@ _FLAT = 1e-8
 
 
 def imputed(
-    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows
+    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, return_std: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the posterior means and deviations of all cells, both (n_rows, n_features).
 
-    Factors u and loadings w are independent in q, and so are the factors of a row. In units of the
-    noise, a cell has the variance 1 + Σ_kl E[u_k u_l] Cov(w_k, w_l) + Σ_k Var(u_k) (E w_k)².
+    Factors u and loadings w are independent in q, and so are the factors of a row that can be off.
+    In units of the noise, a cell has the variance
+    1 + Σ_kl E[u_k u_l] Cov(w_k, w_l) + Σ_kl Cov(u_k, u_l) E w_k E w_l. Without ``return_std`` there
+    are no deviations, of shape (n_rows, 0).
     """
-    if always_on(model.activation_prior):
-        return _imputed_by_gaussians(model, q, units)
     factors, activations, _ = model.infer(units, q)
-    standard = model.standard(q)
-    means, covariance = standard["mean"], standard["covariance"]
+    standard, noise = model.standard(q), np.sqrt(model.noise_variance)
+    means = standard["mean"]
+    cells = factors @ means * noise + units.center
+    if not return_std:
+        return cells, np.empty((len(cells), 0))
+    if always_on(model.activation_prior):
+        variance = _variances_by_gaussians(model, q, units, factors)
+        return cells, np.sqrt(variance) * noise
+    covariance = standard["covariance"]
     variances = np.diagonal(covariance, axis1=-2, axis2=-1)
     squares = means.T**2 + variances
     variance = np.empty(units.X.shape)
@@ -49,39 +57,38 @@ def imputed(
         by_loadings = np.tensordot(second, covariance, axes=([1, 2], [-2, -1]))
         by_loadings = by_loadings if by_loadings.ndim == 2 else by_loadings[:, None]
         variance[block.rows] = 1.0 + by_loadings + spread @ means**2
-    noise = np.sqrt(model.noise_variance)
-    return factors @ means * noise + units.center, np.sqrt(variance) * noise
+    return cells, np.sqrt(variance) * noise
 
 
-def _imputed_by_gaussians(
-    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows
-) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same for factors that are on in all rows, whose q has covariances Σ.
+def _variances_by_gaussians(
+    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, factors: np.ndarray
+) -> np.ndarray:
+    """Return the variances of all cells in units of the noise, if factors are on in all rows.
 
-    A cell has the variance 1 + tr(E[u uᵀ] Cov(w)) + E[w]ᵀ Σ E[w], with E[u uᵀ] = E u E uᵀ + Σ.
+    Matrices are lower triangles, in whose products entries off the diagonal count twice.
     """
     standard, k = model.standard(q), model.n_components
-    means, covariance = standard["mean"], standard["covariance"]
+    means = standard["mean"]
+    often = multiplicity(k)
+    of_loadings = (often * packed(standard["covariance"])).reshape(-1, len(often)).T
+    of_means = (often * packed(np.einsum("kd,ld->dkl", means, means))).T
     moments = model.expectations(q, of_columns=units.patterns is not None)
-    noise = np.sqrt(model.noise_variance)
-    cells, variance = np.empty((2, *units.X.shape))
+    variance, x = np.empty(units.X.shape), np.ones(1)
     size = max(_ENTRIES // k**2, 1)
     for block in centered_blocks(units):
         for begin in range(0, len(block.X), size):
             part = slice(begin, begin + size)
-            gram = moments.gram
-            if block.observed is not None:
+            u = factors[block.rows][part]
+            if block.observed is None:
+                spread = packed(posterior(u.T, moments.gram, x)[1])
+            else:
+                # The covariances are the second moments of Gaussians with the means 0.
                 gram = block.observed[part] @ moments.squares
-            projections = means @ (block.X[part] / noise).T
-            found = posterior(projections, gram, block.observed is None)
-            u, rows = found.means, slice(block.rows.start + begin, None)
-            both = (u[:, :, None] * u[:, None, :] + found.covariances).reshape(len(u), -1)
-            by_loadings = both @ covariance.reshape(-1, k * k).T
-            of_factors = found.covariances.reshape(-1, k * k)
-            of_factors = of_factors @ np.einsum("kd,ld->kld", means, means).reshape(k * k, -1)
-            cells[rows][: len(u)] = u @ means
-            variance[rows][: len(u)] = 1.0 + by_loadings + of_factors
-    return cells * noise + units.center, np.sqrt(variance) * noise
+                spread = posterior_of_each(np.zeros(u.T.shape), gram, x).second
+            second = packed(u[:, :, None] * u[:, None, :]) + spread
+            rows = slice(block.rows.start + begin, block.rows.start + begin + len(u))
+            variance[rows] = 1.0 + second @ of_loadings + spread @ of_means
+    return variance
 
 
 def drawn_factors(

@@ -11,9 +11,11 @@ import numpy as np
 from scipy.special import logit
 
 from ..families import Natural
+from . import _packed_gaussians
 from ._base import LOG_2PI, compiled
-from ._binary_codes import Inferred, RowBlock, weighted_product
-from ._gaussian_factors import always_on, inferred, symmetric
+from ._binary_codes import Inferred, RowBlock, second_moments, weighted_product
+from ._gaussian_factors import always_on, inferred
+from ._loadings import Loadings
 
 kernels = partial(compiled, "spike_slab")
 
@@ -29,11 +31,14 @@ class Moments(NamedTuple):
         The lower triangle of E w_d w_dᵀ of every column, row after row, if cells are missing.
     gram : ndarray of shape (n_components, n_components)
         Their sum over the columns.
+    loadings : Loadings or None
+        What they were taken from, if columns have covariances of their own and nothing is drawn.
     """
 
     means: np.ndarray
     squares: np.ndarray | None
     gram: np.ndarray
+    loadings: Loadings | None = None
 
 
 class RowPartition(NamedTuple):
@@ -117,7 +122,8 @@ class Likelihood:
         if always_on(prior):
             y = block.X / np.sqrt(self.noise_variance)
             found = inferred(block, y, projections, gram, inverse_temperature, weights)
-            return found._replace(energies=found.energies - 0.5 * (constants + squares))
+            found = found._replace(energies=found.energies - 0.5 * (constants + squares))
+            return self._of_columns(found, block)
         run = kernels().mean_field if observed is None else kernels().mean_field_of_rows
         if start is None:
             logits, means = np.zeros(projections.shape), self._relaxed(projections, gram)
@@ -141,55 +147,79 @@ class Likelihood:
             entropies,
         )
         energies += np.log1p(-prior).sum() - 0.5 * (constants + squares)
-        moments = []
-        if len(weights):
-            factors = activations * means
-            own = self._diagonal(gram, observed).T
-            of_squares = activations * (means**2 + 1.0 / (inverse_temperature * (1.0 + own)))
+        moments = self._sums(block, weights, activations, means, gram, inverse_temperature)
+        found = Inferred(activations, moments, energies, entropies, (logits, means))
+        return self._of_columns(found, block)
+
+    def _sums(
+        self,
+        block: RowBlock,
+        weights: Sequence[np.ndarray],
+        activations: np.ndarray,
+        means: np.ndarray,
+        gram: np.ndarray,
+        x: np.ndarray,
+    ) -> list[Natural]:
+        """Return the sums over rows, for each kind of weights."""
+        if not len(weights):
+            return []
+        observed, ones = block.observed, np.ones(len(block.X))
+        factors, own = activations * means, self._diagonal(gram, observed).T
+        of_squares = activations * (means**2 + 1.0 / (x * (1.0 + own)))
+        sums = []
         for kind in weights:
             first = weighted_product(factors, block.X, kind) / np.sqrt(self.noise_variance)
-            second = self._second_moments(factors, of_squares, kind, observed)
-            active = weighted_product(activations, np.ones(len(block.X)), kind)
-            slabs = weighted_product(of_squares, np.ones(len(block.X)), kind)
-            moments.append({"first": first, "second": second, "active": active, "slabs": slabs})
-        return Inferred(activations, moments, energies, entropies, (logits, means))
+            if observed is None:
+                second = second_moments(factors, of_squares, kind)
+            else:
+                second = self._of_observed(factors, of_squares, kind, observed)
+            active = weighted_product(activations, ones, kind)
+            slabs = weighted_product(of_squares, ones, kind)
+            sums.append({"first": first, "second": second, "active": active, "slabs": slabs})
+        return sums
+
+    def _of_columns(self, found: Inferred, block: RowBlock) -> Inferred:
+        """Return the same with sums of second moments as triangles if columns have their own.
+
+        Those of rows without missing cells are the same for every column.
+        """
+        if self.moments.squares is not None and block.observed is None:
+            for sums in found.moments:
+                sums["second"] = _packed_gaussians.packed(sums["second"])
+        return found
 
     def _diagonal(self, gram: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
         """G_kk of all rows, or of each, of shape (1 or n_rows, n_components)."""
         if observed is None:
             return np.diagonal(gram)[None]
-        places = np.arange(len(self.activation_prior))
-        return gram[:, places * (places + 3) // 2]
+        return gram[:, _packed_gaussians.diagonal(len(self.activation_prior))]
 
     def _relaxed(self, projections: np.ndarray, gram: np.ndarray) -> np.ndarray:
         """Return real factors from which sweeps can start, (n_components, n_rows).
 
         They are the most probable ones if factors are Gaussian with the variance of their prior.
         """
-        k, n = projections.shape
-        ridge = np.diag(1.0 / self.activation_prior)
+        k, ridge = len(projections), 1.0 / self.activation_prior
         if gram.shape == (k, k):
-            return np.linalg.solve(gram + ridge, projections)
-        solution = np.linalg.solve(symmetric(gram, k) + ridge, projections.T[:, :, None])
-        return np.ascontiguousarray(solution[:, :, 0].T)
+            return np.linalg.solve(gram + np.diag(ridge), projections)
+        precision = gram.copy()
+        precision[:, _packed_gaussians.diagonal(k)] += ridge
+        found = _packed_gaussians.moments(precision, projections.T)
+        return np.ascontiguousarray(found.means.T)
 
     @staticmethod
-    def _second_moments(
-        factors: np.ndarray, squares: np.ndarray, weights: np.ndarray, observed: np.ndarray | None
+    def _of_observed(
+        factors: np.ndarray, squares: np.ndarray, weights: np.ndarray, observed: np.ndarray
     ) -> np.ndarray:
-        """Return Σ w E[u uᵀ] over rows, (K, K), or over those with a cell, (D, K, K)."""
+        """Return Σ w E[u uᵀ] over the rows with a cell of each column, as lower triangles."""
         k, n = factors.shape
-        if observed is None:
-            second = weighted_product(factors, factors.T, weights)
-            np.fill_diagonal(second, weighted_product(squares, np.ones(n), weights))
-            return second
         products = np.empty((n, k * (k + 1) // 2))
         by_rows = np.ascontiguousarray(factors.T)
         for i in range(k):
             begin = i * (i + 1) // 2
             products[:, begin : begin + i] = by_rows[:, i : i + 1] * by_rows[:, :i]
             products[:, begin + i] = squares[i]
-        return symmetric(weighted_product(observed.T, products, weights), k)
+        return weighted_product(observed.T, products, weights)
 
     def of_visit(self) -> Natural:
         """Return nothing, because :meth:`SpikeSlabFactorAnalysis.learned` needs sums alone."""

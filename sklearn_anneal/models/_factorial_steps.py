@@ -12,7 +12,7 @@ from scipy.special import logit
 
 from ..families import Natural
 from ._base import LOG_2PI, compiled
-from ._binary_codes import Inferred, RowBlock, weighted_product, weighted_total
+from ._binary_codes import Inferred, RowBlock, second_moments, weighted_product, weighted_total
 
 kernels = partial(compiled, "factorial_mixture")
 
@@ -168,7 +168,7 @@ class Likelihood:
         n_sweeps : int
             Largest number of sweeps.
         """
-        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        inverse_temperature = np.ascontiguousarray(x, dtype=np.float64)
         if self.states is not None:
             return self._enumerated(block.X, inverse_temperature, weights)
         X = self._less_offset(block.X)
@@ -194,7 +194,7 @@ class Likelihood:
         residuals = activations.T @ self.moments.switched.means
         residuals -= X
         energies -= 0.5 / self.noise_variance * np.einsum("nd,nd->n", residuals, residuals)
-        second = [_second_moments(activations, kind) for kind in weights]
+        second = [second_moments(activations, activations, kind) for kind in weights]
         energies -= self._loss_of_offset()
         return self._inferred(block.X, weights, activations, second, energies, entropies, logits)
 
@@ -303,10 +303,3 @@ def _with_offset(second: np.ndarray, total: float) -> np.ndarray:
     """Return Σ w E[z zᵀ] after a component that is active in every row came first."""
     active = np.diagonal(second)
     return np.block([[np.array([[total]]), active[None]], [active[:, None], second]])
-
-
-def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return Σ w E[z zᵀ] of independent activations."""
-    second = weighted_product(activations, activations.T, weights)
-    np.fill_diagonal(second, weighted_product(activations, np.ones(activations.shape[1]), weights))
-    return second

@@ -6,11 +6,12 @@ loadings. q(s) of a row is then a Gaussian over all factors, at its optimum in o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data.units import Rows
+from . import _packed_gaussians
 from ._base import LOG_2PI
 from ._binary_codes import Inferred, RowBlock, centered_blocks, weighted_product
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 # more than factors, and looks at no more rows.
 _ROUNDS, _ITERATIONS, _VECTORS, _ROWS = 20, 4, 8, 10_000
 # The noise of a column is at first this share of its variance, and never a smaller one than that.
-_FIRST_NOISE, _LEAST_NOISE = 0.4, 0.01
+_FIRST_NOISE, _LEAST_FIRST_NOISE = 0.4, 0.01
 
 
 def always_on(activation_prior: np.ndarray) -> bool:
@@ -29,63 +30,49 @@ def always_on(activation_prior: np.ndarray) -> bool:
     return bool((activation_prior == 1.0).all())
 
 
-def lower_triangle(k: int) -> np.ndarray:
-    """Return the numbers of the entries on and below the diagonal of a flat matrix (k, k).
-
-    Products with symmetric matrices of single columns or rows take half the time without the other
-    triangles.
-    """
-    return np.flatnonzero(np.tri(k))
-
-
-def symmetric(lower: np.ndarray, k: int) -> np.ndarray:
-    """Return symmetric matrices (n, k, k) of which rows have the lower triangles."""
-    rows, columns = np.indices((k, k))
-    rows, columns = np.maximum(rows, columns), np.minimum(rows, columns)
-    places = rows * (rows + 1) // 2 + columns
-    return np.take(lower, places.ravel(), axis=1).reshape(-1, k, k)
-
-
-class Posterior(NamedTuple):
-    """q(s) of rows at T = 1.
-
-    Attributes
-    ----------
-    means : ndarray of shape (n_rows, n_components)
-    covariances : ndarray of shape (1 or n_rows, n_components, n_components)
-        (I + G)⁻¹, of all rows or of each.
-    log_det : ndarray of shape (1 or n_rows,)
-        log |I + G|.
-    """
-
-    means: np.ndarray
-    covariances: np.ndarray
-    log_det: np.ndarray
-
-
-def posterior(projections: np.ndarray, gram: np.ndarray, shared: bool) -> Posterior:
-    """Return N(s; (I + G)⁻¹ p, (I + G)⁻¹) of rows.
+def posterior(
+    projections: np.ndarray, gram: np.ndarray, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return q(s) ∝ p(x, s | W)^x = N(s; (I + G)⁻¹ p, (I + G)⁻¹ / x) of rows that share G.
 
     Parameters
     ----------
     projections : ndarray of shape (n_components, n_rows)
         p, the products of the loadings and the rows, in units of the noise.
-    gram : ndarray of shape (n_components, n_components) or (n_rows, K (K + 1) / 2)
-        G = E W Wᵀ, of all rows, or over the observed cells of each as its lower triangle.
-    shared : bool
-        Whether all rows have the same.
+    gram : ndarray of shape (n_components, n_components)
+        G = E W Wᵀ.
+    x : ndarray of shape (n_rows,) or (1,)
+        Inverse temperatures.
+
+    Returns
+    -------
+    means : ndarray of shape (n_rows, n_components)
+    covariances : ndarray of shape (n_rows or 1, n_components, n_components)
+    log_det : ndarray of shape (n_rows,) or (1,)
+        log |x (I + G)|.
     """
     k = len(projections)
-    G = gram[None] if shared else symmetric(gram, k)
-    precision = G + np.eye(k)
+    precision = gram + np.eye(k)
     root = np.linalg.cholesky(precision)
-    covariances = np.linalg.inv(precision)
-    log_det = 2.0 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
-    if shared:
-        means = projections.T @ covariances[0]
-    else:
-        means = np.matmul(covariances, projections.T[:, :, None])[:, :, 0]
-    return Posterior(means, covariances, log_det)
+    covariance = np.linalg.inv(precision)
+    log_det = 2.0 * np.log(np.diagonal(root)).sum()
+    means = projections.T @ covariance
+    return means, covariance / x[:, None, None], k * np.log(x) + log_det
+
+
+def posterior_of_each(
+    projections: np.ndarray, gram: np.ndarray, x: np.ndarray
+) -> _packed_gaussians.Moments:
+    """Return the moments of q(s) of rows whose G have the sums over their observed cells alone.
+
+    ``gram`` has their lower triangles, (n_rows, K (K + 1) / 2). It is overwritten.
+    """
+    gram[:, _packed_gaussians.diagonal(len(projections))] += 1.0
+    natural_mean = np.ascontiguousarray(projections.T)
+    if (x != 1.0).any():
+        gram *= x[:, None]
+        natural_mean *= x[:, None]
+    return _packed_gaussians.moments(gram, natural_mean)
 
 
 def inferred(
@@ -106,37 +93,37 @@ def inferred(
     y : ndarray of shape (n_rows, n_features)
         The rows in units of the noise.
     projections, gram : ndarray
-        See :func:`posterior`.
+        See :func:`posterior`, or :func:`posterior_of_each` if cells are missing.
     x : ndarray of shape (n_rows,) or (1,)
         Inverse temperatures.
     weights : sequence of ndarray of shape (n_rows,) or (1,)
     """
     k, n = projections.shape
-    found = posterior(projections, gram, block.observed is None)
-    means = found.means
+    observed = block.observed
+    spread = second = None
+    if observed is None:
+        means, spread, log_det = posterior(projections, gram, x)
+    else:
+        means, second, log_det = posterior_of_each(projections, gram, x)
     # E log N(s; 0, I) + E[s]ᵀ p − tr(G E s sᵀ) / 2, in which tr((I + G) E s sᵀ) = K / x + E[s]ᵀ p.
     explained = np.einsum("nk,kn->n", means, projections)
     energies = 0.5 * explained - 0.5 * k * (LOG_2PI + 1.0 / x)
-    entropies = 0.5 * (k * (LOG_2PI + 1.0 - np.log(x)) - found.log_det) + np.zeros(n)
+    entropies = 0.5 * (k * (LOG_2PI + 1.0) - log_det) + np.zeros(n)
     moments = []
     for kind in weights:
-        spread = found.covariances / x[:, None, None]
         of_each = kind * np.ones(n)
-        if block.observed is None:
+        if spread is not None:
             of_spread = of_each if len(spread) > 1 else np.array([of_each.sum()])
-            second = weighted_product(means.T, means, kind) + np.tensordot(
-                of_spread, spread, axes=1
-            )
-            whole = second
+            sums = weighted_product(means.T, means, kind)
+            sums = whole = sums + np.tensordot(of_spread, spread, axes=1)
         else:
-            both = means[:, :, None] * means[:, None, :] + spread
-            lower = np.take(both.reshape(n, k * k), lower_triangle(k), axis=1)
-            second = symmetric(weighted_product(block.observed.T, lower, kind), k)
-            whole = np.tensordot(of_each, both, axes=1)
+            assert observed is not None and second is not None
+            sums = weighted_product(observed.T, second, kind)
+            whole = _packed_gaussians.symmetric(of_each @ second, k)
         moments.append(
             {
                 "first": weighted_product(means.T, y, kind),
-                "second": second,
+                "second": sums,
                 "active": np.full(k, of_each.sum()),
                 "slabs": np.diagonal(whole).copy(),
                 "whole": whole,
@@ -198,7 +185,7 @@ def low_rank(
         W = covariance @ first
         errors = squares - 2.0 * (W * first).sum(axis=0) + (W * (second @ W)).sum(axis=0)
         errors += (np.sum(covariance * second) + missing) * noise
-        noise = np.maximum(errors / total, _LEAST_NOISE)
+        noise = np.maximum(errors / total, _LEAST_FIRST_NOISE)
         if learns_loading_variance:
             v = np.mean(W**2 / noise, axis=1) + np.diagonal(covariance)
     # The factors of these loadings have the covariance I, so that the noise is what they leave.
@@ -220,7 +207,7 @@ def _principal(
     inner = Y @ vectors
     values, turned = np.linalg.eigh((inner.T * w) @ inner / w.sum())
     order = np.argsort(-values, kind="stable")[:k]
-    lengths = np.sqrt(np.maximum(values[order] - _FIRST_NOISE, 0.01))
+    lengths = np.sqrt(np.maximum(values[order] - _FIRST_NOISE, _LEAST_FIRST_NOISE))
     W[: len(order)] = (vectors @ turned[:, order] * lengths).T
     return W
 
@@ -280,4 +267,4 @@ def transformation(
 
 def noise_left(loadings: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return the variances that loadings, (n_components, n_features), leave of the columns."""
-    return np.maximum(variances - (loadings**2).sum(axis=0), _LEAST_NOISE * variances)
+    return np.maximum(variances - (loadings**2).sum(axis=0), _LEAST_FIRST_NOISE * variances)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +45,7 @@ class UnitBlock:
         """Return the model's key for one of the family's keys."""
         return f"{self.name}_{key}"
 
-    @property
+    @cached_property
     def factor(self) -> Factor:
         """The rows as a factor of q."""
         return Factor(self.family, {key: self.key(key) for key in self.columns})

@@ -254,7 +254,8 @@ class StickBreakingWeights(WeightsOfAll):
         return float(new.sum() - old.sum())
 
     def statistics(self, counts: np.ndarray, gated: Any = None) -> Natural:
-        beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
+        beyond = np.zeros(len(counts))
+        beyond[:-1] = counts[:0:-1].cumsum()[::-1]
         return {"stick_a": counts, "stick_b": beyond}
 
     def _expected_log_weights(self, expected: Natural) -> np.ndarray:

@@ -27,6 +27,7 @@ from ._factorial_steps import Likelihood, Moments, States
 from ._part_moves import swapped_means
 from ._searchable import Rearranged, Searchable
 
+_FACTORS = Factors([Factor(MatrixGaussian(), {key: key for key in MatrixGaussian.keys})])
 # Rows × states whose predictive densities are in memory at a time.
 _ENTRIES = 2**20
 # Learned probabilities of activations stay this far from 0 and 1.
@@ -195,7 +196,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         }
 
     def factors(self) -> Factors:
-        return Factors([Factor(MatrixGaussian(), {key: key for key in MatrixGaussian.keys})])
+        return _FACTORS
 
     def operations(self, units: Rows) -> float:
         k, d = self.n_components, self.n_features
@@ -367,12 +368,12 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         return factor.family.to_standard(factor.pick(q))
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Moments:
+        family = MatrixGaussian()
         if rng is not None:
-            (factor,) = self.factors()
-            means = factor.family.sample(factor.pick(q), rng)["value"]
+            means = family.sample(q, rng)["value"]
             return Moments(means, np.zeros((len(means), len(means))), self.center)
-        root = inverse_of_lower(np.linalg.cholesky(q["precision"]))
-        return Moments(self.standard(q)["mean"], root, self.center)
+        root, means = family.root_and_mean(q)
+        return Moments(means, inverse_of_lower(root), self.center)
 
     def likelihood(self, moments: Moments, x: float = 1.0) -> Likelihood:
         """Return E log p(x, z | μ) as a function of z, given the moments of μ.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -24,7 +24,7 @@ from ..families import (
 )
 from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, DataSummary, Known, LocalStep, Recommended, coinciding
+from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding
 from ._componentwise import Componentwise, Given
 from ._count_allocations import allocated
 from ._count_moves import (
@@ -36,7 +36,15 @@ from ._count_moves import (
     most_alike,
     sought,
 )
-from ._count_noise import NOISE, PROPOSED_EXPOSURE, NoisyCountsVisit, better_dispersion
+from ._count_noise import (
+    NOISE,
+    PROPOSED_EXPOSURE,
+    NoisyCountsVisit,
+    better_dispersion,
+    exploring_dispersion,
+)
+from ._count_popularity import Popularity
+from ._count_summary import Summary
 from ._count_visits import (
     ASSIGNED,
     COUNTS,
@@ -53,7 +61,7 @@ from ._count_visits import (
     table_of_logs,
 )
 from ._exchangeable import ROWS_FOR_SWAPS
-from ._light_counts import are_fractions, why_fractions
+from ._light_counts import are_fractions
 from ._searchable import Rearranged, Searchable
 from ._unit_block import UnitBlock
 
@@ -62,6 +70,10 @@ if TYPE_CHECKING:
 
 COMPONENTS = ("components_shape", "components_rate")
 WEIGHTS = ("weights_shape", "weights_rate")
+_FACTORS = Factors(
+    Factor(Gamma(), dict(zip(("shape", "rate"), keys, strict=True)))
+    for keys in (WEIGHTS, COMPONENTS)
+)
 # Shape of the gamma distributions from which fits start: they are narrow, so that the first pass
 # divides the counts by components that differ by 10 percent.
 _SHAPE_OF_START = 100.0
@@ -80,74 +92,13 @@ _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
 # visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
+# The same for visits that start anew in order to explore counts with noise. More of them would let
+# single components explain rows before the components differ.
+_NOISY_EXPLORING_SWEEPS = 8
+# The dispersion of the other start of a search that learns it.
+_STRONG_NOISE = 10.0
 # Moves read no more entries of X than this, or cells of dense rows.
 _ENTRIES_FOR_MOVES = 1 << 19
-# Priors are not learned from fractions of counts if a row or a column has fewer counts than this,
-# on average.
-_FEW_COUNTS = 10.0
-
-
-@dataclass(frozen=True)
-class Summary(DataSummary):
-    """Sums over the data that the model needs.
-
-    Attributes
-    ----------
-    weight : float
-        Σ w, the number of rows. In a stream it includes rows that have not arrived yet.
-    rows : float
-        Σ w of the rows seen.
-    total : float
-        Σ w x over their observed cells.
-    cells : float
-        Σ w of their observed cells.
-    whole_total : float
-        Σ w ⌈x⌉ over them.
-    filled : float
-        Σ w of those with a count above zero.
-    """
-
-    weight: float
-    rows: float
-    total: float
-    cells: float
-    whole_total: float
-    filled: float
-
-    @property
-    def mean(self) -> float:
-        """The mean of the observed cells."""
-        return self.total / max(self.cells, 1e-300)
-
-    @property
-    def expected_total(self) -> float:
-        """Σ w x over all rows, including those that have not arrived yet."""
-        return self.total * self.weight / max(self.rows, 1e-300)
-
-    def why_not_learned(self, model: Any) -> str | None:
-        # Fractions that add up to many counts, as those of a spectrogram may, do determine priors.
-        of_row = self.total / max(self.rows, 1e-300)
-        of_column = self.expected_total / model.n_columns
-        few = min(of_row, of_column) < _FEW_COUNTS
-        if model.learns and few and are_fractions(self.total, self.whole_total):
-            return why_fractions(model.learns, "a count", self.total, self.whole_total)
-        return None
-
-    def merge(self, other: Summary) -> Summary:
-        """Return the summary of both sets of rows together."""
-        rows = self.rows + other.rows
-        return Summary(
-            rows,
-            rows,
-            self.total + other.total,
-            self.cells + other.cells,
-            self.whole_total + other.whole_total,
-            self.filled + other.filled,
-        )
-
-    def continued(self, other: Summary) -> Summary:
-        """Return the summary of the other rows; the model keeps the scale of the earlier ones."""
-        return other
 
 
 Counts = DenseCounts | SparseCounts
@@ -187,11 +138,15 @@ class GammaProcessNMF(
     dispersion : float or None, default=None
         1 / a, where Gamma(a, a) is the noise of each cell; None means that there is none. The start
         of one that is learned.
+    popularity_prior : float or None, default=None
+        s of the prior Gamma(s, s) of a rate η_v for each column, with which w_kv ~ Gamma(a, a η_v);
+        None means that there is none.
 
     References
     ----------
     Hoffman, Blei and Cook (2010), Bayesian nonparametric matrix factorization for recorded music;
-    Hoffman and Blei (2015), Structured stochastic variational inference, section 4.3.
+    Hoffman and Blei (2015), Structured stochastic variational inference, section 4.3; Gopalan,
+    Hofman and Blei (2015), Scalable recommendation with hierarchical Poisson factorization.
     """
 
     # The start of activations anew at every pass does much of what annealing is for. Temperatures
@@ -228,6 +183,7 @@ class GammaProcessNMF(
         sweep_tol: float = 1e-3,
         dtype: DTypeLike = np.float64,
         dispersion: float | None = None,
+        popularity_prior: float | None = None,
     ):
         self.n_components = int(n_components)
         self.n_columns = n_columns
@@ -242,6 +198,11 @@ class GammaProcessNMF(
         self.dispersion = dispersion
         # The dispersion to which a step of learning may go next; :meth:`learned` sets it.
         self.proposed = dispersion
+        # Whether exploring passes keep the dispersion that a learned one starts from.
+        self.strong_noise = False
+        self.popularity: Popularity | None = None
+        if popularity_prior is not None:
+            self.popularity = Popularity(popularity_prior, np.ones(n_columns))
         # c, the inverse of the mean of X; :meth:`resolved` computes it.
         self.scale = 1.0
         # Whether a search tries an allocation of all counts.
@@ -263,14 +224,19 @@ class GammaProcessNMF(
         return UnitBlock("activations", Gamma(), columns, held=False)
 
     def factors(self) -> Factors:
-        return Factors(
-            Factor(Gamma(), dict(zip(("shape", "rate"), keys, strict=True)))
-            for keys in (WEIGHTS, COMPONENTS)
-        )
+        return _FACTORS
 
     @property
     def blocks(self) -> tuple[Block, ...]:
         return Block(WEIGHTS), Block(COMPONENTS)
+
+    @property
+    def precision(self) -> np.dtype:
+        """The dtype of local steps, whose results are rounded to that of the data.
+
+        With noise, steps are differences of sums that are nearly equal where counts are large.
+        """
+        return self.dtype if self.dispersion is None else np.dtype(np.float64)
 
     def operations(self, units: Counts) -> float:
         if self.dispersion is not None:
@@ -310,11 +276,14 @@ class GammaProcessNMF(
 
     def _prior(self) -> Natural:
         a, alpha, k = self.component_prior, self.concentration, self.n_components
+        rate = np.array([[a]])
+        if self.popularity is not None:
+            rate = a * self.popularity.means[None]
         return {
             "weights_shape": np.full(k, alpha / k),
             "weights_rate": np.full(k, alpha * self.scale),
             "components_shape": np.array([[a]]),
-            "components_rate": np.array([[a]]),
+            "components_rate": rate,
         }
 
     def init(
@@ -439,7 +408,7 @@ class GammaProcessNMF(
             shares *= each / shares.sum(axis=0)
             result["components_shape"] = prior["components_shape"] + shares.T
             rate = prior["components_rate"] + each / self.n_columns
-            result["components_rate"] = np.broadcast_to(rate, (k, 1)).copy()
+            result["components_rate"] = np.broadcast_to(rate, (k, rate.shape[1])).copy()
         return result
 
     # Moves
@@ -451,14 +420,19 @@ class GammaProcessNMF(
 
     @property
     def tries_other_start_first(self) -> bool:
-        return self.allocates
+        return self.allocates or "dispersion" in self.learns
 
     def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"
         if self.allocates:
             other.init_params = "collapsed_gibbs"
-        return (other,)
+        if "dispersion" not in self.learns:
+            return (other,)
+        # Strong noise at the start keeps bursts of small counts from becoming components.
+        noisy = copy(self)
+        noisy.strong_noise, noisy.dispersion, noisy.proposed = True, _STRONG_NOISE, _STRONG_NOISE
+        return (noisy, other)
 
     def swapped(
         self,
@@ -535,7 +509,7 @@ class GammaProcessNMF(
         cells = scale * explained.cells
         for k, own in zip(numbers, scale * counts, strict=True):
             weight = float(np.mean(own / np.maximum(cells, 1e-300)))
-            shape, rate = a + own, a + weight * cells
+            shape, rate = a + own, prior["components_rate"][0] + weight * cells
             q["components_shape"][k] = shape
             q["components_rate"][k] = rate
             q["weights_shape"][k] = prior["weights_shape"][k] + own.sum()
@@ -592,7 +566,7 @@ class GammaProcessNMF(
                 logs, values = (
                     np.ascontiguousarray(of_components[key].T) for key in ("log_value", "value")
                 )
-                kept = {"draw": draw, "table": table_of_logs(logs, x, self.dtype, values)}
+                kept = {"draw": draw, "table": table_of_logs(logs, x, self.precision, values)}
             draw, table = kept["draw"], kept["table"]
             log_weights = draw["weights_shape"]["log_value"]
             mean_weights = draw["weights_shape"]["value"]
@@ -604,7 +578,7 @@ class GammaProcessNMF(
             if known and known.get("of") is shape and known["how"] == (x, with_means):
                 kept = known
             else:
-                table = expected_table(shape, rate, x, self.dtype, with_means)
+                table = expected_table(shape, rate, x, self.precision, with_means)
                 kept = {"of": shape, "how": (x, with_means), "table": table}
             table = kept["table"]
         return self._visit(
@@ -638,7 +612,9 @@ class GammaProcessNMF(
             return self.max_sweeps
         if further:
             return _FURTHER_SWEEPS
-        return _EXPLORING_SWEEPS if exploring else _MANY_SWEEPS
+        if exploring:
+            return _EXPLORING_SWEEPS if self.dispersion is None else _NOISY_EXPLORING_SWEEPS
+        return _MANY_SWEEPS
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
@@ -691,8 +667,11 @@ class GammaProcessNMF(
         would claim a difference that counts cannot show. It ends there, and q moves with it, as
         otherwise the prior would be taken for the counts that q has.
         """
-        if step is None or not (late and self.learns):
+        if step is None:
             return self, prior, q
+        if not (late and self.learns):
+            model = self._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
+            return model, prior if model.popularity is None else model._prior(), q
         k = self.n_components
         gaps: dict[str, float] = {}
         if "activation_prior" in self.learns:
@@ -705,6 +684,9 @@ class GammaProcessNMF(
             logs = sums[0].sum() / shape.size - np.log(rate).mean()
             one_rate = rate.shape[1] == 1
             mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
+            if self.popularity is not None:
+                mean = (shape / rate * self.popularity.means).mean()
+                logs += self.popularity.logs(self.component_prior, k).mean()
             gaps["component_prior"] = float(mean - logs) - 1.0
         if "concentration" in self.learns:
             shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
@@ -715,6 +697,7 @@ class GammaProcessNMF(
             old = getattr(self, name)
             best = each * gamma_shape(1.0, -max(gap, 0.0), old / each)
             setattr(model, name, damped(old, best, rho))
+        model = model._with_popularity(q, rho, "popularity_prior" in self.learns)
         prior = model._prior()
         if "concentration" in self.learns:
             most = max(float(q["weights_shape"].sum()) - self.concentration, k * SMALLEST)
@@ -725,6 +708,27 @@ class GammaProcessNMF(
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
         return model, prior, q
+
+    def _with_popularity(self, q: Natural, rho: float, learns: bool = False) -> Self:
+        """Return the model after the rates of columns have followed the components."""
+        if self.popularity is None:
+            return self
+        model, popularity = copy(self), self.popularity
+        totals = (q["components_shape"] / q["components_rate"]).sum(axis=0)
+        how = totals, self.component_prior, self.n_components, rho
+        if learns:
+            popularity = popularity.learned(*how)
+        model.popularity = popularity.following(*how)
+        return model
+
+    def _exploring(self, step: LocalStep, all_data: bool) -> Self:
+        """Return the model with the dispersion of the next pass that explores."""
+        keeps = self.strong_noise or not all_data or "dispersion" not in self.learns
+        if keeps or NOISE not in step.statistics or self.dispersion is None:
+            return self
+        model, found = copy(self), exploring_dispersion(self.dispersion, step.statistics[NOISE])
+        model.dispersion = model.proposed = found
+        return model
 
     def _learn_dispersion(self, q: Natural, statistics: Natural, rho: float) -> None:
         """Move the dispersion of this model, and propose the next one."""
@@ -744,7 +748,9 @@ class GammaProcessNMF(
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
         weights, components = self.factors()
         of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
-        if rate.shape[1] > 1 or a > STRONG or shape.max() > STRONG:
+        if self.popularity is not None:
+            of_weights += self.popularity.kl(a, self.n_components)
+        if rate.shape[1] > 1 or self.popularity is not None or a > STRONG or shape.max() > STRONG:
             q, prior = components.pick(q), components.pick(prior)
             prior = {key: np.broadcast_to(value, shape.shape) for key, value in prior.items()}
             q["rate"] = np.broadcast_to(q["rate"], shape.shape)
@@ -811,7 +817,7 @@ class GammaProcessNMF(
             units = SparseCounts(*arrays, log_factorials=units.log_factorials)
         of_weights, rate = q["weights_shape"], q["weights_rate"] / exposure
         visit = self._visit(
-            plain_table(q, columns, self.dtype),
+            plain_table(q, columns, self.precision),
             Tempering(),
             None,
             log_weights=psi(of_weights) - np.log(rate),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import polygamma, psi
+from scipy.special import psi
 
 from ..data.units import Sequences
 from ..families import (
@@ -21,7 +21,7 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._empirical_bayes import LARGEST, maximizer
+from ..families._empirical_bayes import LARGEST, maximizer, trigamma
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     Block,
@@ -34,6 +34,7 @@ from ._base import (
     coinciding,
     compiled,
     merged,
+    vector,
     whole,
 )
 from ._chain_moves import ExchangeableStates
@@ -614,7 +615,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         probabilities of the states of all frames, times the factors of the statistics, and
         ``energies`` (n_sequences,) with E log p(x, z | β) of each sequence.
         """
-        inverse_temperatures = np.atleast_1d(np.asarray(t.local, dtype=np.float64))
+        inverse_temperatures = vector(t.local)
         scales = [self._scale(units, t.statistics if noise is None else t.statistics * noise)]
         if separate_noise:
             scales.insert(0, self._scale(units, t.statistics))
@@ -830,7 +831,7 @@ def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
         prior = excess + alpha
         total = prior.sum(axis=-1)
         value = n_entries * psi(total).sum() - psi(prior).sum() + logs
-        curvature = n_entries**2 * polygamma(1, total).sum() - polygamma(1, prior).sum()
+        curvature = n_entries**2 * trigamma(total).sum() - trigamma(prior).sum()
         return float(value), float(curvature)
 
     best = maximizer(slope, _LEAST_SHARE / n_entries, LARGEST, current)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..families import (
     fast_normal,
     get_structure,
 )
+from ..families._structure import lower_triangle
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
@@ -68,6 +69,13 @@ class _Sums(NamedTuple):
 def _factors(values: np.ndarray | None, dtype: DTypeLike = np.float64) -> np.ndarray:
     """Return factors of ratings as kernels read them; an empty array stands for None."""
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
+
+
+@cache
+def _side(name: str, size: int, held: bool = True) -> UnitBlock:
+    """Return the block of users or of items, with ``size`` parameters in a row."""
+    columns = {"precision": size * (size + 1) // 2, "natural_mean": size}
+    return UnitBlock(name, Gaussian("packed"), columns, held)
 
 
 class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summary]):
@@ -163,17 +171,12 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     @property
     def users(self) -> UnitBlock:
         """The parameters of users, which are rows of q or local variables."""
-        return UnitBlock("users", Gaussian("packed"), self._columns, self.holds_users)
+        return _side("users", self.size, self.holds_users)
 
     @property
     def items(self) -> UnitBlock:
         """The parameters of items, which are always rows of q."""
-        return UnitBlock("items", Gaussian("packed"), self._columns)
-
-    @property
-    def _columns(self) -> dict[str, int]:
-        size = self.size
-        return {"precision": size * (size + 1) // 2, "natural_mean": size}
+        return _side("items", self.size)
 
     def _held(self) -> tuple[UnitBlock, ...]:
         """Return the sides whose rows are in q."""
@@ -285,7 +288,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         """Return λ₀ of one row."""
         precision = np.diag(1.0 / self.variances)
         return {
-            "precision": precision[np.tril_indices(self.size)],
+            "precision": precision[lower_triangle(self.size)],
             "natural_mean": np.zeros(self.size),
         }
 
@@ -294,8 +297,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def _prior(self) -> Natural:
         result: Natural = {}
+        row = self.row_prior()
         for factor in self.factors():
-            result |= factor.rename(self.row_prior())
+            result |= factor.rename(row)
         return result
 
     def _n_rows(self, side: UnitBlock, summary: Summary) -> int:
@@ -340,7 +344,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     def reordered_rows(self, natural: Natural, order: np.ndarray) -> Natural:
         """Return natural parameters, or statistics, of rows whose factors have another order."""
         order = np.append(order, self.n_components) if self.biases else order
-        rows, columns = np.tril_indices(self.size)
+        rows, columns = lower_triangle(self.size)
         high = np.maximum(order[rows], order[columns])
         places = high * (high + 1) // 2 + np.minimum(order[rows], order[columns])
         return {
@@ -376,7 +380,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         if self.biases:
             squares[-1] = 1.0
         diagonal = 1.0 / variances + n_ratings / self.noise_variance * squares
-        precision = np.diag(diagonal)[np.tril_indices(self.size)]
+        precision = np.diag(diagonal)[lower_triangle(self.size)]
         return {
             "precision": np.tile(precision, (len(standardized), 1)),
             "natural_mean": standardized * np.sqrt(variances) * diagonal,
@@ -458,7 +462,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         d = self.n_components
         parts = [value[:, :d], np.ones((len(value), 1)), value[:, d:]]
         g = np.concatenate(parts, axis=1)
-        rows, columns = np.tril_indices(g.shape[1])
+        rows, columns = lower_triangle(g.shape[1])
         table = np.zeros((len(g), kernels().n_columns(d, self.biases)), dtype=self.dtype)
         table[:, : len(rows)] = g[:, rows] * g[:, columns]
         return table
@@ -551,7 +555,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     def empty_statistics(self, sums: _Sums, prefix: str = "") -> Natural:
         """Return empty arrays for the statistics of the rows, in the precision of their sums."""
         n, dtype = len(sums.second), sums.second.dtype
-        return {prefix + key: np.empty((n, m), dtype) for key, m in self._columns.items()}
+        return {prefix + key: np.empty((n, m), dtype) for key, m in self.items.columns.items()}
 
     def n_ratings(self, sums: _Sums) -> np.ndarray:
         """Return the weighted number of ratings of each row, (n_rows,)."""
@@ -732,7 +736,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         d = self.n_components
         # The positions of (u, b, 1) in (u, 1, b). Without biases, only those of u matter.
         place = np.array([*range(d), d + 1, d] if self.biases else [*range(d), d])
-        rows, columns = np.tril_indices(len(place))
+        rows, columns = lower_triangle(len(place))
         high = np.maximum(place[rows], place[columns])
         low = np.minimum(place[rows], place[columns])
         factor = np.where(rows == columns, 1.0, 2.0)

@@ -548,11 +548,12 @@ def coefficients(log_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     # ∇ L = Σ_s w̃_s ∇ log p(x, h_s) + Σ_s (L − L_{−s} − w̃_s) ∇ log q(h_s | x)
     size, n_rows = log_w.shape
-    share = shares(log_w)
+    total = log_sum_exp(log_w)
+    share = np.exp(log_w - total)
     if size == 1:
         others = (log_w.sum() - log_w) / (n_rows - 1) if n_rows > 1 else np.zeros((1, 1))
         return share, log_w - others - share
-    bound = log_mean_exp(log_w)
+    bound = total - np.log(size)
     replaced = np.broadcast_to(log_w, (size, size, n_rows)).copy()
     s = np.arange(size)
     replaced[s, s] = (log_w.sum(axis=0) - log_w) / (size - 1)

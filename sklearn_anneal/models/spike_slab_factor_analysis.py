@@ -12,7 +12,9 @@ from scipy.special import logit
 
 from ..data.units import Rows
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
-from ._base import LOG_2PI, Block, DataSummary, LocalStep, Recommended, coinciding
+from ..parallel.workers import SEQUENTIAL, Workers
+from . import _packed_gaussians
+from ._base import LOG_2PI, Block, DataSummary, Known, LocalStep, Recommended, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -34,19 +36,26 @@ from ._factor_rows import Likelihood, Moments, RowPartition
 from ._gaussian_factors import (
     always_on,
     low_rank,
-    lower_triangle,
     noise_left,
     scales,
     transformation,
 )
+from ._loadings import Loadings
 from ._searchable import Rearranged, Searchable
 
+# The factors of q by whether cells are missing, so that columns have precisions of their own.
+_FACTORS = {
+    missing: Factors([Factor(family, {key: key for key in family.keys})])
+    for missing, family in ((False, MatrixGaussian()), (True, Gaussian()))
+}
 # Learned probabilities of activations stay this far from 0 and 1.
 _SMALLEST_PRIOR = 1e-4
 # One update of a learned variance shrinks it at most by this factor.
 _SMALLEST_FACTOR = 1e-3
 # The variance of the noise of a column is at least this share of the variance of the column.
 _LEAST_NOISE = 1e-4
+# Learned numbers that differ by less than this share are the same.
+_NO_CHANGE = 1e-12
 # The smallest prior variance with which a new factor begins.
 _TINY = 1e-12
 # Values at which learning begins: the variance of the noise as a share of that of the column, and
@@ -202,8 +211,7 @@ class SpikeSlabFactorAnalysis(
         }
 
     def factors(self) -> Factors:
-        family = Gaussian() if self.missing else MatrixGaussian()
-        return Factors([Factor(family, {key: key for key in family.keys})])
+        return _FACTORS[self.missing]
 
     def operations(self, units: Rows) -> float:
         k, d = self.n_components, self.n_features
@@ -408,8 +416,9 @@ class SpikeSlabFactorAnalysis(
         They are the two whose loadings are most alike, up to their signs. The other one has no
         loadings any more, so that swaps find a better use of it.
         """
-        means = self.standard(q)["mean"].copy()
-        pair = most_alike(means, self.in_use(q, prior))
+        found = self.loadings(q)
+        means = found.means.copy()
+        pair = most_alike(means, self.in_use(found, q, prior))
         if pair is None:
             return None
         factors, left = self._explained(units, q)
@@ -488,6 +497,13 @@ class SpikeSlabFactorAnalysis(
         found = factor.family.to_standard(factor.pick(q))
         return {**found, "mean": found["mean"].T if self.missing else found["mean"]}
 
+    def loadings(self, q: Natural) -> Loadings:
+        """Return the moments of q(W), in units of the noise."""
+        if self.missing:
+            return Loadings.of_columns(q["precision"], q["natural_mean"])
+        standard = self.standard(q)
+        return Loadings.sharing(standard["mean"], standard["covariance"])
+
     def expectations(
         self, q: Natural, rng: np.random.Generator | None = None, of_columns: bool = False
     ) -> Moments:
@@ -498,15 +514,30 @@ class SpikeSlabFactorAnalysis(
         if rng is not None:
             means = factor.family.sample(factor.pick(q), rng)["value"]
             means = means.T if self.missing else means
+        elif self.missing:
+            found = self.loadings(q)
+            assert found.columns is not None
+            return Moments(found.means, found.columns.second, found.gram, found)
         else:
             standard = self.standard(q)
             means, covariance = standard["mean"], standard["covariance"]
         means = np.ascontiguousarray(means)
+        gram = means @ means.T + d * covariance
         if not self.missing and not of_columns:
-            return Moments(means, None, means @ means.T + d * covariance)
+            return Moments(means, None, gram)
         squares = np.einsum("kd,ld->dkl", means, means) + covariance
-        of_each = np.take(squares.reshape(d, k * k), lower_triangle(k), axis=1)
-        return Moments(means, of_each, squares.sum(axis=0))
+        return Moments(means, _packed_gaussians.packed(squares), gram)
+
+    def known(self, moments: Moments) -> Known | None:
+        return None if moments.loadings is None else {"loadings": moments.loadings}
+
+    def kl(
+        self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
+    ) -> float:
+        if not self.missing:
+            return super().kl(q, prior)
+        found = known["loadings"] if known else self.loadings(q)
+        return found.kl(1.0 / np.diagonal(prior["precision"]))
 
     def for_missing_cells(self, q: Natural) -> tuple[Self, Natural, Natural]:
         """Return the model for data with missing cells, its prior, and q as its parameters."""
@@ -524,7 +555,8 @@ class SpikeSlabFactorAnalysis(
         if not self.missing:
             return {"precision": raw["second"], "natural_mean": raw["first"]}
         # The second moments of rows without missing cells are those of every column.
-        second = np.broadcast_to(raw["second"], q["precision"].shape)
+        whole = _packed_gaussians.symmetric(raw["second"], self.n_components)
+        second = np.broadcast_to(whole, q["precision"].shape)
         return {"precision": second, "natural_mean": raw["first"].T}
 
     # Hyperparameters
@@ -551,18 +583,11 @@ class SpikeSlabFactorAnalysis(
             return self, prior, q
         model = copy(self)
         q, stats = self._rescaled(q, prior, step.statistics, scale, rho)
-        standard = self.standard(q)
-        means, covariance = standard["mean"], standard["covariance"]
-        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
-        squares = means**2 + (variances.T if self.missing else variances[:, None])
+        found = self.loadings(q)
+        means, squares = found.means, found.squares
         if "noise_variance" in self.learns:
-            second = stats["second"]
-            if self.missing:
-                products = np.einsum("kd,ld->dkl", means, means) + covariance
-                explained = (products * second).sum(axis=(1, 2))
-            else:
-                explained = (means * (second @ means)).sum(axis=0) + np.sum(second * covariance)
-            errors = stats["squares"] - 2.0 * (means * stats["first"]).sum(axis=0) + explained
+            errors = stats["squares"] - 2.0 * (means * stats["first"]).sum(axis=0)
+            errors = errors + found.explained(stats["second"])
             total = scale * errors + (squares / self.loading_variance[:, None]).sum(axis=0)
             factor = total / (scale * stats["cells"] + self.n_components)
             factor = np.maximum(factor, _SMALLEST_FACTOR)
@@ -572,8 +597,8 @@ class SpikeSlabFactorAnalysis(
         if "loading_variance" in self.learns:
             # The loadings stay as they are in units of the data.
             squares = squares * (self.noise_variance / model.noise_variance)
-            found = np.maximum(squares.mean(axis=1), _SMALLEST_FACTOR * self.loading_variance)
-            model.loading_variance = self.loading_variance + rho * (found - self.loading_variance)
+            best = np.maximum(squares.mean(axis=1), _SMALLEST_FACTOR * self.loading_variance)
+            model.loading_variance = self.loading_variance + rho * (best - self.loading_variance)
         if "activation_prior" in self.learns:
             share = stats["active"] / stats["weight"]
             share = np.clip(share, _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR)
@@ -600,6 +625,9 @@ class SpikeSlabFactorAnalysis(
         if "loading_variance" in self.learns:
             model.loading_variance = np.maximum(np.mean(means**2, axis=1), _TINY)
         prior = model.prior(None)
+        changes = [getattr(model, name) / getattr(self, name) - 1.0 for name in self.learns]
+        if all(np.abs(change).max() < _NO_CHANGE for change in changes):
+            return self, prior, q
         added = precision - np.diagonal(self.prior(None)["precision"])
         own = added + np.diagonal(prior["precision"])
         if self.missing:
@@ -614,25 +642,27 @@ class SpikeSlabFactorAnalysis(
 
         Gaussian factors whose loadings have one given prior are rotated as well.
         """
-        standard = self.standard(q)
-        means, covariance = standard["mean"], standard["covariance"]
         learned, given = "loading_variance" in self.learns, self.loading_variance
         active = scale * stats["active"]
         if rho == 1.0 and always_on(self.activation_prior) and not learned and not np.ptp(given):
-            summed = covariance.sum(axis=0) if self.missing else self.n_features * covariance
-            squares = (means @ means.T + summed) / given[0]
+            squares = self.loadings(q).gram / given[0]
             A = transformation(active, scale * stats["whole"], squares, self.n_features)
-            stats = {**stats, "first": A @ stats["first"], "second": A @ stats["second"] @ A.T}
+            second = stats["second"]
+            if self.missing:
+                second = _packed_gaussians.symmetric(second, self.n_components)
+            second = A @ second @ A.T
+            second = _packed_gaussians.packed(second) if self.missing else second
+            stats = {**stats, "first": A @ stats["first"], "second": second}
             precision = prior["precision"] + A @ (q["precision"] - prior["precision"]) @ A.T
             natural_mean = q["natural_mean"] @ A.T if self.missing else A @ q["natural_mean"]
             return {"precision": precision, "natural_mean": natural_mean}, stats
-        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
-        squares = means**2 + (variances.T if self.missing else variances[:, None])
-        lengths = None if learned else squares.sum(axis=1) / given
+        # A learned v follows the loadings, whose lengths are then of no concern.
+        lengths = None if learned else self.loadings(q).squares.sum(axis=1) / given
         found = scales(active, scale * stats["slabs"], lengths, self.n_features)
         by = 1.0 + rho * (np.sqrt(found) - 1.0)
         both, of_rows = np.outer(by, by), by[:, None]
-        stats = {**stats, "first": stats["first"] * of_rows, "second": stats["second"] * both}
+        of_second = _packed_gaussians.packed(both) if self.missing else both
+        stats = {**stats, "first": stats["first"] * of_rows, "second": stats["second"] * of_second}
         precision = prior["precision"] + both * (q["precision"] - prior["precision"])
         natural_mean = q["natural_mean"] * (by if self.missing else of_rows)
         return {"precision": precision, "natural_mean": natural_mean}, stats
@@ -697,27 +727,21 @@ class SpikeSlabFactorAnalysis(
             bounds[block.rows] = found.energies + found.entropies
         return factors, activations, bounds
 
-    def loadings(self, q: Natural) -> np.ndarray:
-        """Return E w in the units of the data, of shape (n_components, n_features)."""
-        return np.asarray(self.standard(q)["mean"] * np.sqrt(self.noise_variance))
-
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return Σ w E u² of each factor over the rows, (n_components,)."""
         second = q["precision"] - prior["precision"]
         return np.diagonal(second.mean(axis=0) if self.missing else second)
 
-    def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
-        """Return the numbers of the factors that contribute to the rows.
+    def in_use(self, found: Loadings, q: Natural, prior: Natural) -> np.ndarray:
+        """Return the numbers of the factors that contribute to the rows, given moments of q.
 
         They are active in at least one row, and their loadings are longer than their uncertainty.
         """
-        standard = self.standard(q)
-        covariance = standard["covariance"]
-        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
-        uncertainty = variances.sum(axis=0) if self.missing else self.n_features * variances
-        certain = (standard["mean"] ** 2).sum(axis=1) > uncertainty
+        lengths = (found.means**2).sum(axis=1)
+        certain = lengths > found.squares.sum(axis=1) - lengths
         return np.flatnonzero(certain & (self.expected_counts(q, prior) > 1))
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
-        scaled = self.standard(q)["mean"] / np.sqrt(self.loading_variance)[:, None]
-        return coinciding(scaled, self.in_use(q, prior))
+        found = self.loadings(q)
+        scaled = found.means / np.sqrt(self.loading_variance)[:, None]
+        return coinciding(scaled, self.in_use(found, q, prior))

@@ -32,7 +32,7 @@ from ._base import (
 from ._binary_codes import MANY_SWEEPS, centered_blocks
 from ._componentwise import Componentwise, Given
 from ._factor_rows import kernels
-from ._gaussian_factors import lower_triangle
+from ._packed_gaussians import packed
 from .spike_slab_factor_analysis import SpikeSlabFactorAnalysis, Summary
 
 # Parameters of rows, of shape (n_components, n_rows), and of loadings, (n_components, n_features).
@@ -373,7 +373,7 @@ class GradientVisit(Visit[Rows]):
         squares = np.einsum("kd,ld->dkl", means, means).reshape(-1, k * k)
         squares[:, :: k + 1] += variances.T
         grams = x * (cells @ squares)
-        lower = np.take(grams, lower_triangle(k), axis=1)
+        lower = packed(grams.reshape(n, k, k))
         logits, found, activations = np.zeros((k, n)), np.zeros((k, n)), np.empty((k, n))
         unused = np.empty((2, n))
         base = self.model.base

@@ -83,7 +83,7 @@ def factorization(
         settled={"max_sweeps": 3000, "sweep_tol": 1e-13},
         frozen={"max_sweeps": 0},
         one_optimum="above_one",
-        learns=has_auto,
+        learns=lambda params: has_auto(params) or "popularity_prior" in params,
         refused=lambda params: REFUSED,
         several_chunks=counts(120 if sparse else 60, sparse=sparse),
         local_entropy=local_entropy,
@@ -99,7 +99,12 @@ ENTRIES = [
     factorization(
         "gamma_process_nmf",
         sparse=False,
-        variants={"default": {}, "above_one": ABOVE_ONE, "learned": LEARNED},
+        variants={
+            "default": {},
+            "above_one": ABOVE_ONE,
+            "learned": LEARNED,
+            "popularity": {"popularity_prior": 2.0},
+        },
         tiny={
             "2 x 2": lambda rng: np.array([[2.0, 1.0], [0.0, 3.0]]),
             "missing": lambda rng: np.array([[2.0, np.nan], [np.nan, np.nan], [1.0, 2.0]]),
@@ -125,7 +130,11 @@ ENTRIES = [
     factorization(
         "gamma_process_nmf_sparse",
         sparse=True,
-        variants={"above_one": ABOVE_ONE, "default": {}},
+        variants={
+            "above_one": ABOVE_ONE,
+            "default": {},
+            "popularity": {**LEARNED, "popularity_prior": "auto"},
+        },
         tiny={"2 x 2": lambda rng: csr_matrix([[2, 1], [0, 3]])},
         common_checks=False,
     ),

@@ -740,8 +740,9 @@ class Components(ABC, Generic[P, R]):
 
 def moved(old: np.ndarray, new: ArrayLike, rho: float) -> np.ndarray:
     """Return positive numbers that have moved by the share ρ, on the scale of their logarithms."""
-    result = np.broadcast_to(np.asarray(new, dtype=np.float64), old.shape)
-    return result.copy() if rho == 1.0 else old * (result / old) ** rho
+    if rho == 1.0:
+        return np.full(old.shape, new, dtype=np.float64)
+    return old * (np.asarray(new, dtype=np.float64) / old) ** rho
 
 
 def least_mean(n_observed: np.ndarray) -> np.ndarray:

@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaln, psi, zeta
+from scipy.special import gammaln, psi
 
 from ...families import Factors, Natural
-from ...families._empirical_bayes import damped, maximizer, scale_root, wishart_dof
-from ...families._structure import inverse_of_lower
+from ...families._empirical_bayes import damped, maximizer, scale_root, trigamma, wishart_dof
+from ...families._structure import inverse_of_lower, log_det_of_root
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -86,14 +86,14 @@ class _Step:
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         self.components, self.structure = components, components.structure
         self.mean, self.covariance, self.precision, log_det = components.moments(q)
-        self.log_det = float(np.mean(log_det))
+        self.log_det = float(log_det.mean())
         self.sizes, self.smallest = components.sizes, 1.0
         self.scale = np.asarray(components.common_scale, dtype=np.float64)
         self.q, self.prior = q, prior
         # The prior mean of every component.
         self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
-        self.rows_each = max(float(np.mean(q["dof"] - prior["dof"])), 0.0)
+        self.rows_each = max(float((q["dof"] - prior["dof"]).mean()), 0.0)
         self.n_rows = max(components.n_components * self.rows_each, 1.0)
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
@@ -107,11 +107,11 @@ class _Step:
             least = min(_SMALLEST_SCALE / _smallest(self, self.scale), float(sizes.mean.min()))
             learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho, least)
         # The bound is highest if V has the mean of the sizes, because the prior expects sizes of 1.
-        mean = float(np.mean(learned.mean))
+        mean = float(learned.mean.mean())
         sizes = replace(learned, rate=learned.rate * mean)
         self.scale = mean * self.scale
         self.sizes, self.smallest = sizes, float(sizes.mean.min())
-        self.log_det += d * float(np.mean(sizes.mean_log))
+        self.log_det += d * float(sizes.mean_log.mean())
         self.precision = c.per_row(sizes.mean) * self.precision
 
     def best_mean(self) -> np.ndarray:
@@ -175,10 +175,11 @@ class _Step:
             spread = mean * np.sum(ratio * self.structure.inverse(reference) * squares)
             offset = float(self.structure.log_det(reference, d)) - d * np.log(mean)
             return _Scales(np.atleast_1d(spread), reference / mean, offset, shift, d)
-        offset = -float(self.structure.log_det(precision, d))
         if self.structure.event_ndim < 2:
+            offset = -float(self.structure.log_det(precision, d))
             return _Scales(precision * squares, 1.0 / precision, offset, shift, d)
         root = np.linalg.cholesky(precision)
+        offset = -float(log_det_of_root(root))
         basis, spread = inverse_of_lower(root).T, np.zeros(d)
         if not c.joint:
             spread, vectors = np.linalg.eigh(root.T @ squares @ root)
@@ -393,11 +394,13 @@ def _best_strength(counts: np.ndarray, traces: np.ndarray) -> float:
         float(_GRID_OF_STRENGTHS[min(best + 1, len(_GRID_OF_STRENGTHS) - 1)]),
     )
 
+    n = counts.size
+
     def slope(a: float) -> tuple[float, float]:
         total, rates = a + counts, a + traces
         share = total / rates
-        first = np.log(a) + 1.0 - psi(a) + np.mean(psi(total) - np.log(rates) - share)
-        second = 1.0 / a - zeta(2.0, a) + np.mean(zeta(2.0, total) + (share - 2.0) / rates)
+        first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(rates) - share).sum() / n
+        second = 1.0 / a - trigamma(a) + (trigamma(total) + (share - 2.0) / rates).sum() / n
         return float(first), float(second)
 
     return maximizer(slope, *ends, float(_GRID_OF_STRENGTHS[best]), _PRECISION_OF_STRENGTH)

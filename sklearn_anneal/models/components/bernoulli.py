@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit, gammaln, polygamma, psi
+from scipy.special import expit, gammaln, psi
 
 from ...data.units import Rows
 from ...families import Beta, Factor, Natural
-from ...families._empirical_bayes import beta_pair, maxima
+from ...families._empirical_bayes import beta_pair, maxima, trigamma
 from ._base import BOUNDS, Draws, Profile, least_mean, moved, multiplied
 from ._linear import Coefficients, LinearComponents, LinearSums, points_of
 
@@ -161,8 +161,8 @@ def _best_pairs(logs: np.ndarray, pairs: np.ndarray, least: np.ndarray) -> np.nd
     for _ in range(_STEPS):
         now = result[:, active]
         total = now.sum(axis=0)
-        slope, curvature = psi(total) - psi(now) + logs[:, active], polygamma(1, now)
-        shared, step = polygamma(1, total), slope / curvature
+        slope, curvature = psi(total) - psi(now) + logs[:, active], trigamma(now)
+        shared, step = trigamma(total), slope / curvature
         # The Hessian is that of two separate numbers plus a constant, so that its inverse has a
         # closed form.
         common = shared * step.sum(axis=0) / (1.0 - (shared / curvature).sum(axis=0))
@@ -204,7 +204,7 @@ def _best_with_mean(means: np.ndarray, log: np.ndarray, log_rest: np.ndarray) ->
     def slope(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own = total * shares
         value = psi(total) - (shares * psi(own)).sum(axis=0) + target
-        return value, polygamma(1, total) - (shares**2 * polygamma(1, own)).sum(axis=0)
+        return value, trigamma(total) - (shares**2 * trigamma(own)).sum(axis=0)
 
     return shares * maxima(slope, np.sqrt(lower * upper), lower, upper)
 
@@ -241,6 +241,6 @@ def _best_given(other: float, log_mean: np.ndarray, starts: np.ndarray) -> np.nd
     """Return the best value of one parameter of each pair given the other, between the bounds."""
 
     def slope(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return psi(other + x) - psi(x) + log_mean, polygamma(1, other + x) - polygamma(1, x)
+        return psi(other + x) - psi(x) + log_mean, trigamma(other + x) - trigamma(x)
 
     return maxima(slope, starts, np.full(len(starts), BOUNDS[0]), np.full(len(starts), BOUNDS[1]))

@@ -297,10 +297,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
-        inverse_scale = np.broadcast_to(inverse_scale, rows + event).copy()
+        inverse_scale = np.full(rows + event, inverse_scale)
         mean = np.broadcast_to(mean, (k, d))
-        dof = np.broadcast_to(np.asarray(self.degrees_of_freedom_prior, dtype=float), rows).copy()
-        strength = np.broadcast_to(np.asarray(self.mean_precision_prior, dtype=float), k).copy()
+        dof = np.full(rows, self.degrees_of_freedom_prior, dtype=float)
+        strength = np.full(k, self.mean_precision_prior, dtype=float)
         if self.joint:
             joint = self._normal_wishart.from_standard(mean, strength, inverse_scale, dof)
             return self.factors[0].rename(joint)
@@ -649,8 +649,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             quadratic = -0.5 * precision.reshape(self.n_components, -1)
         own = [linear, constant[:, None]]
         if structure.shared:
-            return Features(layout, np.hstack(own), quadratic[None], terms)
-        return Features(layout, np.hstack([quadratic, *own]), _NOTHING, terms)
+            return Features(layout, np.concatenate(own, axis=1), quadratic[None], terms)
+        return Features(layout, np.concatenate([quadratic, *own], axis=1), _NOTHING, terms)
 
     def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
         """Return the precision matrices and the other terms of log densities."""

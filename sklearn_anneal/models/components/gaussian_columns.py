@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import polygamma, psi
+from scipy.special import psi
 
 from ...data.units import Rows
 from ...families import Factor, Natural, NormalWishart, log_rising
+from ...families._empirical_bayes import trigamma
 from .._base import LOG_2PI, DataSummary, Expected, first_center, with_center
 from ._base import Draws, Profile, moved
 from ._linear import Coefficients, LinearComponents, LinearSums, filled
@@ -127,7 +129,7 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         self.priors: dict[str, np.ndarray] = {}
         self.reference: np.ndarray = np.ones(n_features)
 
-    @property
+    @cached_property
     def factors(self) -> tuple[Factor, ...]:
         family = NormalWishart("diag", self.n_components * self.n_features, 1)
         return (Factor(family, {key: key for key in NormalWishart.keys}),)
@@ -210,11 +212,12 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         the degrees of freedom of the precisions together.
         """
         model = copy(self)
-        now, before = self.standard(q), self.standard(prior)
+        now = self.standard(q)
         precision = now["dof"] / now["inverse_scale"]
         log_precision = psi(0.5 * now["dof"]) + np.log(2.0) - np.log(now["inverse_scale"])
-        center, priors = before["mean"], dict(self.priors)
-        rows = np.maximum((now["dof"] - before["dof"]).mean(axis=0), 0.0)
+        center = (prior["mean_natural"] / prior["mean_precision"][:, None]).reshape(precision.shape)
+        priors, dof = dict(self.priors), prior["dof"].reshape(precision.shape)
+        rows = np.maximum((now["dof"] - dof).mean(axis=0), 0.0)
         if "mean_prior" in self.learned_names:
             best = (precision * now["mean"]).sum(axis=0) / precision.sum(axis=0)
             change = rho * (best - center[0])
@@ -306,13 +309,14 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
     # Log densities
 
     def _values(self, X: np.ndarray) -> np.ndarray:
-        return np.hstack([X * X, X])
+        return np.concatenate([X * X, X], axis=1)
 
     def _coefficients(
         self, mean: np.ndarray, precision: np.ndarray, log_precision: Any, spread: Any
     ) -> Coefficients:
         cells = 0.5 * (log_precision - LOG_2PI - spread - precision * mean**2)
-        return Coefficients(np.hstack([-0.5 * precision, precision * mean]), cells)
+        slopes = np.concatenate([-0.5 * precision, precision * mean], axis=1)
+        return Coefficients(slopes, cells)
 
     def expected_coefficients(self, q: Natural) -> Coefficients:
         now = self.standard(q)
@@ -447,8 +451,8 @@ def _gamma_shapes(gap: np.ndarray, free_rate: bool, starts: np.ndarray) -> np.nd
     for _ in range(_STEPS):
         a = np.exp(log_a)
         value = (log_a - psi(a) if free_rate else psi(a)) - gap
-        slope = 1.0 - a * polygamma(1, a) if free_rate else a * polygamma(1, a)
-        step = np.clip(-value / slope, -3.0, 3.0)
+        slope = 1.0 - a * trigamma(a) if free_rate else a * trigamma(a)
+        step = (-value / slope).clip(-3.0, 3.0)
         log_a = log_a + step
         if (np.abs(step) <= _PRECISION).all():
             break

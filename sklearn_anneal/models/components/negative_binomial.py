@@ -33,11 +33,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import betaln, gammaln, polygamma, psi
+from scipy.special import betaln, gammaln, psi
 
 from ...data.units import Rows
 from ...families import Factor, Natural, ScaledBeta, log_rising
-from ...families._empirical_bayes import maxima
+from ...families._empirical_bayes import maxima, trigamma
 from .._draws import drawn_counts
 from ._base import BOUNDS, Draws, Profile, moved
 from ._gamma_rates import GammaRates, Moments
@@ -155,7 +155,7 @@ class Totals(NamedTuple):
         for rate, shape, sign in pairs:
             a = r * rate
             value += sign * (rate * (psi(a) - psi(a + shape))).sum(axis=0)
-            second = polygamma(1, a) - polygamma(1, a + shape)
+            second = trigamma(a) - trigamma(a + shape)
             curvature += sign * (rate**2 * second).sum(axis=0)
         return value, curvature
 
@@ -261,7 +261,7 @@ class NegativeBinomialComponents(GammaRates):
             own = r[h.columns]
             value, curvature = totals.slopes(r)
             value = value + h.sums(psi(h.values + own) - psi(own), d)
-            second = polygamma(1, h.values + own) - polygamma(1, own)
+            second = trigamma(h.values + own) - trigamma(own)
             # G need not be concave far from its maximum, where a step then goes upwards.
             return value, np.minimum(curvature + h.sums(second, d), -1e-300)
 
@@ -297,7 +297,7 @@ class NegativeBinomialComponents(GammaRates):
                 def of_rate(w: np.ndarray, s: np.ndarray = s) -> tuple[np.ndarray, np.ndarray]:
                     a = r * w
                     value = log_p - r * (psi(a) - psi(a + s))
-                    return value, -(r**2) * (polygamma(1, a) - polygamma(1, a + s))
+                    return value, -(r**2) * (trigamma(a) - trigamma(a + s))
 
                 w = maxima(of_rate, w, s / most, s / least)
             if "shape" not in self.learned_names:
@@ -309,8 +309,8 @@ class NegativeBinomialComponents(GammaRates):
                     u = r / c
                     a = u * s
                     value = log_rest + log_p / c - u * psi(a) - psi(s) + (1 + u) * psi(a + s)
-                    second = (1 + u) ** 2 * polygamma(1, a + s)
-                    return value, second - u**2 * polygamma(1, a) - polygamma(1, s)
+                    second = (1 + u) ** 2 * trigamma(a + s)
+                    return value, second - u**2 * trigamma(a) - trigamma(s)
 
                 s = maxima(of_both, s, lower, upper)
                 w = s / c
@@ -318,7 +318,7 @@ class NegativeBinomialComponents(GammaRates):
 
                 def of_shape(s: np.ndarray, w: np.ndarray = w) -> tuple[np.ndarray, np.ndarray]:
                     value = log_rest - psi(s) + psi(r * w + s)
-                    return value, polygamma(1, r * w + s) - polygamma(1, s)
+                    return value, trigamma(r * w + s) - trigamma(s)
 
                 s = maxima(of_shape, s, lower, upper)
         return s, w

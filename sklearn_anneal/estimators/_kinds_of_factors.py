@@ -1,0 +1,162 @@
+"""``activation_prior="auto"``: whether Gaussian factors predict missing cells better.
+
+The lower bound does not say so: it is the probability of the observed cells, and prefers factors
+that are mostly off in pictures whose missing cells they predict worse. A share of the observed
+cells is therefore held out of two short fits, of which one learns the probabilities of activations
+and the other one has all factors on. Gaussian factors are taken if they predict these cells with
+smaller squared errors, or a higher log density, by some standard errors, and are not behind in the
+other. Otherwise the data may well have sparse factors, whose loadings they determine. Few outliers
+dominate the errors of some tables, and columns with hardly any noise the densities of others.
+
+Sparse factors can predict worse although they have drawn the data, where there is hardly any noise:
+local steps then stop early. Neither the rise of the bound nor the probabilities that short fits
+learn tell such tables from pictures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from ..data.units import Rows, cell_patterns
+
+if TYPE_CHECKING:
+    from .spike_slab_factor_analysis import AnnealedSpikeSlabFactorAnalysis
+
+# The share of the observed cells that is held out at a time, and the least number of cells that can
+# decide.
+_SHARE, _LEAST = 0.1, 100
+# Shares are held out one after another, up to this number, until one kind is ahead by the second
+# number of standard errors. Gaussian factors are taken if they are ahead by the third one.
+_SHARES, _CLEAR, _ENOUGH = 3, 3.0, 2.0
+# The largest number of rows that are compared, and the passes and tolerance of a short fit.
+_ROWS, _PASSES, _TOL = 2000, 30, 1e-2
+
+
+class Scores(NamedTuple):
+    """Scores of held-out cells after two short fits, one with learned probabilities.
+
+    Attributes
+    ----------
+    learned_error, gaussian_error : float
+        Roots of the mean squared errors, in standard deviations of the columns.
+    learned_log_density, gaussian_log_density : float
+        Mean log densities, in nats.
+    advantage : float
+        By how much Gaussian factors are better, in standard errors: in squared errors or in log
+        densities, whichever is clearer. It is 0 if these contradict each other.
+    """
+
+    learned_error: float
+    gaussian_error: float
+    learned_log_density: float
+    gaussian_log_density: float
+    advantage: float
+
+    @property
+    def prefer_gaussian(self) -> bool:
+        """Whether Gaussian factors predict better, beyond what can be chance."""
+        return self.advantage > _ENOUGH
+
+    def in_words(self) -> str:
+        """Return the scores, and the decision, for ``verbose``."""
+        kind = "Gaussian factors" if self.prefer_gaussian else "learned probabilities"
+        return (
+            f"held-out cells: error {self.learned_error:.4f} with learned probabilities, "
+            f"{self.gaussian_error:.4f} with Gaussian factors; the fit takes {kind}"
+        )
+
+
+def compared(
+    estimator: AnnealedSpikeSlabFactorAnalysis, units: Rows, random_state: np.random.RandomState
+) -> Scores | None:
+    """Return the scores of cells that are held out of rows with missing cells.
+
+    Parameters
+    ----------
+    estimator : AnnealedSpikeSlabFactorAnalysis
+        Its priors, sweeps and number of factors are those of both fits.
+    units : Rows
+        Rows in memory, of which at most 2,000 are drawn.
+    random_state : numpy.random.RandomState
+
+    Returns
+    -------
+    scores : Scores or None
+        None if there are too few cells for a comparison.
+    """
+    rows = units.subset(_ROWS, random_state)
+    assert isinstance(rows, Rows)
+    # Sums do not depend on the order in memory, and squares of float32 have room.
+    rows = Rows(np.ascontiguousarray(rows.X, np.float64), rows.weights, patterns=rows.patterns)
+    observed, drawn = ~np.isnan(rows.X), random_state.random_sample(rows.X.shape)
+    seed = random_state.randint(2**31 - 1)
+    weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
+    n_cells, advantage = 0.0, 0.0
+    # Squared errors and log densities of both kinds in each row, so far.
+    sums = np.zeros((2, 2, rows.n_units))
+    for i in range(_SHARES):
+        held = observed & (drawn >= i * _SHARE) & (drawn < (i + 1) * _SHARE)
+        # Every column keeps some of its cells.
+        held &= (observed & ~held).sum(axis=0) > 1
+        if held.sum() < _LEAST:
+            break
+        n_cells += weights @ held.sum(axis=1)
+        sums += weights * _scored(estimator, rows, held, seed)
+        advantage = _advantage(sums)
+        if abs(advantage) > _CLEAR:
+            break
+    if n_cells == 0.0:
+        return None
+    squares, log_densities = sums.sum(axis=2) / n_cells
+    learned_error, gaussian_error = (float(np.sqrt(x)) for x in squares)
+    learned, gaussian = (float(x) for x in log_densities)
+    return Scores(learned_error, gaussian_error, learned, gaussian, advantage)
+
+
+def _advantage(sums: np.ndarray) -> float:
+    """Return by how much Gaussian factors are better, given scores of rows, (2, 2, n_rows)."""
+    (learned_square, square), (learned_log_density, log_density) = sums
+    differences = np.array([learned_square - square, log_density - learned_log_density])
+    errors = np.sqrt((differences**2).sum(axis=1))
+    if not (errors > 0).all():
+        return 0.0
+    found = differences.sum(axis=1) / errors
+    if found[0] * found[1] <= 0:
+        return 0.0
+    return float(found[np.argmax(np.abs(found))])
+
+
+def _scored(
+    estimator: AnnealedSpikeSlabFactorAnalysis, rows: Rows, held: np.ndarray, seed: int
+) -> np.ndarray:
+    """Return scores of the held-out cells of each row, (2, 2, n_rows).
+
+    They are squared errors, in variances of the columns, and log densities, of both kinds.
+    """
+    gaps = np.where(held, np.nan, rows.X)
+    train = Rows(gaps, rows.weights, patterns=cell_patterns(gaps))
+    # Columns without a cell among these rows have no spread, and none that is held out.
+    seen = ~np.isnan(rows.X).all(axis=0)
+    spread = np.full(rows.X.shape[1], np.inf)
+    spread[seen] = np.nanstd(rows.X[:, seen], axis=0)
+    spread[spread == 0] = np.inf
+    found: list[list[np.ndarray]] = [[], []]
+    for prior in ("learned", 1.0):
+        short = estimator._reader().set_params(
+            activation_prior=prior,
+            annealing="none",
+            effort="auto",
+            n_init=1,
+            batch_size=None,
+            max_iter=_PASSES,
+            tol=max(estimator.tol, _TOL),
+        )
+        means, std = short._cells_after_fit(train, np.random.RandomState(seed))
+        for scores, cells in zip(
+            found, (((means - rows.X) / spread) ** 2, norm.logpdf(rows.X, means, std)), strict=True
+        ):
+            scores.append(np.where(held, cells, 0.0).sum(axis=1))
+    return np.array(found)

@@ -1,0 +1,94 @@
+"""Gaussian vectors, one for each row or column of the data, with matrices as lower triangles.
+
+The triangle of a symmetric matrix of order K is stored row after row: (0, 0), (1, 0), (1, 1), …
+Products with it take half the time and the memory of those with the whole matrix.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ._base import compiled
+
+kernels = partial(compiled, "matrix_factorization")
+
+
+class Moments(NamedTuple):
+    """Moments of Gaussian vectors v.
+
+    Attributes
+    ----------
+    means : ndarray of shape (n, K)
+        E v.
+    second : ndarray of shape (n, K (K + 1) / 2)
+        E v vᵀ.
+    log_det : ndarray of shape (n,)
+        log |P| of the precisions.
+    """
+
+    means: np.ndarray
+    second: np.ndarray
+    log_det: np.ndarray
+
+
+def moments(precision: np.ndarray, natural_mean: np.ndarray) -> Moments:
+    """Return the moments of N(v; P⁻¹ h, P⁻¹), each from one Cholesky factorisation.
+
+    Parameters
+    ----------
+    precision : ndarray of shape (n, K (K + 1) / 2)
+        P.
+    natural_mean : ndarray of shape (n, K)
+        h.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If a precision is not positive definite.
+    """
+    n, k = natural_mean.shape
+    kernel = kernels()
+    means, log_det, unused = np.empty((n, k)), np.empty(n), np.empty((n, 2))
+    table = np.empty((n, kernel.n_columns(k, False)))
+    arguments = np.ascontiguousarray(precision), np.ascontiguousarray(natural_mean)
+    kernel.moments(table, *arguments, k, False, means, log_det, unused)
+    if not np.isfinite(log_det).all():
+        raise np.linalg.LinAlgError("Matrix is not positive definite")
+    return Moments(means, table[:, : precision.shape[1]], log_det)
+
+
+def packed(matrices: np.ndarray) -> np.ndarray:
+    """Return the lower triangles of symmetric matrices (..., K, K)."""
+    k = matrices.shape[-1]
+    lower = np.empty((*matrices.shape[:-2], k * (k + 1) // 2))
+    for i in range(k):
+        begin = i * (i + 1) // 2
+        lower[..., begin : begin + i + 1] = matrices[..., i, : i + 1]
+    return lower
+
+
+def symmetric(lower: np.ndarray, k: int) -> np.ndarray:
+    """Return symmetric matrices (..., K, K) given their lower triangles."""
+    matrices = np.empty((*lower.shape[:-1], k, k))
+    for i in range(k):
+        begin = i * (i + 1) // 2
+        row = lower[..., begin : begin + i + 1]
+        matrices[..., i, : i + 1] = row
+        matrices[..., : i + 1, i] = row
+    return matrices
+
+
+def diagonal(k: int) -> np.ndarray:
+    """Return the places of the diagonal in a lower triangle."""
+    places = np.arange(k)
+    return places * (places + 3) // 2
+
+
+def multiplicity(k: int) -> np.ndarray:
+    """Return how often each entry of a lower triangle is in the matrix: twice, or once."""
+    often = np.full(k * (k + 1) // 2, 2.0)
+    often[diagonal(k)] = 1.0
+    return often

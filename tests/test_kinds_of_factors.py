@@ -1,0 +1,191 @@
+"""``activation_prior="auto"``: held-out cells decide between sparse and Gaussian factors."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.stats import norm
+from sklearn.datasets import load_digits
+
+from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
+from sklearn_anneal.data.units import Rows, cell_patterns
+from sklearn_anneal.estimators._kinds_of_factors import _advantage, _scored, compared
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def deleted(X):
+    gaps = X.astype(float)
+    gaps[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    return gaps
+
+
+def dense():
+    """Pictures, whose factors are on in most rows."""
+    X = load_digits().data[:150]
+    return deleted(X[:, X.std(axis=0) > 2.0])
+
+
+def sparse():
+    rng = np.random.default_rng(0)
+    factors = rng.standard_normal((150, 5)) * (rng.random((150, 5)) < 0.2)
+    return deleted(factors @ (3.0 * rng.standard_normal((5, 20))) + rng.standard_normal((150, 20)))
+
+
+def fitted(X, **params):
+    k = 5 if getattr(X, "shape", (0, 0))[1] == 20 else 15
+    settings = {"annealing": "none", "max_iter": 15, "random_state": 0}
+    return AnnealedSpikeSlabFactorAnalysis(k, **(settings | params)).fit(X)
+
+
+def assert_same(a, b):
+    assert_array_equal(a.components_, b.components_)
+    assert_array_equal(a.lower_bounds_, b.lower_bounds_)
+    assert_array_equal(a.activation_probabilities_, b.activation_probabilities_)
+
+
+@pytest.mark.parametrize(("X", "chosen"), [(dense(), 1.0), (sparse(), "learned")])
+def test_the_fit_is_that_of_the_kind_that_predicts_better(X, chosen):
+    est = fitted(X)
+    assert_same(est, fitted(X, activation_prior=chosen))
+    scores = est.held_out_scores_
+    better, worse = ("gaussian", "learned") if chosen == 1.0 else ("learned", "gaussian")
+    assert scores[f"{better}_error"] < scores[f"{worse}_error"]
+    assert scores[f"{better}_log_density"] > scores[f"{worse}_log_density"]
+    assert (scores["advantage"] > 2.0) == (chosen == 1.0)
+    assert est.activation_prior == "auto"
+    assert pickle.loads(pickle.dumps(est)).held_out_scores_ == scores
+
+
+def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
+    X = sparse()
+    held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
+    units = Rows(X, patterns=cell_patterns(X))
+    estimator = AnnealedSpikeSlabFactorAnalysis(5, noise_variance=0.5)
+    squares, log_densities = _scored(estimator, units, held, 7)
+    gaps = np.where(held, np.nan, X)
+    for i, prior in enumerate(("learned", 1.0)):
+        short = fitted(gaps, activation_prior=prior, random_state=7, noise_variance=0.5,
+                       max_iter=30, tol=1e-2)  # fmt: skip
+        means, std = short.impute(gaps, return_std=True)
+        errors = np.where(held, (means - X) / np.nanstd(X, axis=0), 0.0) ** 2
+        np.testing.assert_allclose(squares[i], errors.sum(axis=1), rtol=1e-8)
+        # The deviations of cells that are observed are 0.
+        cells = norm(means, np.where(held, std, 1.0)).logpdf(X)
+        expected = np.where(held, cells, 0.0).sum(axis=1)
+        np.testing.assert_allclose(log_densities[i], expected, rtol=1e-8)
+
+
+def test_the_advantage_is_that_of_the_clearer_score(rng):
+    """A score that contradicts the other one leaves the question open."""
+    ahead, further, behind = (rng.standard_normal(50) + shift for shift in (0.3, 2.0, -2.0))
+    nothing = np.zeros(50)
+
+    def advantage(of_errors, of_densities):
+        return _advantage(np.array([[of_errors, nothing], [nothing, of_densities]]))
+
+    clear = further.sum() / np.sqrt(np.sum(further**2))
+    assert advantage(ahead, further) == advantage(further, ahead) == pytest.approx(clear)
+    assert advantage(behind, -further) < -3
+    assert advantage(ahead, behind) == advantage(nothing, further) == 0
+
+
+def test_few_passes_of_the_fit_do_not_shorten_the_comparison():
+    X, scores = sparse(), fitted(sparse()).held_out_scores_
+    assert fitted(X, annealing="deterministic", max_iter=1).held_out_scores_ == scores
+
+
+def test_units_and_order_in_memory_do_not_matter():
+    X = dense()
+    scores = fitted(X, max_iter=2).held_out_scores_
+    assert fitted(np.asfortranarray(X), max_iter=2).held_out_scores_ == scores
+    single = fitted((1e18 * X).astype(np.float32), max_iter=2).held_out_scores_
+    for name in ("learned_error", "gaussian_error", "advantage"):
+        assert single[name] == pytest.approx(scores[name], rel=1e-3)
+
+
+def test_what_is_refused_leaves_no_checkpoint(tmp_path):
+    X = sparse()
+    with pytest.raises(ValueError, match="effort"):
+        AnnealedSpikeSlabFactorAnalysis(5, annealing="none", effort=3.0).fit(X, checkpoint=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_column_without_cells_among_the_drawn_rows_raises_no_warning(monkeypatch):
+    monkeypatch.setattr("sklearn_anneal.estimators._kinds_of_factors._ROWS", 60)
+    X = sparse()
+    X[2:, 0] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert fitted(X, max_iter=2).held_out_scores_
+
+
+def test_a_column_with_two_cells_keeps_them():
+    X = sparse()
+    X[2:, 0] = np.nan
+    assert fitted(X).held_out_scores_
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"components_init": np.eye(5, 20)}, {"solver": "gradient"}, {"activation_prior": "learned"}],
+)
+def test_other_fits_compare_nothing(change):
+    assert not hasattr(fitted(sparse(), max_iter=2, **change), "held_out_scores_")
+
+
+def test_only_fits_to_enough_missing_cells_compare():
+    X = sparse()
+    complete = np.where(np.isnan(X), 0.0, X)
+    est = fitted(X, max_iter=2)
+    assert est.held_out_scores_
+    # What an earlier fit has compared says nothing of other data.
+    assert not hasattr(est.fit(complete), "held_out_scores_")
+    assert not hasattr(fitted(X[:30], max_iter=2), "held_out_scores_")
+    stream = AnnealedSpikeSlabFactorAnalysis(5, annealing="none", random_state=0).partial_fit(X)
+    assert not hasattr(stream, "held_out_scores_")
+    assert stream.activation_probabilities_.max() < 1
+
+
+def test_batches_go_on_with_the_kind_that_was_chosen():
+    X = dense()
+    est = fitted(X).partial_fit(X[:50])
+    assert_array_equal(est.activation_probabilities_, 1.0)
+
+
+def test_workers_parts_and_checkpoints_change_nothing(tmp_path):
+    X = dense()
+    est = fitted(X, max_iter=4)
+    for other in (fitted(X, max_iter=4, n_jobs=2), fitted(Shards([X]), max_iter=4)):
+        assert_same(est, other)
+        assert est.held_out_scores_ == other.held_out_scores_
+    state = np.random.RandomState(0)
+    kept = AnnealedSpikeSlabFactorAnalysis(15, annealing="none", max_iter=4, random_state=state)
+    first = kept.fit(X, checkpoint=tmp_path).held_out_scores_
+    # The state has moved on, but the checkpoint has that of the first call.
+    assert kept.fit(X, checkpoint=tmp_path).held_out_scores_ == first
+    assert_same(est, kept)
+
+
+def test_rows_that_are_compared_are_drawn(rng, monkeypatch):
+    monkeypatch.setattr("sklearn_anneal.estimators._kinds_of_factors._ROWS", 100)
+    X = sparse()
+    units = Rows(X, 1.0 + (np.arange(150) < 75), patterns=cell_patterns(X))
+    estimator = AnnealedSpikeSlabFactorAnalysis(3)
+    found = [compared(estimator, units, np.random.RandomState(seed)) for seed in (0, 0, 1)]
+    assert found[0] == found[1] != found[2]
+
+
+def test_verbose_fits_say_what_was_decided(capsys):
+    fitted(dense(), verbose=1, max_iter=2)
+    said = capsys.readouterr().out
+    assert "with Gaussian factors; the fit takes Gaussian factors" in said
+
+
+def test_other_words_are_refused():
+    with pytest.raises(ValueError, match="'activation_prior' parameter"):
+        fitted(sparse(), activation_prior="gaussian")
