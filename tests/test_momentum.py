@@ -44,7 +44,7 @@ def begun(name: str, **params):
     cls, own, X = MADE[name]
     est = cls(3, **PLAIN | own | params)
     ctx, method, units = open_run(est, X)
-    return loop.Progress(ctx, method), units, est._settings(units)
+    return loop.Progress(ctx, method), units, est._settings(units)._replace(momentum=True)
 
 
 def ran(begun, until=None, save=None):

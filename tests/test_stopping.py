@@ -166,7 +166,7 @@ def test_the_first_test_is_after_one_pass_or_after_twenty_at_temperature_one():
 
 
 def test_a_result_that_has_not_converged_goes_on():
-    est, X = tiny_table(max_iter=40)
+    est, X = tiny_table()
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         est.fit(X)

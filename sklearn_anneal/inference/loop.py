@@ -149,7 +149,7 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         trace.evaluated, trace.final = not is_final, bound
         return True
     progress.temperature = visited.temperature
-    if method is PLAIN and ctx.model.accelerates and run.settings.validation is None:
+    if method is PLAIN and ctx.model.accelerates and run.settings.momentum:
         # The last update is a plain one, and so is the first in which all priors are learned. About
         # the share s of a rise is due to momentum.
         rise = (1.0 - momentum.share) * (bound - momentum.bound)

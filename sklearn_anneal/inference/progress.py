@@ -48,6 +48,8 @@ class Settings(NamedTuple):
     validation : Units or None
         Data points that are kept from training. Their bound is recorded after every pass. The fit
         then ends at the parameters with the highest of these bounds since the end of the schedule.
+    momentum : bool
+        Whether plain passes over all the data have momentum, in models that accelerate.
     """
 
     max_iter: int
@@ -57,6 +59,7 @@ class Settings(NamedTuple):
     learning_decay: float
     passes_before_test: int = 20
     validation: Units | None = None
+    momentum: bool = False
 
     def learning_rate(self, updates: int) -> float:
         """The step size ρ of the update that follows ``updates`` others."""
@@ -114,7 +117,8 @@ class Momentum:
     s = k / (k + 3), where k counts the updates since momentum began anew. The next pass computes
     the bound of the result in any case. If that is lower than the bound before, the pass goes back
     to the plain update, and momentum begins anew (O'Donoghue and Candès, 2015). The bound therefore
-    never falls.
+    falls only where plain updates lower it, as those of scatter matrices to which ``reg_covar`` is
+    added may do.
 
     Attributes
     ----------
@@ -208,7 +212,7 @@ class Progress:
     best : dict of ndarray or None
         The parameters with the highest bound of the data for validation so far, if there are any.
     momentum : Momentum
-        The momentum of plain passes, in models that accelerate.
+        The momentum of plain passes, if they have any.
     mean, prior_of_mean : dict of ndarray or None
         A mean of the parameters after the passes so far, and the same mean of those of the prior.
         They are there if the method returns a mean and there have been enough passes.

@@ -447,8 +447,9 @@ class Model(ABC, Generic[U, S]):
     update_rule : str
         ``"conjugate"`` or ``"gradient"``: the rule by which the loop updates q.
     accelerates : bool
-        Whether plain passes over all the data have momentum (``Momentum`` of the loop). The model
-        then has one visit per update and no local variables, and learns its priors from q alone.
+        Whether plain passes over all the data can have momentum (``Momentum`` of the loop). The
+        model then has one visit per update and no local variables, and learns its priors from q
+        alone.
     """
 
     n_components: int
