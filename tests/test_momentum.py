@@ -12,6 +12,7 @@ from harness import open_run
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
+    AnnealedHMM,
 )
 from sklearn_anneal.families import Dirichlet, NormalWishart
 from sklearn_anneal.inference import loop, progress
@@ -36,12 +37,15 @@ MADE = {
     ),
     "categories": (AnnealedBayesianMixture, {"emission": "categorical"}, LETTERS),
     "columns": (AnnealedBayesianMixture, {"emission": "gaussian"}, overlapping()),
+    "chain": (AnnealedHMM, {}, overlapping()),
+    "durations": (AnnealedHMM, {"duration": 2}, overlapping()),
 }
 
 
 def begun(name: str, **params):
     """The progress of a fit before its first pass, its data, and how the loop runs."""
     cls, own, X = MADE[name]
+    X = [X] if cls is AnnealedHMM else X
     est = cls(3, **PLAIN | own | params)
     ctx, method, units = open_run(est, X)
     return loop.Progress(ctx, method), units, est._settings(units)._replace(momentum=True)
@@ -77,7 +81,7 @@ def test_the_bound_never_falls_and_plain_passes_find_nothing_more(name):
     assert rest.trace.final - fast.trace.final < n * tol * units.n_observations
 
 
-@pytest.mark.parametrize("name", ["gaussian mixture", "categories"])
+@pytest.mark.parametrize("name", ["gaussian mixture", "categories", "chain"])
 def test_an_update_that_is_undone_leaves_the_plain_one_bit_for_bit(name):
     fit = begun(name, tol=0.0, max_iter=50)
     ran(fit, until=6)
