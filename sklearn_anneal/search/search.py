@@ -375,7 +375,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 loop.fit(
                     result.trial,
                     problem.units,
-                    settings._replace(stop=rule, max_iter=longest),
+                    settings._replace(stop=rule, max_iter=longest, momentum=move.has_momentum),
                     workers,
                     after_pass,
                     save,
