@@ -31,7 +31,7 @@ from sklearn_anneal.families import (
     posterior,
     stick_breaking_log_weights,
 )
-from sklearn_anneal.families._structure import inverse_of_lower
+from sklearn_anneal.families._structure import inverse_of_lower, lower_triangle
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 N_DRAWS = 10_000
@@ -864,6 +864,13 @@ def test_errors_name_the_parameter_and_the_way_out(make, words):
         make()
     for word in words:
         assert word in str(caught.value)
+
+
+def test_places_of_packed_entries_cannot_be_changed():
+    """All fits share the arrays: one that wrote into them would spoil the others."""
+    for places in lower_triangle(3):
+        with pytest.raises(ValueError, match="read-only"):
+            places[0] = 1
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 5])
