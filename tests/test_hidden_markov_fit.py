@@ -34,9 +34,7 @@ from sklearn_anneal import AnnealedHMM, concat_sequences
 from sklearn_anneal.annealing import (
     DeterministicAnnealing,
     LocalVariationalTempering,
-    StructuredVI,
     SVIPlus,
-    VariationalTempering,
 )
 from sklearn_anneal.models._tempered_chains import Gaps
 
@@ -254,25 +252,6 @@ def test_gaps_of_a_stream_are_those_of_some_sequences():
     assert len(merged.missing) == 60_005
     assert merged.weights.sum() == pytest.approx(2.0 + other.weights.sum())
     assert some.merge(some).weights == pytest.approx(4.0)
-
-
-def test_poisson_refuses_temperings(rng):
-    (X,) = draw("poisson", rng, [20])
-    for method in ("tempering", "local_tempering", VariationalTempering(),
-                   LocalVariationalTempering()):  # fmt: skip
-        for fit in ("fit", "partial_fit"):
-            est = small("poisson", annealing=method)
-            with pytest.raises(ValueError, match="log partition function") as caught:
-                getattr(est, fit)(X)
-            assert "'deterministic'" in str(caught.value)
-            assert not hasattr(est, "lower_bound_")
-
-
-@all_emissions
-def test_exact_gradients_are_refused(variant, rng):
-    (X,) = draw(variant, rng, [20])
-    with pytest.raises(ValueError, match="exact"):
-        small(variant, annealing=StructuredVI(gradient="exact")).fit(X)
 
 
 def test_deterministic_annealing_parts_equal_states(rng):
