@@ -34,7 +34,7 @@ from sklearn_anneal.families import (
 from sklearn_anneal.families._structure import inverse_of_lower
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
-N_DRAWS = 10_000
+N_DRAWS = 4_000
 # With a few hundred comparisons under fixed seeds, a correct mean stays within 5 standard errors.
 N_ERRORS = 5.0
 
