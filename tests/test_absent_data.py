@@ -93,9 +93,9 @@ def test_minibatches_do_not_see_data_points_of_weight_zero(entry, rng):
     assert_same_fit(other, one)
 
 
-@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
-def test_a_stream_does_not_see_data_points_of_weight_zero(entry, params, rng):
-    settings = {"annealing": "none", **params}
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
+def test_a_stream_does_not_see_data_points_of_weight_zero(entry, rng):
+    settings = {"annealing": "none", **entry.first}
     one, other = entry.make(**settings), entry.make(**settings)
     for _ in range(2):
         X = entry.data(rng, N)
@@ -122,7 +122,7 @@ def test_data_in_parts_do_not_see_data_points_of_weight_zero(entry, rng, monkeyp
     assert_same_fit(found[1], found[0])
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_scores_do_not_see_data_points_of_weight_zero(entry, rng):
     X = entry.data(rng, N)
     more, present = with_absent(X)
