@@ -486,7 +486,7 @@ def test_values_outside_of_the_support_are_refused(variant, bad, rng):
 
 def test_emission_is_never_guessed(rng):
     X = rng.integers(0, 2, size=(40, 2))
-    est = AnnealedHMM(2, effort=0, random_state=0).fit(X)
+    est = AnnealedHMM(2, annealing="none", max_iter=2, random_state=0).fit(X)
     assert est.emission == "gaussian"
     assert est.means_.shape == (2, 2)
     assert not hasattr(est, "emissionprob_")

@@ -9,6 +9,7 @@ import plain_hidden_markov as plain
 import pytest
 import sklearn
 from cases_hidden_markov import (
+    ONE_OF_EACH,
     READERS,
     D,
     V,
@@ -20,6 +21,7 @@ from cases_hidden_markov import (
     run_of,
     small,
 )
+from designs import in_turn
 from harness import all_at_once, open_run, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from packaging.version import Version
@@ -120,8 +122,7 @@ def test_refused_batch_leaves_the_stream_as_it_was(variant, rng):
     assert pickle.dumps(est) == before
 
 
-@pytest.mark.parametrize("annealing", ["none", "deterministic"])
-@all_emissions
+@in_turn(variant=ONE_OF_EACH, annealing=["none", "deterministic"])
 def test_minibatches_of_sequences_come_near_the_batch(variant, annealing, rng):
     sequences = draw(variant, rng, rng.integers(5, 30, size=60))
     plainly = small(variant, 3, max_iter=60).fit(sequences)
