@@ -13,7 +13,6 @@ from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_anneal import AnnealedGammaProcessNMF
-from sklearn_anneal.annealing import DeterministicAnnealing
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 both_fits = pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -84,16 +83,6 @@ def test_a_column_may_be_missing_in_a_later_batch(X):
     with pytest.raises(ValueError, match="Column 2 of X has no observed value"):
         nmf().partial_fit(hidden)
     assert np.isfinite(nmf().partial_fit(X).partial_fit(hidden).components_).all()
-
-
-def test_a_stream_of_known_size_is_annealed(rng):
-    X = drawn_counts(rng, n=1000)
-    est = nmf(annealing=DeterministicAnnealing(initial_temperature=3.0), total_samples=1000)
-    for start in range(0, 1000, 20):
-        est.partial_fit(X[start : start + 20])
-    assert est.temperatures_[0] > 2.0
-    assert (est.temperatures_[6:] == 1.0).all()
-    assert est.score(X) > nmf().partial_fit(X[:20]).score(X)
 
 
 def test_a_refused_batch_changes_nothing(X):
@@ -185,20 +174,6 @@ def test_searches_over_sparse_counts(X):
     assert search.fit(sparse(X)).best_params_ == {"n_components": 3}
 
 
-def test_names_of_features_in_and_out(X):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=list("abcdefg"))
-    est = nmf().set_output(transform="pandas").fit(frame)
-    names = [f"annealedgammaprocessnmf{k}" for k in range(3)]
-    assert list(est.get_feature_names_out()) == names
-    assert list(est.feature_names_in_) == list("abcdefg")
-    found = est.transform(frame)
-    assert list(found.columns) == names
-    assert_array_equal(found.to_numpy(), nmf().fit(X).transform(X))
-    with pytest.raises(ValueError, match="feature names"):
-        est.transform(frame[list("gfedcba")])
-
-
 def test_missing_cells_of_data_frames(X):
     pandas = pytest.importorskip("pandas")
     gapped = X.copy()
@@ -286,12 +261,6 @@ def test_other_widths_are_refused(X):
 
 
 @both_fits
-def test_words_are_refused(method):
-    with pytest.raises(ValueError, match="strings|convert"):
-        getattr(nmf(), method)([["a", "b"], ["c", "d"]])
-
-
-@both_fits
 @pytest.mark.parametrize("annealing", ["tempering", "local_tempering"])
 def test_tempering_is_refused_with_the_reason(annealing, method, X):
     reason = "a sum of powers of Poisson probabilities over all counts has no closed form"
@@ -325,12 +294,6 @@ def test_parameters_of_the_model_cannot_change_within_a_stream(X):
         with pytest.raises(ValueError, match="which had"):
             copy.deepcopy(est).set_params(**params).partial_fit(X)
         assert fitted_state(est).keys() == before.keys()
-
-
-@pytest.mark.parametrize("n_samples", [0, -1])
-def test_samples_of_nothing_are_refused(n_samples, X):
-    with pytest.raises(ValueError, match="at least one sample"):
-        nmf().fit(X).sample(n_samples)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float32, np.float64])
