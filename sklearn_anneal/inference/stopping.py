@@ -31,6 +31,9 @@ class History(NamedTuple):
     validation : list of float
         The bound of the data for validation after each pass, in nats per unit of weight; empty if
         there are none.
+    further : bool
+        Whether the last update went beyond its target. A small rise then does not say that plain
+        updates would hardly raise the bound.
     """
 
     bounds: list[float]
@@ -39,6 +42,7 @@ class History(NamedTuple):
     n_observations: float
     minibatches: bool
     validation: list[float] = []
+    further: bool = False
 
 
 class Rule(Protocol):
@@ -79,6 +83,8 @@ class RiseOfBound:
         """
         bounds = history.bounds
         if not history.minibatches:
+            if history.further:
+                return False
             before = bounds[-2] if len(bounds) > 1 else history.initial
             return abs(bounds[-1] - before) / history.n_observations < self.tol
         after = bounds[history.n_annealed :]

@@ -446,10 +446,15 @@ class Model(ABC, Generic[U, S]):
         Name of an annealing method → the values of its ``"auto"`` parameters for this model.
     update_rule : str
         ``"conjugate"`` or ``"gradient"``: the rule by which the loop updates q.
+    accelerates : bool
+        Whether plain passes over all the data can have momentum (``Momentum`` of the loop). The
+        model then has one visit per update and no local variables, and learns its priors from q
+        alone.
     """
 
     n_components: int
     update_rule: ClassVar[str]
+    accelerates: Any = False
 
     @property
     def recommended(self) -> Recommended:
