@@ -40,7 +40,7 @@ class _Run(NamedTuple):
     first_test: int
     minibatches: bool
 
-    def history(self, trace: Trace) -> History:
+    def history(self, trace: Trace, factor: float = 1.0) -> History:
         return History(
             trace.lower_bounds,
             trace.initial,
@@ -48,6 +48,7 @@ class _Run(NamedTuple):
             self.units.n_observations,
             self.minibatches,
             trace.validation,
+            factor,
         )
 
 
@@ -124,8 +125,10 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
     else:
         _record(progress, run, bound, progress.temperature, visited.step)
     tested = p >= run.first_test
-    settled = tested and run.settings.stop.settled(run.history(trace))
-    if visited.explores and ctx.exploring:
+    exploring = visited.explores and ctx.exploring
+    factor = ctx.model.exploring_factor if exploring else 1.0
+    settled = tested and run.settings.stop.settled(run.history(trace, factor))
+    if exploring:
         # Once this is False, local variables continue from visit to visit, so that the bound
         # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)

@@ -31,6 +31,9 @@ class History(NamedTuple):
     validation : list of float
         The bound of the data for validation after each pass, in nats per unit of weight; empty if
         there are none.
+    factor : float
+        A bound hardly rises, in batch mode, if it does so by less than this many times the rise at
+        which a fit has converged.
     """
 
     bounds: list[float]
@@ -39,6 +42,7 @@ class History(NamedTuple):
     n_observations: float
     minibatches: bool
     validation: list[float] = []
+    factor: float = 1.0
 
 
 class Rule(Protocol):
@@ -80,7 +84,7 @@ class RiseOfBound:
         bounds = history.bounds
         if not history.minibatches:
             before = bounds[-2] if len(bounds) > 1 else history.initial
-            return abs(bounds[-1] - before) / history.n_observations < self.tol
+            return abs(bounds[-1] - before) / history.n_observations < self.tol * history.factor
         after = bounds[history.n_annealed :]
         if len(after) < 2 * _WINDOW:
             return False

@@ -446,10 +446,14 @@ class Model(ABC, Generic[U, S]):
         Name of an annealing method → the values of its ``"auto"`` parameters for this model.
     update_rule : str
         ``"conjugate"`` or ``"gradient"``: the rule by which the loop updates q.
+    exploring_factor : float
+        Local variables start anew at every visit, and hyperparameters wait, until the bound rises
+        by less than this many times the rise at which a fit has converged.
     """
 
     n_components: int
     update_rule: ClassVar[str]
+    exploring_factor: float = 1.0
 
     @property
     def recommended(self) -> Recommended:
