@@ -68,10 +68,14 @@ MODELS = (
 )
 
 
+# The base classes say these; a mixture has momentum unless its weights depend on covariates.
+SAID_BY_BASES = ("update_rule", "accelerates")
+
+
 def interface() -> list[str]:
     """What a conjugate model may define."""
     names = [name for cls in (Model, ConjugateModel) for name in vars(cls) if name[0] != "_"]
-    return [name for name in names if name != "update_rule"]  # the base classes say it
+    return [name for name in names if name not in SAID_BY_BASES]
 
 
 def test_a_conjugate_model_may_define_few_names():

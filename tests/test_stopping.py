@@ -173,7 +173,7 @@ def test_the_first_test_is_after_one_pass_or_after_twenty_at_temperature_one():
 
 
 def test_a_result_that_has_not_converged_goes_on():
-    est, X = tiny_table()
+    est, X = tiny_table(max_iter=40)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         est.fit(X)
@@ -186,6 +186,15 @@ def test_a_result_that_has_not_converged_goes_on():
     last = results["n_passes"][-1]
     assert est.n_iter_ == results["n_before"][-1] + last
     assert (np.diff(est.lower_bounds_[-last:]) > -1e-9).all()
+
+
+def test_a_single_component_goes_on_until_its_bound_can_be_compared():
+    """Else two components, of which one is empty, have a higher bound after more passes."""
+    X = np.random.default_rng(0).integers(0, 3, (100, 4))
+    one = AnnealedBayesianMixture(1, emission="categorical", max_iter=10, random_state=0).fit(X)
+    assert list(one.search_results_["move"]) == ["continuation"]
+    assert one.converged_
+    assert 10 < one.n_iter_
 
 
 def test_a_continuation_is_limited_and_the_warning_counts_it():

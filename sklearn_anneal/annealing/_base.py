@@ -90,6 +90,9 @@ class Context:
         The difference that random weights make to the current target λ̂, for methods in which
         it is kept separate from the target (``separate_noise`` of a visit). Hooks must not change
         it.
+    extend : callable or None
+        Lets the current update go beyond its target (``Momentum.extend``), given the argument
+        ``late`` of :meth:`Model.learned` that follows. None in a plain update.
     """
 
     model: Any
@@ -104,6 +107,7 @@ class Context:
     report: Any = None
     known: Known | None = None
     deviation: Natural | None = None
+    extend: Callable[[Context, bool | None], None] | None = None
 
 
 Rehearsal = Callable[["Annealing", int], Natural]

@@ -110,16 +110,16 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     Katahira, Watanabe and Okada (2008), Deterministic annealing variant of variational Bayes
     method. This is the posterior form; here, the base measure is not raised to the power 1/T.
     """
-
-    def of(key: str) -> Any:
+    result: Natural = {}
+    for key, start in prior.items():
         counted: Any = stats[key]
         if hasattr(counted, "posterior"):
-            return counted.posterior(prior[key], base[key], t.prior)
-        if t.prior == 1.0:
-            return np.asarray(prior[key] + stats[key])
-        return np.asarray(base[key] + t.prior * (prior[key] - base[key]) + stats[key])
-
-    return {key: of(key) for key in prior}
+            result[key] = counted.posterior(start, base[key], t.prior)
+        elif t.prior == 1.0:
+            result[key] = np.asarray(start + counted)
+        else:
+            result[key] = np.asarray(base[key] + t.prior * (start - base[key]) + counted)
+    return result
 
 
 def mix(
@@ -246,6 +246,8 @@ class Family(ABC):
     """
 
     keys: ClassVar[tuple[str, ...]]
+    # The parameters that are those of the prior plus positive statistics.
+    _sums: ClassVar[tuple[str, ...]] = ()
     # Whether `_divergence` keeps its digits where q is far stronger than p.
     _exact_if_far: ClassVar[bool] = False
 
@@ -404,6 +406,41 @@ class Family(ABC):
             return self.valid(natural, clean, margin)
 
         return backoff(clean, deviation, valid, share)
+
+    def extended(self, q: Natural, change: Natural, prior: Natural) -> Natural:
+        """Return q plus a change, in so far as the domain allows.
+
+        What q adds to the prior are sums of statistics. Where these are positive, half of each sum
+        remains, so that q stays a posterior of the prior, also of one that is learned next.
+
+        Parameters
+        ----------
+        q : dict of ndarray
+            Natural parameters inside the domain.
+        change : dict of ndarray
+            The change, with arrays of the same shapes.
+        prior : dict of ndarray
+            Natural parameters of the prior, broadcastable to q.
+
+        Returns
+        -------
+        dict of ndarray
+            New arrays. If all parameters are such sums, each of them is limited. In other families,
+            rows with a sum that would be too small, or outside the domain, are those of q.
+        """
+        moved = {key: value + change[key] for key, value in q.items()}
+        least = {key: 0.5 * (prior[key] + q[key]) for key in self._sums}
+        if self._sums == self.keys:
+            return {key: np.maximum(value, least[key]) for key, value in moved.items()}
+        valid = np.asarray(self._inside(moved))
+        for key, value in least.items():
+            kept = moved[key] >= value
+            # If rows share some parameters, they all stay as soon as one of them has to.
+            valid = valid & (kept if kept.shape == valid.shape else kept.all())
+        if valid.all():
+            return moved
+        shapes = {key: valid.shape + (1,) * (value.ndim - valid.ndim) for key, value in q.items()}
+        return {key: np.where(valid.reshape(shapes[key]), moved[key], q[key]) for key in q}
 
     def valid(
         self, natural: Natural, reference: Natural | None = None, margin: float = 0.0

@@ -21,10 +21,6 @@ def lower_triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
     return np.tril_indices(n_features)
 
 
-def _transpose(matrices: np.ndarray) -> np.ndarray:
-    return matrices.swapaxes(-1, -2)
-
-
 def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
     """Return the inverses of lower triangular matrices of shape (..., D, D).
 
@@ -42,7 +38,7 @@ def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
 
 def symmetrize(matrices: np.ndarray) -> np.ndarray:
     """Return the symmetric part of matrices of shape (..., D, D)."""
-    result = matrices + _transpose(matrices)
+    result = matrices + matrices.swapaxes(-1, -2)
     result *= 0.5
     return result
 
@@ -118,7 +114,7 @@ class Structure(ABC):
     def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
         """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
         root = inverse_of_lower(np.linalg.cholesky(self.to_full(right, n_features)))
-        return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ _transpose(root))
+        return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ root.swapaxes(-1, -2))
 
     @abstractmethod
     def positive(self, stored: np.ndarray) -> np.ndarray:
@@ -141,7 +137,7 @@ class _Full(Structure):
 
     def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         product = left[..., :, None] * right[..., None, :]
-        return product + _transpose(product)
+        return product + product.swapaxes(-1, -2)
 
     def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
         return stored
@@ -166,7 +162,7 @@ class _Full(Structure):
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         root = np.linalg.cholesky(stored)
-        return np.linalg.solve(_transpose(root), vectors[..., None])[..., 0]
+        return np.linalg.solve(root.swapaxes(-1, -2), vectors[..., None])[..., 0]
 
     def positive(self, stored: np.ndarray) -> np.ndarray:
         *rows, d, _ = stored.shape
@@ -325,7 +321,7 @@ class _Spherical(Structure):
 def inverse_of_root(root: np.ndarray) -> np.ndarray:
     """Return the inverse of L L^T."""
     inverse_root = inverse_of_lower(root)
-    return _transpose(inverse_root) @ inverse_root
+    return inverse_root.swapaxes(-1, -2) @ inverse_root
 
 
 def log_det_of_root(root: np.ndarray) -> np.ndarray:

@@ -48,6 +48,7 @@ class Beta(Family):
     """
 
     keys: ClassVar[tuple[str, ...]] = ("a", "b")
+    _sums = keys
     _exact_if_far = True
 
     def base(self, natural: Natural) -> Natural:
@@ -133,6 +134,7 @@ class ScaledBeta(Family):
     """
 
     keys: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    _sums = keys
     _exact_if_far = True
 
     def __init__(self, scale: np.ndarray):

@@ -55,6 +55,7 @@ class Dirichlet(Family):
     """
 
     keys: ClassVar[tuple[str, ...]] = ("concentration",)
+    _sums = keys
     _exact_if_far = True
 
     def base(self, natural: Natural) -> Natural:

@@ -51,6 +51,7 @@ class Gamma(Family):
     """
 
     keys: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    _sums = keys
     _exact_if_far = True
 
     def base(self, natural: Natural) -> Natural:

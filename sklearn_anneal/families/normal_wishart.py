@@ -60,6 +60,7 @@ class NormalWishart(Family):
     n_features: int
 
     keys: ClassVar[tuple[str, ...]] = ("mean_precision", "mean_natural", "scatter", "dof")
+    _sums = ("mean_precision",)
 
     def __post_init__(self) -> None:
         get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")

@@ -12,7 +12,7 @@ import joblib
 
 from ..data.fingerprints import fingerprint
 
-_FORMAT = 4
+_FORMAT = 5
 _FORMAT_NAME = "format of the checkpoint"
 
 

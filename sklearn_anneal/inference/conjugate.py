@@ -93,15 +93,19 @@ def update(
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if not minibatch:
         ctx.q = settled(ctx.q)
+    late = None
     if _determine_priors(units, ctx) and not (method.finish and method.is_annealing(ctx.state)):
         late = _learns_late(ctx, method, minibatch, visited)
+    if ctx.extend is not None:
+        ctx.extend(ctx, late)
+    if late is not None:
         learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
     # Parameters and statistics can be as large as the data. Those that are no longer needed are
     # released here rather than at the next update.
-    ctx.q_start, ctx.report, ctx.known, ctx.deviation = {}, None, None, None
+    ctx.q_start, ctx.report, ctx.known, ctx.deviation, ctx.extend = {}, None, None, None, None
     return visited
 
 

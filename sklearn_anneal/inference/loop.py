@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..models._base import Known, LocalStep
 from ..parallel.workers import SEQUENTIAL, Workers
 from . import visits
 from .minibatches import UPDATES, Minibatches
-from .progress import Progress, Settings, Trace
+from .progress import Momentum, Progress, Settings, Trace
 from .stopping import History
 from .visits import PLAIN, lower_bound
 
@@ -40,7 +41,7 @@ class _Run(NamedTuple):
     first_test: int
     minibatches: bool
 
-    def history(self, trace: Trace, factor: float = 1.0) -> History:
+    def history(self, trace: Trace, further: bool = False, factor: float = 1.0) -> History:
         return History(
             trace.lower_bounds,
             trace.initial,
@@ -48,6 +49,7 @@ class _Run(NamedTuple):
             self.units.n_observations,
             self.minibatches,
             trace.validation,
+            further,
             factor,
         )
 
@@ -117,32 +119,52 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
     """Visit all the data, record the bound that this yields, and update unless the fit is over."""
     ctx, trace, p = progress.ctx, progress.trace, progress.passes
     method = progress.strategy if p < run.n_annealed else PLAIN
-    visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
-    # The local step yields the bound of the λ that it was given, the result of the pass before.
-    bound = _bound(progress, method, visited.step, run, p, visited.visit.known)
+    momentum, exploring = progress.momentum, ctx.exploring
+    try:
+        visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
+        # The local step yields the bound of the λ that it was given, the result of the pass before.
+        bound = _bound(progress, method, visited.step, run, p, visited.visit.known)
+    except np.linalg.LinAlgError:
+        if momentum.plain is None:
+            raise
+        bound = np.nan
+    if momentum.plain is not None and not momentum.bound <= bound < np.inf:
+        momentum.undo(ctx)
+        visited = visits.visit(ctx, method, run.units, run.workers)
+        bound = _bound(progress, method, visited.step, run, p, visited.visit.known)
     if p == 0:
         trace.initial = bound
     else:
         _record(progress, run, bound, progress.temperature, visited.step)
     tested = p >= run.first_test
-    exploring = visited.explores and ctx.exploring
-    factor = ctx.model.exploring_factor if exploring else 1.0
-    settled = tested and run.settings.stop.settled(run.history(trace, factor))
-    if exploring:
+    explores = visited.explores and ctx.exploring
+    factor = ctx.model.exploring_factor if explores else 1.0
+    history = run.history(trace, momentum.plain is not None, factor)
+    settled = tested and run.settings.stop.settled(history)
+    if explores:
         # Once this is False, local variables continue from visit to visit, so that the bound
         # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
         settled = False
-    trace.converged = settled or (tested and run.settings.stop.converged(run.history(trace)))
+    trace.converged = settled or (tested and run.settings.stop.converged(history))
     if p == run.n_passes or trace.converged or trace.stopped:
         is_final = method is PLAIN and visited.visit.gives_bound and progress.mean is None
         trace.evaluated, trace.final = not is_final, bound
         return True
     progress.temperature = visited.temperature
+    if method is PLAIN and ctx.model.accelerates and run.settings.momentum:
+        # The last update is a plain one, and so is the first in which all priors are learned. About
+        # the share s of a rise is due to momentum.
+        rise = (1.0 - momentum.share) * (bound - momentum.bound)
+        wanted = run.settings.stop.worthwhile(rise, run.units.n_observations)
+        wanted = wanted and p + 1 < run.n_passes and ctx.exploring == exploring
+        ctx.extend = partial(momentum.extend, bound=bound, wanted=wanted)
     last = UPDATES[ctx.model.update_rule](
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.advance(run.workers, last)
+    if momentum.plain is not None:
+        progress.known = None
     return False
 
 
@@ -237,6 +259,7 @@ def _end(progress: Progress, run: _Run) -> None:
         trace.converged = not trace.stopped
     progress.local = progress.known = progress.best = None
     progress.mean = progress.prior_of_mean = None
+    progress.momentum = Momentum()
 
 
 def _bound(

@@ -31,6 +31,9 @@ class History(NamedTuple):
     validation : list of float
         The bound of the data for validation after each pass, in nats per unit of weight; empty if
         there are none.
+    further : bool
+        Whether the last update went beyond its target. A small rise then does not say that plain
+        updates would hardly raise the bound.
     factor : float
         A bound hardly rises, in batch mode, if it does so by less than this many times the rise at
         which a fit has converged.
@@ -42,6 +45,7 @@ class History(NamedTuple):
     n_observations: float
     minibatches: bool
     validation: list[float] = []
+    further: bool = False
     factor: float = 1.0
 
 
@@ -83,6 +87,8 @@ class RiseOfBound:
         """
         bounds = history.bounds
         if not history.minibatches:
+            if history.further:
+                return False
             before = bounds[-2] if len(bounds) > 1 else history.initial
             return abs(bounds[-1] - before) / history.n_observations < self.tol * history.factor
         after = bounds[history.n_annealed :]

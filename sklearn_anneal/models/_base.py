@@ -446,6 +446,10 @@ class Model(ABC, Generic[U, S]):
         Name of an annealing method → the values of its ``"auto"`` parameters for this model.
     update_rule : str
         ``"conjugate"`` or ``"gradient"``: the rule by which the loop updates q.
+    accelerates : bool
+        Whether plain passes over all the data can have momentum (``Momentum`` of the loop). The
+        model then has one visit per update and no local variables, and learns its priors from q
+        alone.
     exploring_factor : float
         Local variables start anew at every visit, and hyperparameters wait, until the bound rises
         by less than this many times the rise at which a fit has converged.
@@ -453,6 +457,7 @@ class Model(ABC, Generic[U, S]):
 
     n_components: int
     update_rule: ClassVar[str]
+    accelerates: Any = False
     exploring_factor: float = 1.0
 
     @property

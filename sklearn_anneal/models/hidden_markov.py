@@ -213,6 +213,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     for approximate Bayesian inference, chapter 3; Rabiner (1989) for the scaled recursions.
     """
 
+    accelerates = True
     recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",

@@ -266,6 +266,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         self.weights: Weights = weights or WEIGHTS[weight_prior](
             self.n_components, weight_concentration_prior
         )
+        # Coefficients of covariates are found by steps that are no conjugate updates.
+        self.accelerates = not self.weights.differ
         self.init_params = init_params
 
     @property

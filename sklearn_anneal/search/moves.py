@@ -50,6 +50,10 @@ class Move(ABC):
     # Whether it is made again at once if it has paid.
     repeats = True
 
+    # Whether plain passes have momentum. The first fit has none, so that the result is never below
+    # plain inference from the same start.
+    has_momentum = True
+
     # The largest number of passes after its schedule, in multiples of ``max_iter``.
     longest = 1
 
@@ -282,6 +286,7 @@ class Plain(Move):
 
     name = "plain"
     continues = False
+    has_momentum = False
     counts = False
     repeats = False
 

@@ -314,8 +314,9 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     start = first if found.best_restart == 0 else None
     guard = (Plain(start),) if scheduled and plan.guards else ()
     effort = plan.effort_after(found.strategy)
+    continuation = (Continuation(),) if plan.continues and (effort > 0 or plan.guards) else ()
     if isinstance(problem.model, Searchable) and problem.model.has_one_optimum:
-        return Moves()
+        return Moves(after=continuation, effort=effort)
     kinds = len(kinds_of_starts(problem.model))
     reheats = [Reheat(noise) for noise in _NOISES]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []
@@ -333,9 +334,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
         shapes = (Reshape(guided=True), *[Reshape(guided=False)] * _RANDOM_SHAPES)
         turns += [Reshape(guided=True), Reshape(guided=False)]
     before = (*guard, *tried, *shapes, *order)
-    after = order
-    if plan.continues and (effort > 0 or plan.guards):
-        after = (*order, Continuation())
+    after = (*order, *continuation)
     return Moves(before, tuple(turns), after, effort, plan.automatic)
 
 
@@ -375,7 +374,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 loop.fit(
                     result.trial,
                     problem.units,
-                    settings._replace(stop=rule, max_iter=longest),
+                    settings._replace(stop=rule, max_iter=longest, momentum=move.has_momentum),
                     workers,
                     after_pass,
                     save,
