@@ -13,6 +13,7 @@ from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.models._count_visits import CountsVisit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 both_fits = pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -21,6 +22,39 @@ both_fits = pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.fixture
 def X(rng):
     return drawn_counts(rng)
+
+
+# Passes that explore
+
+
+def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, rng):
+    X, explored = drawn_counts(rng, n=200, n_columns=20, size=20.0), []
+    assert (X > 0).mean() > 0.25
+
+    def start(self, units, local, exploring, *rest, usual=CountsVisit.start):
+        if self.sweeps:
+            explored.append(exploring)
+        return usual(self, units, local, exploring, *rest)
+
+    monkeypatch.setattr(CountsVisit, "start", start)
+    est = nmf(max_iter=400, tol=1e-5).fit(X)
+    rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()
+    n_passes = 1 + np.flatnonzero(rises < 20 * est.tol)[0]
+    # The first visit precedes all bounds, and the next one shows the first.
+    assert explored.index(False) == n_passes + 2
+    assert rises[n_passes - 1] > est.tol
+
+
+def test_only_full_tables_without_noise_explore_for_fewer_passes(rng):
+    full = drawn_counts(rng, n=200, n_columns=20, size=20.0)
+    few, light = np.hstack([full, np.zeros((200, 400))]), np.minimum(full, 2.0)
+
+    def factor(X, **params):
+        return context_of(nmf(max_iter=1, **params).fit(X)).model.exploring_factor
+
+    assert factor(full) == factor(sparse(full)) > 1.0
+    assert factor(few) == factor(light) == factor(full, dispersion=0.5) == 1.0
+    assert factor(full, init_params="collapsed_gibbs") == 1.0
 
 
 # Streams

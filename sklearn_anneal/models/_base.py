@@ -451,11 +451,15 @@ class Model(ABC, Generic[U, S]):
         Whether plain passes over all the data can have momentum (``Momentum`` of the loop). The
         model then has one visit per update and no local variables, and learns its priors from q
         alone.
+    exploring_factor : float
+        Local variables start anew at every visit, and hyperparameters wait, until the bound rises
+        by less than this many times the rise at which a fit has converged.
     """
 
     n_components: int
     update_rule: ClassVar[str]
     accelerates: Any = False
+    exploring_factor: float = 1.0
 
     @property
     def recommended(self) -> Recommended:
