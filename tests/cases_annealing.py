@@ -10,7 +10,10 @@ from sklearn_anneal.annealing import Context
 
 (MIXTURE,) = gaussian_mixture.ENTRIES
 
-VARIANTS = [pytest.param(params, id=name) for name, params in MIXTURE.variants.items()]
+VARIANTS = [
+    pytest.param(params, marks=pytest.mark.exhaustive if name in MIXTURE.seldom else (), id=name)
+    for name, params in MIXTURE.variants.items()
+]
 
 
 def mixture(method="none", **params):

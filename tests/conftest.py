@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -47,16 +47,25 @@ def pytest_sessionstart(session):
     """Compile the kernels of all models once, before several workers begin a run of all tests.
 
     They run tests of the same files at the same time, and each would compile what these need. The
-    models whose kernels take longest come first, so that all processes end at about the same time.
+    modules with the longest sources come first, so that all processes end at about the same time.
     """
     config = session.config
     n_workers = getattr(config.option, "numprocesses", None)
-    all_tests = config.args_source is config.ArgsSource.TESTPATHS
-    if n_workers and all_tests and not config.option.collectonly:
-        families = ("latent_dirichlet", "hidden_markov", "mixture", "matrix_factorization")
-        families += ("factorial_mixture", "gamma_process_nmf", "sigmoid_belief_net")
-        families += ("spike_slab_factor_analysis", "gaussian_mixture")
-        Parallel(n_workers)(delayed(sklearn_anneal.warm_up)(family) for family in families)
+    if n_workers and _wants_all_files(config) and not config.option.collectonly:
+        folder = Path(sklearn_anneal.__file__).parent / "kernels"
+        sources = sorted(folder.glob("[!_]*.py"), key=lambda path: -path.stat().st_size)
+        Parallel(n_workers)(delayed(_compile_kernels)(path.stem) for path in sources)
+
+
+def _wants_all_files(config):
+    return config.args_source is config.ArgsSource.TESTPATHS
+
+
+def _compile_kernels(module):
+    from sklearn_anneal.kernels import load
+    from sklearn_anneal.kernels._compile import compile_all
+
+    compile_all(load(module))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,6 +81,34 @@ def pytest_xdist_make_scheduler(config, log):
 
         return WorkStealingScheduling(config, log)
     return None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Tell each worker whether it collects all files."""
+    node.workerinput["all_files"] = _wants_all_files(node.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Collect without searches for unused objects, of which collecting leaves hardly any.
+
+    The first run in a clone rewrites the assertions of all files. Each worker imports its own share
+    of the files first, so that it finds the others rewritten when it collects them.
+    """
+    worker = getattr(session.config, "workerinput", {})
+    gc.disable()
+    try:
+        if worker.get("all_files"):
+            first = int(worker["workerid"].removeprefix("gw"))
+            files = sorted(Path(__file__).parent.glob("test_*.py"))
+            for path in files[first :: worker["workercount"]]:
+                # What prevents an import is reported when the file is collected.
+                with suppress(Exception, pytest.skip.Exception):
+                    import_module(path.stem)
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def _wants_exhaustive(config):

@@ -60,6 +60,24 @@ def each_once(cases: list[Any], *factors: Callable[..., Any]) -> list[Any]:
     ]
 
 
+def each_value_of_each_class(pairs: list[Any]) -> list[Any]:
+    """Let each class have each value of each of its parameters, and each entry occur.
+
+    ``pairs`` are entries with parameters, and other pairs are exhaustive. This suffices where the
+    entries of a class share the code.
+    """
+    names = sorted({name for pair in pairs for name in pair.values[1]})
+    classes = {entry.name: type(entry.make()) for entry, _ in (pair.values for pair in pairs)}
+    return each_once(
+        pairs,
+        lambda entry, params: entry.name,
+        *(
+            lambda entry, params, name=name: (classes[entry.name], repr(params.get(name)))
+            for name in names
+        ),
+    )
+
+
 def _parametrized(
     factors: dict[str, Any], cases: list[tuple[Any, ...]], chosen: set[int]
 ) -> pytest.MarkDecorator:

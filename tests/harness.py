@@ -46,10 +46,16 @@ def variants(
     """All variants of all entries, for ``parametrize(("entry", "params"), …)``.
 
     With ``heuristics``, forms whose local step does not ascend a bound are included; those of them
-    whose local step is random only with ``sampled``. ``of`` selects entries.
+    whose local step is random only with ``sampled``. ``of`` selects entries. Variants that combine
+    what others have too are marked as exhaustive.
     """
     return [
-        pytest.param(entry, params, id=f"{entry.name}-{name}")
+        pytest.param(
+            entry,
+            params,
+            marks=pytest.mark.exhaustive if name in entry.seldom else (),
+            id=f"{entry.name}-{name}",
+        )
         for entry in ENTRIES
         if of(entry)
         for name, params in (entry.variants | _heuristics(entry, heuristics, sampled)).items()
@@ -97,7 +103,9 @@ def crossed(pairs: list[Any], names: Any = None) -> list[Any]:
     has no name stands for itself.
     """
     return [
-        pytest.param(entry, params, name, id=f"{pair.id}-{getattr(name, '__name__', name)}")
+        pytest.param(
+            entry, params, name, marks=pair.marks, id=f"{pair.id}-{getattr(name, '__name__', name)}"
+        )
         for pair in pairs
         for entry, params in [pair.values]
         for name in (ANNEALING if names is None else names)
@@ -120,6 +128,8 @@ def covering(cases: list[Any], turn: int = 0) -> list[Any]:
     groups: dict[Any, list[int]] = {}
     forms: dict[Any, list[int]] = {}
     for i, case in enumerate(cases):
+        if case.marks:
+            continue
         entry, params, name = case.values
         groups.setdefault((type(entry.make()), name), []).append(i)
         forms.setdefault((entry.name, id(params)), []).append(i)
@@ -153,6 +163,8 @@ def taking_turns(cases: list[Any], turn: int = 0) -> list[Any]:
     """
     groups: dict[Any, list[int]] = {}
     for i, case in enumerate(cases):
+        if case.marks:
+            continue
         entry, params, _ = case.values
         groups.setdefault((entry.name, id(params)), []).append(i)
     chosen = {group[(turn + i) % len(group)] for i, group in enumerate(groups.values())}
@@ -192,10 +204,11 @@ def each_parameter_once(pairs: list[Any]) -> list[Any]:
     They suffice where no two parameters have an effect together.
     """
     names = sorted({name for pair in pairs for name in pair.values[1]})
+    frequent = [pair for pair in pairs if not pair.marks]
     return each_once(
-        pairs,
+        frequent,
         *(lambda entry, params, name=name: (entry.name, repr(params.get(name))) for name in names),
-    )
+    ) + [pair for pair in pairs if pair.marks]
 
 
 def _exhaustive_but(cases: list[Any], chosen: set[int]) -> list[Any]:

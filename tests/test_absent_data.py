@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from cases_parts import assert_same_fit, cut
-from harness import combinations, forms, models, one_of_each_class, quick, taking_turns
+from harness import alternating, combinations, forms, models, one_of_each_class, quick, taking_turns
 from models.hidden_markov import SequenceList
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, issparse, vstack
@@ -93,9 +93,9 @@ def test_minibatches_do_not_see_data_points_of_weight_zero(entry, rng):
     assert_same_fit(other, one)
 
 
-@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
-def test_a_stream_does_not_see_data_points_of_weight_zero(entry, params, rng):
-    settings = {"annealing": "none", **params}
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
+def test_a_stream_does_not_see_data_points_of_weight_zero(entry, rng):
+    settings = {"annealing": "none", **entry.first}
     one, other = entry.make(**settings), entry.make(**settings)
     for _ in range(2):
         X = entry.data(rng, N)
@@ -122,7 +122,7 @@ def test_data_in_parts_do_not_see_data_points_of_weight_zero(entry, rng, monkeyp
     assert_same_fit(found[1], found[0])
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_scores_do_not_see_data_points_of_weight_zero(entry, rng):
     X = entry.data(rng, N)
     more, present = with_absent(X)
@@ -144,8 +144,11 @@ def filled(X, value):
     return np.full(X[:2].shape, value)
 
 
-@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
-def test_scores_take_all_that_fits_take_with_weight_zero(entry, params, rng):
+@pytest.mark.parametrize(
+    ("entry", "params", "values"),
+    alternating(forms(sampled=False), ((np.nan, 2.0**40), (-7.0, 0.5))),
+)
+def test_scores_take_all_that_fits_take_with_weight_zero(entry, params, values, rng):
     """Values that are refused with a weight too, such as categories beyond the tables."""
     X = entry.data(rng, N)
     settings = {"annealing": "none", "max_iter": 1, **params}
@@ -157,7 +160,7 @@ def test_scores_take_all_that_fits_take_with_weight_zero(entry, params, rng):
         and "sample_weight" in signature(method).parameters
     ]
     expected = [method(X) for method in scores]
-    for value in (np.nan, -7.0, 0.5, 2.0**40):
+    for value in values:
         add = filled(X, value)
         more = SequenceList(X + add) if isinstance(X, list) else None
         if more is None:

@@ -110,7 +110,7 @@ def test_a_first_fit_that_is_interrupted_leaves_nothing(entry, rng, monkeypatch)
         assert not hasattr(est, "n_features_in_")
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_callback_that_fails_at_the_end_changes_nothing(entry, rng):
     class Failing(Recorder):
         def on_fit_task_end(self, estimator, context, **how):

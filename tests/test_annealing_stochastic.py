@@ -33,7 +33,7 @@ def test_random_initialisation_is_the_posterior_of_pseudo_data(rng):
     ctx, _, _ = run("none", X, **params)
     covariance = np.cov(X.T)
     shares, centers = [], []
-    for i in range(4000):
+    for i in range(1500):
         eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
         counts = eta["weight_concentration"] - ctx.prior["weight_concentration"]
         center = (eta["mean_natural"] - ctx.prior["mean_natural"]) / counts[:, None]
@@ -49,10 +49,10 @@ def test_random_initialisation_is_the_posterior_of_pseudo_data(rng):
         centers.append(center[0])
     shares, centers = np.array(shares), np.array(centers)
     # Dir(1, 1, 1): mean 1/3, variance 1/18.
-    np.testing.assert_allclose(shares.mean(axis=0), 1 / 3, atol=5 * np.sqrt(1 / 18 / 4000))
+    np.testing.assert_allclose(shares.mean(axis=0), 1 / 3, atol=5 * np.sqrt(1 / 18 / 1500))
     np.testing.assert_allclose(shares.var(axis=0), 1 / 18, rtol=0.1)
     np.testing.assert_allclose(np.cov(centers.T), covariance, atol=0.1 * covariance.max())
-    error = 5 * np.sqrt(np.diag(covariance) / 4000)
+    error = 5 * np.sqrt(np.diag(covariance) / 1500)
     assert (np.abs(centers.mean(axis=0) + ctx.summary.center - X.mean(axis=0)) < error).all()
 
 

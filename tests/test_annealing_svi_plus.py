@@ -152,7 +152,7 @@ def test_random_weights_average_to_plain_inference(rng):
     one_update(plain, none, units)
     ctx, method, _ = run(SVIPlus(10, "dirichlet", "constant", 10, 1.0), X)
     draws = []
-    for _ in range(1000):
+    for _ in range(400):
         ctx.q = q
         one_update(ctx, method, units)
         ctx.state["passes"] = 0.0

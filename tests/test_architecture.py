@@ -9,7 +9,6 @@ import ast
 import inspect
 import re
 import sys
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +220,11 @@ WAYS = {
     "ratings": (AnnealedPMF, {}, RATINGS),
     "belief_net": (AnnealedSigmoidBeliefNet, {}, BINARY),
 }
-# Those that make visits of their own, or read other results of them.
-METHODS_OF_WAYS = ("none", "local_tempering", "svi_plus", "structured", "proximity")
+# Methods that make visits of their own, or read other results of them, in batches and minibatches.
+METHODS_OF_WAYS = (
+    *(("none", None), ("none", 16), ("local_tempering", 16)),
+    *(("svi_plus", None), ("structured", 16), ("proximity", None)),
+)
 NOT_COUNTED = (
     # How threads share a kernel is told once, whatever the kernel computes.
     "Workers.share",
@@ -265,7 +267,7 @@ def test_from_the_loop_to_a_kernel_are_eight_calls(name, monkeypatch):
 
     monkeypatch.setattr(_compile.Kernel, "__call__", counted)
     cls, params, X = WAYS[name]
-    for method, batch_size in product(METHODS_OF_WAYS, (None, 16)):
+    for method, batch_size in METHODS_OF_WAYS:
         estimator = cls(2, annealing=quick(method, 2), max_iter=2, random_state=0, **params)
         how = {"effort": 0, "learning_method": "batch" if batch_size is None else "online"}
         how |= {} if batch_size is None else {"batch_size": batch_size}

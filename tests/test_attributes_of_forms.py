@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 from cases_hidden_markov import ONE_OF_EACH, draw, small
-from harness import models
+from harness import models, one_of_each_class
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
@@ -167,7 +167,7 @@ def test_objects_without_any_attribute_do_not_recur(rng):
         assert_lacks(empty, "__nothing__")
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_results_cannot_be_set(entry, rng):
     """Predictions read the posterior distribution, and would not notice."""
     X = entry.data(rng, 40)
@@ -197,7 +197,7 @@ def arrays_in(value):
     return [a for one in value for a in arrays_in(one)] if isinstance(value, list | tuple) else []
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_arrays_of_results_cannot_be_written(entry, rng):
     """Predictions would not notice a change in place, or some would and others not."""
     X = entry.data(rng, 40)

@@ -129,20 +129,40 @@ def test_the_time_of_a_pass_leaves_out_what_a_fit_does_once():
         np.testing.assert_allclose(found[name], np.full(4, seconds))
 
 
-# Mixtures of binary columns and categories
+# Without the libraries that ours are compared with
+
+# Names in a script → sections, and what the page and the message to the user say.
+LEFT_OUT = {
+    "mixture": ({"stepmix": "StepMix"}, ["passes"], ["stepmix left out", "four categories"]),
+    "hidden_markov": (
+        {"hmmlearn": "vhmm"},
+        ["symbols", "vectors"],
+        ["hmmlearn left out", "Left out: hmmlearn is not installed."],
+    ),
+    "matrix_factorization": (
+        {"cmfrec": "CMF", "implicit": "AlternatingLeastSquares"},
+        ["passes"],
+        ["cmfrec left out, implicit left out", "cmfrec is not installed"],
+    ),
+}
 
 
-def test_without_stepmix_ours_is_still_measured(no_data, quick_speed, monkeypatch, capsys):
-    from benchmarks.mixture import speed
-
-    monkeypatch.setattr(speed, "StepMix", None)
-    without = replace(speed.SPEED, peers={"stepmix": None})
-    monkeypatch.setattr(speed, "main", without.main)
-    text = quick_speed("mixture", "passes")
-    assert "stepmix left out" in text
-    assert "four categories" in text
+@pytest.mark.parametrize("model", LEFT_OUT)
+def test_without_peers_ours_is_still_measured(model, no_data, quick_speed, monkeypatch, capsys):
+    peers, sections, said = LEFT_OUT[model]
+    speed = import_module(f"benchmarks.{model}.speed")
+    for name in peers.values():
+        monkeypatch.setattr(speed, name, None)
+    monkeypatch.setattr(speed, "main", replace(speed.SPEED, peers=dict.fromkeys(peers)).main)
+    text = quick_speed(model, *sections)
+    for part in said:
+        assert part in text
     assert not re.search(r"\bnan\b", text)
-    assert "pip install stepmix" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert all(f"pip install {name}" in errors for name in peers)
+
+
+# Mixtures of binary columns and categories
 
 
 def test_drawn_surveys_have_as_many_distinct_rows_as_they_say():
@@ -156,20 +176,6 @@ def test_drawn_surveys_have_as_many_distinct_rows_as_they_say():
 
 
 # Hidden Markov models
-
-
-def test_without_hmmlearn_the_speed_of_sequences_is_still_measured(
-    no_data, quick_speed, monkeypatch, capsys
-):
-    from benchmarks.hidden_markov import speed
-
-    monkeypatch.setattr(speed, "vhmm", None)
-    without = replace(speed.SPEED, peers={"hmmlearn": None})
-    monkeypatch.setattr(speed, "main", without.main)
-    text = quick_speed("hidden_markov", "symbols", "vectors")
-    assert "hmmlearn left out" in text
-    assert text.count("Left out: hmmlearn is not installed.") == 2
-    assert "pip install hmmlearn" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["symbols", "vectors", "windows"])
@@ -209,21 +215,6 @@ def test_windows_hold_consecutive_frames_of_one_sequence():
 
 
 # Ratings
-
-
-def test_without_peers_the_speed_of_ratings_is_still_measured(
-    no_data, quick_speed, monkeypatch, capsys
-):
-    from benchmarks.matrix_factorization import speed
-
-    monkeypatch.setattr(speed, "CMF", None)
-    monkeypatch.setattr(speed, "AlternatingLeastSquares", None)
-    left_out = replace(speed.SPEED, peers=speed.libraries())
-    monkeypatch.setattr(speed, "main", left_out.main)
-    text = quick_speed("matrix_factorization", "passes")
-    assert "cmfrec left out, implicit left out" in text
-    assert "cmfrec is not installed" in text
-    assert "pip install implicit" in capsys.readouterr().err
 
 
 def test_drawn_ratings_have_their_shape_and_its_skew():

@@ -7,6 +7,7 @@ that nothing rises for certain; what must be equal is equal bit for bit.
 from __future__ import annotations
 
 import pickle
+from itertools import cycle
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +17,12 @@ from harness import (
     assert_identical,
     context_of,
     covering,
+    finish_run,
     make_threads_worthwhile,
     model_of,
+    open_run,
     quick,
+    visit,
 )
 from models import TRAINED_BY_GRADIENTS
 from test_checkpoints import goes_on, in_turn
@@ -56,19 +60,6 @@ hows = pytest.mark.parametrize("size", [None, 15])
 def short(entry, params, name, size, **settings):
     short = {"annealing": quick(name, 3), "max_iter": 3, "tol": 0.0, **settings}
     return entry.make(**(params | {"batch_size": size} | short))
-
-
-@pytest.mark.parametrize(("entry", "params", "name", "size"), SIZES_IN_TURN)
-def test_a_name_is_its_default_instance(entry, params, name, size, rng):
-    X = entry.data(rng, 40)
-    settings = {"max_iter": 2, "tol": 0.0, "batch_size": size}
-    recommended = quick(name).resolve(model_of(entry.make(), X).recommended.get(name, {}))
-    n_passes = recommended.get_params().get("n_passes", 0)
-    if n_passes > 30:
-        settings["max_iter"] = 0
-    one = entry.make(**(params | settings), annealing=name).fit(X)
-    other = entry.make(**(params | settings), annealing=ANNEALING[name]()).fit(X)
-    assert_identical(one, other)
 
 
 @in_forms_in_turn
@@ -222,18 +213,25 @@ def test_a_model_says_why_it_lacks_capabilities(entry, rng):
             check_capabilities(method, model, name, "Model")
 
 
-@forms
+KINDS_OF_PROXIMITY = (
+    {"constraint": "kl"},
+    {"constraint": "mean_variance"},
+    {"constraint": "active_units"},
+    {"distance": "inverse_huber"},
+    {"average": 0.9},
+    {"schedule": "accelerating"},
+)
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("entry", "params", "settings"),
     [
-        {"constraint": "kl"},
-        {"constraint": "mean_variance"},
-        {"constraint": "active_units"},
-        {"distance": "inverse_huber"},
-        {"average": 0.9},
-        {"schedule": "accelerating"},
+        pytest.param(entry, params, settings, id=f"{entry.name}-{settings}")
+        for entry in TRAINED_BY_GRADIENTS
+        for params, settings in zip(
+            cycle(entry.variants.values()), KINDS_OF_PROXIMITY, strict=False
+        )
     ],
-    ids=str,
 )
 def test_proximity_in_all_forms(entry, params, settings, rng):
     X = entry.data(rng, 40)
@@ -253,8 +251,6 @@ def test_proximity_in_all_forms(entry, params, settings, rng):
 @forms
 def test_proximity_adds_the_gradient_of_its_constraint(entry, params, rng):
     """g − k d′(f − f_lag) ∂f/∂q, with the value of m updates before, or the first one."""
-    from harness import open_run, visit
-
     X = entry.data(rng, 40)
     method = ProximityVI(strength=3.0, lag=2, n_passes=100, constraint="mean_variance")
     est = entry.make(**params, annealing=method)
@@ -306,8 +302,6 @@ def test_a_batch_of_all_rows_is_a_minibatch(entry, params, rng):
     """Both make the same updates, though the second records bounds at other times."""
     if entry.unit_keys:
         pytest.skip("rows have parameters of their own in batch mode only")
-    from harness import context_of, finish_run, open_run
-
     X = entry.data(rng, 40)
     results = []
     for how in ("batch", "minibatches"):

@@ -41,7 +41,7 @@ def test_many_sweeps_have_the_mean_of_the_exact_posterior(monkeypatch):
     monkeypatch.setattr(_count_allocations, "_AVERAGED", 1)
     found = [
         allocated(csr_array(counts.astype(float)), None, 2, (0.4, 0.3), seed).sum(axis=1)
-        for seed in range(4000)
+        for seed in range(2000)
     ]
     # Three sweeps from a random allocation are near the posterior, but for a few percent.
     assert np.mean(np.square(found).sum(axis=1)) == pytest.approx(exact, rel=0.03)

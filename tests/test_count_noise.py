@@ -246,6 +246,17 @@ def test_fits_to_large_counts_do_not_end_early(rng):
     assert longer.lower_bound_ - est.lower_bound_ < 5.0
 
 
+def test_minibatches_find_parts_of_large_counts(rng):
+    """Steps of EM left the parts mixed, which a large dispersion then explained."""
+    rates = 60.0 * rng.gamma(0.7, 1 / 0.7, (200, 4)) @ np.kron(np.eye(4), np.ones(5))
+    X = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, rates.shape))
+    settings = {"dispersion": "auto", "annealing": "none", "max_iter": 50, "random_state": 0}
+    batch, est = (AnnealedGammaProcessNMF(8, **settings, batch_size=n).fit(X) for n in (None, 50))
+    assert 0.2 < est.dispersion_ < 0.3
+    assert est.n_effective_components_ <= 6
+    assert est.score(X) > batch.score(X) - 0.03
+
+
 def test_a_stream_learns_its_dispersion(rng):
     """After a hundred updates it moves from its start, 1, as the parts settle."""
     X, seen = noisy_counts(rng, 5.0, n=20), []
@@ -295,7 +306,7 @@ def test_deviations_of_missing_cells_are_those_of_draws(est, rng):
     X = noisy_counts(rng, 0.5, n=25)
     X[:, 3] = np.nan
     means, std = est.impute(X, return_std=True)
-    drawn = est.impute(X, n_draws=100, random_state=0)[:, :, 3]
+    drawn = est.impute(X, n_draws=50, random_state=0)[:, :, 3]
     assert_allclose(drawn.mean(axis=0).mean(), means[:, 3].mean(), rtol=0.2)
     large = means[:, 3] > 2.0
     assert_allclose(np.mean(drawn.std(axis=0)[large] / std[large, 3]), 1.0, atol=0.3)

@@ -63,51 +63,52 @@ def quick_to_start():
         yield
 
 
-@pytest.fixture(scope="module")
-def client():
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as local,
-        distributed.Client(local) as client,
-    ):
-        yield client
+# Tests count how often a loss costs something, and are patient where the machine is busy. Dask
+# would otherwise let a worker steal a visit from one that is late, with copies of its parts, and
+# what the parts have kept until then would be old at the next visit.
+SETTINGS = {
+    "distributed.scheduler.work-stealing": False,
+    "distributed.comm.timeouts.connect": "300s",
+    "distributed.comm.timeouts.tcp": "300s",
+}
 
 
 @contextmanager
-def in_this_process():
-    """A client of a cluster whose only worker is a thread."""
+def of_cluster(n_workers=2, processes=True):
+    """A client of workers with one thread each."""
     with (
+        dask.config.set(SETTINGS),
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+            n_workers, threads_per_worker=1, processes=processes, dashboard_address=":0"
         ) as local,
         distributed.Client(local) as client,
     ):
         yield client
 
 
+@pytest.fixture(scope="module")
+def client():
+    with of_cluster() as client:
+        yield client
+
+
+def in_this_process():
+    """A client of a cluster whose only worker is a thread."""
+    return of_cluster(1, processes=False)
+
+
 @pytest.fixture
-def mortal():
+def mortal(request):
     """A client of two workers that a test may kill.
 
-    Every test has workers of its own, because a worker that takes the place of a killed one does
-    not always come up on a busy machine. Tests count how often a loss costs something, and are
-    patient where the machine is busy. Dask would otherwise let a worker steal a visit from one that
-    is late, with copies of its parts, and what the parts have kept until then would be old at the
-    next visit.
+    A worker that takes the place of a killed one does not always come up on a busy machine.
+    Exhaustive tests have workers of their own therefore, and the last test of all has the usual
+    ones.
     """
-    settings = {
-        "distributed.scheduler.work-stealing": False,
-        "distributed.comm.timeouts.connect": "300s",
-        "distributed.comm.timeouts.tcp": "300s",
-    }
-    with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as local,
-        distributed.Client(local) as client,
-    ):
+    if request.node.get_closest_marker("exhaustive") is None:
+        yield request.getfixturevalue("client")
+        return
+    with of_cluster() as client:
         yield client
 
 
@@ -157,6 +158,16 @@ def mixture(**params):
     return AnnealedBayesianGaussianMixture(
         **settings | {"tol": 0.0, "effort": 0, "random_state": 0} | params
     )
+
+
+def counts_batch(**params):
+    settings = {"n_components": 4, "max_iter": 24, "tol": 0.0, "random_state": 0}
+    return AnnealedLatentDirichletAllocation(learning_method="batch", **settings | params)
+
+
+def factors(**params):
+    settings = {"n_components": 4, "max_iter": 16, "tol": 0.0, "effort": 0, "random_state": 0}
+    return AnnealedGammaProcessNMF(**settings | params)
 
 
 # The same bits
@@ -291,91 +302,7 @@ def test_covariates_can_be_a_collection(rng):
     assert there.score(lazy[0], covariates=lazy[1]) == pytest.approx(here.score(X, covariates=Z))
 
 
-# Failures
-
-
-class Killer:
-    """Kills a worker with parts while it makes a visit, at the n-th visit of a fit."""
-
-    def __init__(self, monkeypatch, at):
-        self.at, self.n_sweeps, self.n_again = at, 0, 0
-        call = cluster.OnDask.call
-
-        def counting(place, request, indices, workers):
-            visiting = isinstance(request, VisitAll)
-            again = visiting and any(job.replay for job in request.jobs)
-            self.n_again += again
-            victim = None
-            if visiting and not again and indices[0] == 0:
-                self.n_sweeps += 1
-                if self.n_sweeps == self.at:
-                    victim = place._where[0]
-                    # Others may be about to take the place of one that was killed before.
-                    pids = place._client.run(os.getpid, workers=[victim])
-            handle = call(place, request, indices, workers)
-            if victim is not None:
-                os.kill(pids[victim], signal.SIGKILL)
-            return handle
-
-        monkeypatch.setattr(cluster.OnDask, "call", counting)
-
-
-def counts_batch(**params):
-    settings = {"n_components": 4, "max_iter": 24, "tol": 0.0, "random_state": 0}
-    return AnnealedLatentDirichletAllocation(learning_method="batch", **settings | params)
-
-
-def factors(**params):
-    settings = {"n_components": 4, "max_iter": 16, "tol": 0.0, "effort": 0, "random_state": 0}
-    return AnnealedGammaProcessNMF(**settings | params)
-
-
-FAILURES = [
-    pytest.param(
-        *(mixture, {"annealing": quick("deterministic"), "max_iter": 12}, clusters, 3, False),
-        marks=pytest.mark.exhaustive,
-        id="schedule",
-    ),
-    pytest.param(
-        *(counts_batch, {"annealing": "none"}, documents, 4, False),
-        marks=pytest.mark.exhaustive,
-        id="exploring",
-    ),
-    pytest.param(
-        *(counts_batch, {"annealing": "none"}, documents, 20, True),
-        marks=pytest.mark.exhaustive,
-        id="kept-locals",
-    ),
-    pytest.param(
-        *(factors, {"annealing": "none", "n_init": 2}, documents, 26, True),
-        id="kept-of-two-blocks-in-lockstep",
-    ),
-    pytest.param(
-        *(mixture, {"annealing": quick("svi_plus"), "max_iter": 12}, clusters, 3, False),
-        marks=pytest.mark.exhaustive,
-        id="svi-plus",
-    ),
-    pytest.param(
-        *(mixture, {"n_init": 3, "max_iter": 12}, clusters, 5, False),
-        marks=pytest.mark.exhaustive,
-        id="lockstep",
-    ),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("make", "params", "data", "at", "replays"), FAILURES)
-def test_a_killed_worker_changes_no_bit(make, params, data, at, replays, mortal, monkeypatch, rng):
-    monkeypatch.setattr(parted_units, "_VISITS_BETWEEN_COPIES", 3)
-    parts = cut(data(rng), 6)
-    expected = make(**params).fit(Shards(parts))
-    killer = Killer(monkeypatch, at)
-    found = make(**params).fit(Shards(parts, client=mortal))
-    assert killer.n_sweeps > at
-    assert same(found, expected)
-    # Local variables that were lost are made anew once, and then kept again.
-    assert (killer.n_again > 0) == replays
-    assert killer.n_again <= 2
+# A client that ends
 
 
 class Stopped(Exception):
@@ -383,10 +310,11 @@ class Stopped(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [pytest.param(3, marks=pytest.mark.exhaustive), 19])
+@pytest.mark.parametrize("at", [pytest.param(3, marks=pytest.mark.exhaustive), 10])
 def test_a_fit_is_resumed_on_another_cluster(at, client, monkeypatch, tmp_path, rng):
     parts = cut(documents(rng), 5)
-    expected = counts_batch(annealing="none").fit(Shards(parts))
+    how = {"annealing": "none", "max_iter": 12}
+    expected = counts_batch(**how).fit(Shards(parts))
     n_sweeps = 0
     get = cluster.OnDask.get
 
@@ -400,9 +328,9 @@ def test_a_fit_is_resumed_on_another_cluster(at, client, monkeypatch, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr(cluster.OnDask, "get", failing)
         with pytest.raises(Stopped):
-            counts_batch(annealing="none").fit(Shards(parts, client=client), checkpoint=tmp_path)
+            counts_batch(**how).fit(Shards(parts, client=client), checkpoint=tmp_path)
     with in_this_process() as other:
-        found = counts_batch(annealing="none").fit(Shards(parts, client=other), checkpoint=tmp_path)
+        found = counts_batch(**how).fit(Shards(parts, client=other), checkpoint=tmp_path)
     assert same(found, expected)
 
 
@@ -443,10 +371,10 @@ def test_what_travels_does_not_grow_with_the_data(
 ):
     workers(2)
     found = []
-    for n in (400, 800):
+    for n in (100, 200):
         with monkeypatch.context() as patch:
             traffic = Traffic(patch, client)
-            make(annealing="none", max_iter=8).fit(Shards(cut(data(rng, n), 6), client=client))
+            make(annealing="none", max_iter=4).fit(Shards(cut(data(rng, n), 6), client=client))
             found.append(traffic)
     one, two = (np.mean(traffic.visits) for traffic in found)
     assert two == pytest.approx(one, rel=0.05)
@@ -458,12 +386,12 @@ def test_what_travels_does_not_grow_with_the_data(
 def test_the_scheduler_has_no_more_tasks_in_the_last_pass(client, workers, monkeypatch, rng):
     workers(2)
     traffic = Traffic(monkeypatch, client)
-    counts_batch(annealing="none", max_iter=30).fit(
+    counts_batch(annealing="none", max_iter=12).fit(
         Shards(cut(documents(rng, 40), 6), client=client)
     )
-    assert len(traffic.n_tasks) >= 50
+    assert len(traffic.n_tasks) >= 20
     # A task that was released may still be known for a moment.
-    assert max(traffic.n_tasks[20:]) <= max(traffic.n_tasks[:20]) + 2 * 2
+    assert max(traffic.n_tasks[10:]) <= max(traffic.n_tasks[:10]) + 2 * 2
 
 
 def only_on_workers(seed, client_pid):
@@ -661,3 +589,80 @@ def test_workers_without_the_package_or_with_another_are_told_of(client, monkeyp
     with pytest.warns(UserWarning, match=match) as caught:
         mixture().fit(shards)
     assert [w.filename for w in caught if "Workers differ" in str(w.message)] == [__file__]
+
+
+# Failures, at the end of the module because they kill workers
+
+
+class Killer:
+    """Kills a worker with parts while it makes a visit, at the n-th visit of a fit."""
+
+    def __init__(self, monkeypatch, at):
+        self.at, self.n_sweeps, self.n_again = at, 0, 0
+        call = cluster.OnDask.call
+
+        def counting(place, request, indices, workers):
+            visiting = isinstance(request, VisitAll)
+            again = visiting and any(job.replay for job in request.jobs)
+            self.n_again += again
+            victim = None
+            if visiting and not again and indices[0] == 0:
+                self.n_sweeps += 1
+                if self.n_sweeps == self.at:
+                    victim = place._where[0]
+                    # Others may be about to take the place of one that was killed before.
+                    pids = place._client.run(os.getpid, workers=[victim])
+            handle = call(place, request, indices, workers)
+            if victim is not None:
+                os.kill(pids[victim], signal.SIGKILL)
+            return handle
+
+        monkeypatch.setattr(cluster.OnDask, "call", counting)
+
+
+FAILURES = [
+    pytest.param(
+        *(mixture, {"annealing": quick("deterministic"), "max_iter": 12}, clusters, 3, False),
+        marks=pytest.mark.exhaustive,
+        id="schedule",
+    ),
+    pytest.param(
+        *(counts_batch, {"annealing": "none"}, documents, 4, False),
+        marks=pytest.mark.exhaustive,
+        id="exploring",
+    ),
+    pytest.param(
+        *(counts_batch, {"annealing": "none"}, documents, 20, True),
+        marks=pytest.mark.exhaustive,
+        id="kept-locals",
+    ),
+    pytest.param(
+        *(mixture, {"annealing": quick("svi_plus"), "max_iter": 12}, clusters, 3, False),
+        marks=pytest.mark.exhaustive,
+        id="svi-plus",
+    ),
+    pytest.param(
+        *(mixture, {"n_init": 3, "max_iter": 12}, clusters, 5, False),
+        marks=pytest.mark.exhaustive,
+        id="lockstep",
+    ),
+    pytest.param(
+        *(factors, {"annealing": "none", "n_init": 2}, documents, 26, True),
+        id="kept-of-two-blocks-in-lockstep",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "params", "data", "at", "replays"), FAILURES)
+def test_a_killed_worker_changes_no_bit(make, params, data, at, replays, mortal, monkeypatch, rng):
+    monkeypatch.setattr(parted_units, "_VISITS_BETWEEN_COPIES", 3)
+    parts = cut(data(rng), 6)
+    expected = make(**params).fit(Shards(parts))
+    killer = Killer(monkeypatch, at)
+    found = make(**params).fit(Shards(parts, client=mortal))
+    assert killer.n_sweeps > at
+    assert same(found, expected)
+    # Local variables that were lost are made anew once, and then kept again.
+    assert (killer.n_again > 0) == replays
+    assert killer.n_again <= 2

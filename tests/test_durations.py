@@ -395,7 +395,7 @@ def test_every_method_fits_durations(annealing, rng):
 
 def test_numbers_of_states_and_shapes_are_found_together(rng):
     X = [lasting(rng, [1, 3, 12], 50)[0] for _ in range(10)]
-    how = {"annealing": "none", "random_state": 0, "max_iter": 30}
+    how = {"annealing": "none", "random_state": 0, "max_iter": 15}
     est = AnnealedHMM("auto", duration="auto", **how).fit(X)
     assert est.n_components_ == len(est.duration_shapes_) in (3, 4)
     assert est.duration_shapes_.max() > 4

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 from cases_factorial_mixture import PAPER, STEPS, drawn_parts, fitted, n_recovered
-from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedFactorialMixture
 from sklearn_anneal.annealing import DeterministicAnnealing
@@ -50,22 +48,6 @@ def test_annealing_in_minibatches_finds_most_drawn_parts():
     found, est, *_ = parts_found(1, batch_size=200, annealing=annealing, max_iter=20)
     assert found >= 7
     assert est.lower_bounds_.shape == (est.n_iter_,)
-
-
-def test_a_stream_of_known_size_is_annealed():
-    rng = np.random.default_rng(0)
-    X, *_ = drawn_parts(rng, 10_000)
-    est = AnnealedFactorialMixture(8, total_samples=10_000, random_state=0, **PAPER)
-    scores = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for begin in range(0, 10_000, 200):
-            est.partial_fit(X[begin : begin + 200])
-            if begin % 2600 == 0:
-                scores.append(est.score(X[:1000]))
-    assert est.temperatures_[0] > 10
-    assert (est.temperatures_[5:] == 1).all()
-    assert scores == sorted(scores)
 
 
 def test_a_background_is_a_component_or_the_offset(rng):
@@ -220,16 +202,6 @@ def test_bad_parameters_are_refused_with_a_sentence(params, message):
             call(rows())
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_are_refused(value):
-    X = rows()
-    est = factorial().fit(X)
-    X[3, 2] = value
-    for call in (factorial().fit, factorial().partial_fit, est.transform, est.score):
-        with pytest.raises(ValueError, match="NaN|infinity"):
-            call(X)
-
-
 def test_numbers_whose_squares_overflow_are_refused():
     with pytest.raises(ValueError, match="their squares overflow"):
         factorial().fit(1e200 * rows())
@@ -246,11 +218,6 @@ def test_codes_of_another_width_are_refused():
     est = factorial().fit(rows())
     with pytest.raises(ValueError, match="X has 4 columns, .* each of the 3 components"):
         est.inverse_transform(rows())
-
-
-def test_a_sample_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="n_samples"):
-        factorial().fit(rows()).sample(0)
 
 
 def test_a_first_batch_of_few_rows_needs_given_priors():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases_factorial_mixture import STEPS, fitted, small_factorial_mixture
-from harness import context_of, finish_run, lower_bound, one_update, open_run, units_of, visit
+from harness import context_of, lower_bound, one_update, open_run, units_of, visit
 from models.factorial_mixture import sums_of_parts
 from plain_factorial_mixture import (
     enumerated,
@@ -343,11 +343,3 @@ def test_jitter_displaces_means_by_prior_standard_deviations(local_step, rng):
     shift = ctx.model.standard(moved)["mean"] - ctx.model.standard(ctx.q)["mean"]
     assert shift.std() == pytest.approx(0.5 * np.sqrt(est.mean_variance_), rel=0.05)
     assert moved["precision"] is ctx.q["precision"]
-
-
-def test_stochastic_annealing_draws_valid_parameters(rng):
-    est = small_factorial_mixture(annealing="stochastic")
-    ctx, method, units = open_run(est, sums_of_parts(4)(rng, 50))
-    assert ctx.model.factors().valid(ctx.model.random_natural(ctx.summary, ctx.prior, rng))
-    finish_run(ctx, method, units, est)
-    assert ctx.model.factors().valid(ctx.q)

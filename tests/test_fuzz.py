@@ -30,7 +30,7 @@ from models import gaussian_mixture
 
 from sklearn_anneal.annealing import ANNEALING
 
-N_CASES, STEP = 36, 12
+N_CASES, STEP = 24, 12
 (MIXTURE,) = gaussian_mixture.ENTRIES
 
 

@@ -13,7 +13,7 @@ from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_anneal import AnnealedGammaProcessNMF
-from sklearn_anneal.annealing import DeterministicAnnealing
+from sklearn_anneal.models._count_visits import CountsVisit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 both_fits = pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -22,6 +22,39 @@ both_fits = pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.fixture
 def X(rng):
     return drawn_counts(rng)
+
+
+# Passes that explore
+
+
+def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, rng):
+    X, explored = drawn_counts(rng, n=200, n_columns=20, size=20.0), []
+    assert (X > 0).mean() > 0.25
+
+    def start(self, units, local, exploring, *rest, usual=CountsVisit.start):
+        if self.sweeps:
+            explored.append(exploring)
+        return usual(self, units, local, exploring, *rest)
+
+    monkeypatch.setattr(CountsVisit, "start", start)
+    est = nmf(max_iter=400, tol=1e-5).fit(X)
+    rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()
+    n_passes = 1 + np.flatnonzero(rises < 20 * est.tol)[0]
+    # The first visit precedes all bounds, and the next one shows the first.
+    assert explored.index(False) == n_passes + 2
+    assert rises[n_passes - 1] > est.tol
+
+
+def test_only_full_tables_without_noise_explore_for_fewer_passes(rng):
+    full = drawn_counts(rng, n=200, n_columns=20, size=20.0)
+    few, light = np.hstack([full, np.zeros((200, 400))]), np.minimum(full, 2.0)
+
+    def factor(X, **params):
+        return context_of(nmf(max_iter=1, **params).fit(X)).model.exploring_factor
+
+    assert factor(full) == factor(sparse(full)) > 1.0
+    assert factor(few) == factor(light) == factor(full, dispersion=0.5) == 1.0
+    assert factor(full, init_params="collapsed_gibbs") == 1.0
 
 
 # Streams
@@ -84,16 +117,6 @@ def test_a_column_may_be_missing_in_a_later_batch(X):
     with pytest.raises(ValueError, match="Column 2 of X has no observed value"):
         nmf().partial_fit(hidden)
     assert np.isfinite(nmf().partial_fit(X).partial_fit(hidden).components_).all()
-
-
-def test_a_stream_of_known_size_is_annealed(rng):
-    X = drawn_counts(rng, n=1000)
-    est = nmf(annealing=DeterministicAnnealing(initial_temperature=3.0), total_samples=1000)
-    for start in range(0, 1000, 20):
-        est.partial_fit(X[start : start + 20])
-    assert est.temperatures_[0] > 2.0
-    assert (est.temperatures_[6:] == 1.0).all()
-    assert est.score(X) > nmf().partial_fit(X[:20]).score(X)
 
 
 def test_a_refused_batch_changes_nothing(X):
@@ -185,20 +208,6 @@ def test_searches_over_sparse_counts(X):
     assert search.fit(sparse(X)).best_params_ == {"n_components": 3}
 
 
-def test_names_of_features_in_and_out(X):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=list("abcdefg"))
-    est = nmf().set_output(transform="pandas").fit(frame)
-    names = [f"annealedgammaprocessnmf{k}" for k in range(3)]
-    assert list(est.get_feature_names_out()) == names
-    assert list(est.feature_names_in_) == list("abcdefg")
-    found = est.transform(frame)
-    assert list(found.columns) == names
-    assert_array_equal(found.to_numpy(), nmf().fit(X).transform(X))
-    with pytest.raises(ValueError, match="feature names"):
-        est.transform(frame[list("gfedcba")])
-
-
 def test_missing_cells_of_data_frames(X):
     pandas = pytest.importorskip("pandas")
     gapped = X.copy()
@@ -286,12 +295,6 @@ def test_other_widths_are_refused(X):
 
 
 @both_fits
-def test_words_are_refused(method):
-    with pytest.raises(ValueError, match="strings|convert"):
-        getattr(nmf(), method)([["a", "b"], ["c", "d"]])
-
-
-@both_fits
 @pytest.mark.parametrize("annealing", ["tempering", "local_tempering"])
 def test_tempering_is_refused_with_the_reason(annealing, method, X):
     reason = "a sum of powers of Poisson probabilities over all counts has no closed form"
@@ -327,12 +330,6 @@ def test_parameters_of_the_model_cannot_change_within_a_stream(X):
         assert fitted_state(est).keys() == before.keys()
 
 
-@pytest.mark.parametrize("n_samples", [0, -1])
-def test_samples_of_nothing_are_refused(n_samples, X):
-    with pytest.raises(ValueError, match="at least one sample"):
-        nmf().fit(X).sample(n_samples)
-
-
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float32, np.float64])
 @pytest.mark.parametrize("container", [coo_matrix, bsr_matrix])
 def test_repeated_entries_add_up_whatever_their_type_is(container, dtype):
@@ -346,6 +343,17 @@ def test_repeated_entries_add_up_whatever_their_type_is(container, dtype):
     est = nmf().fit(given)
     expected = nmf().fit(np.array([[200.0, 200.0], [0.0, 0.0]]))
     assert_allclose(est.components_, expected.components_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("prior", [1e-40, 1e-50, 1e-300])
+def test_the_sparsest_priors_fit_single_precision(X, prior):
+    """Shapes that small are 0 in float32, and a distribution with the shape 0 has no bound."""
+    expected = nmf(activation_prior=prior).fit(X)
+    for single in (X.astype(np.float32), sparse(X.astype(np.float32))):
+        est = nmf(activation_prior=prior).fit(single)
+        assert est.lower_bound_ == pytest.approx(expected.lower_bound_, rel=1e-5)
+        assert_allclose(est.transform(single), expected.transform(X), rtol=1e-3, atol=1e-6)
+        assert np.isfinite(est.partial_fit(single).components_).all()
 
 
 def test_bool_counts(X):

@@ -10,7 +10,6 @@ from designs import pairwise
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, csr_matrix
 
-from sklearn_anneal.families import Gamma
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 
 PRECISION = {np.float64: 1e-10, np.float32: 2e-4}
@@ -208,21 +207,6 @@ def test_divergence_is_that_of_gamma_distributions(a, rates_differ, rng):
         q["components_shape"], np.broadcast_to(q["components_rate"], (5, 33)), a, a
     ) + plain.kl_of_gammas(q["weights_shape"], q["weights_rate"], 2.0 / 5, 2.0 * 0.7)
     assert model.kl(q, model._prior()) == pytest.approx(expected, rel=1e-9)
-
-
-def test_divergence_of_components_is_that_of_the_family(rng):
-    q = parameters(rng, 4, 21)
-    model = GammaProcessNMF(4, 21, component_prior=0.3)
-    prior = model._prior()
-    rate = np.broadcast_to(q["components_rate"], (4, 21))
-    family = Gamma().kl(
-        {"shape": q["components_shape"], "rate": rate},
-        {"shape": np.full((4, 21), 0.3), "rate": np.full((4, 21), 0.3)},
-    )
-    of_weights = plain.kl_of_gammas(
-        q["weights_shape"], q["weights_rate"], prior["weights_shape"], prior["weights_rate"]
-    )
-    assert model.kl(q, prior) == pytest.approx(family + of_weights, rel=1e-10)
 
 
 # Forms of arrays

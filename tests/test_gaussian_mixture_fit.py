@@ -9,14 +9,13 @@ import pytest
 from cases_gaussian_mixture import (
     COVARIANCE_TYPES,
     WEIGHT_PRIORS,
-    all_methods,
     clusters,
     complete_bound,
     parameters_of,
     real_data,
 )
 from designs import in_turn
-from harness import change_models, context_of, quick
+from harness import change_models, context_of
 from peer_priors import PEER_OF_MIXTURES
 from sklearn import config_context
 from sklearn.base import clone
@@ -29,19 +28,6 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StochasticAnnealing
 
 # Weights of rows
-
-
-@all_methods
-def test_weights_count_rows_of_one_component(annealing):
-    if annealing in ("stochastic", "svi_plus", "structured"):
-        pytest.skip("random at every update")
-    X, _ = clusters(2, 30)
-    weights = np.arange(len(X)) % 3.0
-    mixture = AnnealedBayesianGaussianMixture(annealing=quick(annealing), random_state=0)
-    weighted = clone(mixture).fit(X, sample_weight=weights)
-    mixture.fit(np.repeat(X, weights.astype(int), axis=0))
-    assert weighted.lower_bound_ == pytest.approx(mixture.lower_bound_, rel=1e-10)
-    np.testing.assert_allclose(parameters_of(weighted), parameters_of(mixture), rtol=1e-10)
 
 
 def test_weights_reach_the_k_means_start():

@@ -43,7 +43,7 @@ def density_on_line(mixture, n=20_001):
     return x, 2 * np.pi / n / np.cos(angle) ** 2, np.exp(mixture.score_samples(x[:, None]))
 
 
-def density_on_plane(mixture, n_radii=800, n_angles=256):
+def density_on_plane(mixture, n_radii=300, n_angles=96):
     """Points of the whole plane in polar coordinates, areas of their cells, and the density."""
     nodes, weights = np.polynomial.legendre.leggauss(n_radii)
     t = (nodes + 1) * np.pi / 4

@@ -71,15 +71,6 @@ def test_refused_batch_leaves_the_estimator_as_it_was(batch, weight, fitted):
     assert pickle.dumps(mixture) == before
 
 
-def test_fit_after_partial_fit_starts_anew():
-    X, _ = clusters(0, 100)
-    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0, **PEER_OF_MIXTURES)
-    streamed = clone(mixture).partial_fit(X[:50] + 100).fit(X)
-    mixture.fit(X)
-    np.testing.assert_array_equal(streamed.lower_bounds_, mixture.lower_bounds_)
-    np.testing.assert_array_equal(parameters_of(streamed), parameters_of(mixture))
-
-
 @all_methods
 def test_partial_fit_after_fit_goes_on_without_annealing(annealing):
     if annealing == "structured":
@@ -139,19 +130,6 @@ def test_later_batches_may_be_one_row(covariance_type, factorization, annealing)
         mixture.partial_fit(row[None])
     assert np.all(np.isfinite(parameters_of(mixture)))
     assert mixture.n_iter_ == 9
-
-
-def test_total_samples_is_the_clock_of_the_schedule():
-    X, _ = clusters(0, 200)
-    schedule = DeterministicAnnealing(initial_temperature=8, n_passes=2)
-    mixture = AnnealedBayesianGaussianMixture(
-        n_components=3, annealing=schedule, total_samples=10 * len(X), random_state=0
-    )
-    for batch in [*np.array_split(X, 4)] * 3:
-        mixture.partial_fit(batch)
-    # The rows of X are a tenth of the stream, in which T falls to 1.
-    expected = 8 ** np.maximum(1 - np.arange(1, 13) / 4, 0)
-    np.testing.assert_allclose(mixture.temperatures_, expected, rtol=1e-12)
 
 
 def test_total_samples_is_the_size_that_statistics_are_scaled_to():

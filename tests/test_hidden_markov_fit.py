@@ -9,6 +9,7 @@ import plain_hidden_markov as plain
 import pytest
 import sklearn
 from cases_hidden_markov import (
+    ONE_OF_EACH,
     READERS,
     D,
     V,
@@ -20,6 +21,7 @@ from cases_hidden_markov import (
     run_of,
     small,
 )
+from designs import in_turn
 from harness import all_at_once, open_run, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from packaging.version import Version
@@ -34,9 +36,7 @@ from sklearn_anneal import AnnealedHMM, concat_sequences
 from sklearn_anneal.annealing import (
     DeterministicAnnealing,
     LocalVariationalTempering,
-    StructuredVI,
     SVIPlus,
-    VariationalTempering,
 )
 from sklearn_anneal.models._tempered_chains import Gaps
 
@@ -122,8 +122,7 @@ def test_refused_batch_leaves_the_stream_as_it_was(variant, rng):
     assert pickle.dumps(est) == before
 
 
-@pytest.mark.parametrize("annealing", ["none", "deterministic"])
-@all_emissions
+@in_turn(variant=ONE_OF_EACH, annealing=["none", "deterministic"])
 def test_minibatches_of_sequences_come_near_the_batch(variant, annealing, rng):
     sequences = draw(variant, rng, rng.integers(5, 30, size=60))
     plainly = small(variant, 3, max_iter=60).fit(sequences)
@@ -254,25 +253,6 @@ def test_gaps_of_a_stream_are_those_of_some_sequences():
     assert len(merged.missing) == 60_005
     assert merged.weights.sum() == pytest.approx(2.0 + other.weights.sum())
     assert some.merge(some).weights == pytest.approx(4.0)
-
-
-def test_poisson_refuses_temperings(rng):
-    (X,) = draw("poisson", rng, [20])
-    for method in ("tempering", "local_tempering", VariationalTempering(),
-                   LocalVariationalTempering()):  # fmt: skip
-        for fit in ("fit", "partial_fit"):
-            est = small("poisson", annealing=method)
-            with pytest.raises(ValueError, match="log partition function") as caught:
-                getattr(est, fit)(X)
-            assert "'deterministic'" in str(caught.value)
-            assert not hasattr(est, "lower_bound_")
-
-
-@all_emissions
-def test_exact_gradients_are_refused(variant, rng):
-    (X,) = draw(variant, rng, [20])
-    with pytest.raises(ValueError, match="exact"):
-        small(variant, annealing=StructuredVI(gradient="exact")).fit(X)
 
 
 def test_deterministic_annealing_parts_equal_states(rng):

@@ -9,7 +9,6 @@ import numpy as np
 import plain_hidden_markov as plain
 import pytest
 from cases_hidden_markov import (
-    all_emissions,
     all_variants,
     assert_parameters,
     draw,
@@ -18,14 +17,13 @@ from cases_hidden_markov import (
     small,
     with_priors,
 )
+from designs import in_turn
 from harness import Fixed, one_update, quick
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 
 from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.inference.checkpoint import Checkpoint
 
 START = np.array([0.6, 0.0, 0.9])
 TRANSITIONS = np.array([[0.5, 0.8, 0.0], [0.0, 0.4, 0.7], [0.3, 0.0, 1.1]])
@@ -80,20 +78,7 @@ def test_bound_is_complete_and_never_falls(variant, rng):
     assert_obeys(est, sequences)
 
 
-@all_emissions
-def test_bound_is_below_the_evidence_of_the_allowed_paths(variant, rng):
-    sequences = draw(variant, rng, [4, 2])
-    est = with_priors(variant, **FORBIDDEN, sticky=0.0, max_iter=20).fit(sequences)
-    emission, prior, _ = plain_state(est, est._context())
-    evidence = plain.log_evidence(emission, prior, sequences)
-    assert est.lower_bound_ < evidence
-    allowed = with_priors(variant, n_components=3, sticky=0.0).fit(sequences)
-    other = plain.log_evidence(emission, plain_state(allowed, allowed._context())[1], sequences)
-    assert abs(evidence - other) > 1e-3, "else the test tells nothing about zeros"
-
-
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("annealing", ANNEALING)
+@in_turn(annealing=ANNEALING, batch_size=[None, 3])
 def test_every_method_leaves_out_what_is_forbidden(annealing, batch_size, rng):
     sequences = draw("gaussian-diag", rng, [12] * 6, {1: [0, 5]})
     how = {"annealing": quick(annealing), "batch_size": batch_size, "max_iter": 4}
@@ -109,27 +94,6 @@ def test_streams_leave_out_what_is_forbidden(annealing, rng):
         est.partial_fit(sequences[start : start + 3])
         assert_obeys(est, sequences)
     assert_obeys(pickle.loads(pickle.dumps(est)), sequences)
-
-
-def test_interrupted_fit_goes_on_bit_for_bit(tmp_path, rng, monkeypatch):
-    sequences = draw("gaussian-full", rng, [12] * 4)
-    est = small(**LEFT_TO_RIGHT, annealing=quick("deterministic"), max_iter=3)
-    whole = clone(est).fit(sequences)
-    saves = []
-
-    def save(self, name, state, original=Checkpoint.save):
-        original(self, name, state)
-        saves.append(name)
-        if len(saves) == 5:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Checkpoint, "save", save)
-        est.fit(sequences, checkpoint=tmp_path)
-    est.fit(sequences, checkpoint=tmp_path)
-    assert est.lower_bound_ == whole.lower_bound_
-    assert_array_equal(est.transmat_posterior_, whole.transmat_posterior_)
-    assert_obeys(est, sequences)
 
 
 def test_left_to_right_model_finds_the_segments(rng):

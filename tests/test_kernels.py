@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
-from designs import in_turn
 from harness import open_run
 from models import gaussian_mixture
 from scipy.special import gammaln, logsumexp, psi, softmax
@@ -401,7 +401,16 @@ def test_kernel_without_a_cache_directory_warns_once_and_works(monkeypatch):
     assert_warns_once_and_works("no locator available")
 
 
-@in_turn(damage=("directory", "empty", "truncated", "garbage", "zeros"), suffix=(".nbc", ".nbi"))
+@pytest.mark.parametrize(
+    ("damage", "suffix"),
+    [
+        *(("directory", ".nbc"), ("truncated", ".nbi"), ("garbage", ".nbc")),
+        *(
+            pytest.param(damage, suffix, marks=pytest.mark.exhaustive)
+            for damage, suffix in product(("directory", "empty", "zeros"), (".nbc", ".nbi"))
+        ),
+    ],
+)
 def test_kernel_with_damaged_files_in_the_cache_warns_once_and_works(suffix, damage, cache, rng):
     (file,) = cache.rglob(f"*{suffix}")
     content = file.read_bytes()

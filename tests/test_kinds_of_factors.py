@@ -13,7 +13,13 @@ from sklearn.datasets import load_digits
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
 from sklearn_anneal.data.units import Rows, cell_patterns
-from sklearn_anneal.estimators._kinds_of_factors import _advantage, _scored, compared
+from sklearn_anneal.estimators._kinds_of_factors import (
+    _advantage,
+    _drawn,
+    _scored,
+    _spread,
+    compared,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -178,6 +184,73 @@ def test_rows_that_are_compared_are_drawn(rng, monkeypatch):
     estimator = AnnealedSpikeSlabFactorAnalysis(3)
     found = [compared(estimator, units, np.random.RandomState(seed)) for seed in (0, 0, 1)]
     assert found[0] == found[1] != found[2]
+
+
+def test_rows_are_drawn_in_proportion_to_their_weights(rng, monkeypatch):
+    """Rows that hold most of the weight decide, however few they are; those without are absent."""
+    monkeypatch.setattr("sklearn_anneal.estimators._kinds_of_factors._ROWS", 60)
+    X = sparse()
+    weights = rng.gamma(0.3, 1.0, 150)
+    weights[:40] = 0.0
+    weights[40:45] = 50.0
+    units, means = Rows(X, weights, patterns=cell_patterns(X)), np.zeros(20)
+    for seed in range(400):
+        rows = _drawn(units, np.random.RandomState(seed))
+        assert rows.n_units <= 60
+        assert rows.weights.sum() == pytest.approx(60 * weights[weights > 0].mean())
+        assert {*X[40:45, 1]} <= {*rows.X[:, 1]}
+        means += np.nan_to_num(rows.weights @ np.nan_to_num(rows.X)) / rows.weights.sum() / 400
+    expected = weights @ np.nan_to_num(X) / weights.sum()
+    np.testing.assert_allclose(means, expected, atol=0.01)
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_equal_weights_draw_the_rows_that_no_weights_draw(monkeypatch, weight):
+    monkeypatch.setattr("sklearn_anneal.estimators._kinds_of_factors._ROWS", 60)
+    X = sparse()
+    drawn = [
+        _drawn(Rows(X, weights, patterns=cell_patterns(X)), np.random.RandomState(0))
+        for weights in (None, np.full(150, weight))
+    ]
+    assert_array_equal(drawn[0].X, drawn[1].X)
+
+
+def test_errors_are_in_weighted_deviations_of_the_columns():
+    """Otherwise a row that hardly counts would decide what a large error is."""
+    X = sparse()
+    weights = 1.0 + np.arange(150) % 3
+    repeated = Rows(np.repeat(X, weights.astype(int), axis=0))
+    np.testing.assert_allclose(_spread(Rows(X, weights)), _spread(repeated), rtol=1e-12)
+
+
+def test_a_kind_whose_short_fit_fails_is_not_compared():
+    """Spikes and slabs cannot be fitted with so little noise, but Gaussian factors can."""
+    X = sparse()
+    with pytest.warns(UserWarning, match="Gaussian factors without a comparison.*learned prob"):
+        est = fitted(X, noise_variance=1e-300, max_iter=2)
+    assert_same(est, fitted(X, noise_variance=1e-300, max_iter=2, activation_prior=1.0))
+    scores = est.held_out_scores_
+    assert scores["advantage"] == np.inf
+    assert np.isnan(scores["learned_error"])
+    assert scores["gaussian_error"] < 1
+    with pytest.raises(ValueError, match="not positive definite"):
+        fitted(X, noise_variance=1e-300, activation_prior="learned")
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_short_fits_that_fail_do_not_stop_the_fit(monkeypatch, both):
+    fit = AnnealedSpikeSlabFactorAnalysis._cells_after_fit
+
+    def fails(self, *args):
+        if both or self.activation_prior == 1.0:
+            raise np.linalg.LinAlgError
+        return fit(self, *args)
+
+    monkeypatch.setattr(AnnealedSpikeSlabFactorAnalysis, "_cells_after_fit", fails)
+    with pytest.warns(UserWarning, match="takes learned probabilities without"):
+        est = fitted(dense(), max_iter=2)
+    assert_same(est, fitted(dense(), max_iter=2, activation_prior="learned"))
+    assert est.held_out_scores_["advantage"] == (0.0 if both else -np.inf)
 
 
 def test_verbose_fits_say_what_was_decided(capsys):

@@ -19,7 +19,7 @@ from cases_latent_dirichlet import (
     small,
     spread,
 )
-from designs import in_turn, pairwise
+from designs import in_turn
 from harness import divide_few_units, make_threads_worthwhile, open_run, quick, visit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
@@ -293,7 +293,7 @@ def test_the_number_of_threads_does_not_change_a_bit(rng, monkeypatch):
     assert one.bound_ == two.bound_
 
 
-@pairwise(
+@in_turn(
     annealing=("none", "structured", "stochastic", "svi_plus"),
     how=(
         {"learning_method": "online", "batch_size": 128},
@@ -396,10 +396,9 @@ GLOBAL = {
 }
 
 
-@pytest.mark.parametrize("local_step", ["mean_field", "cvb0", "gibbs"])
-@pytest.mark.parametrize("method", GLOBAL)
+@in_turn(method=GLOBAL, local_step=("mean_field", "cvb0", "gibbs"))
 def test_three_global_and_three_local_steps(method, local_step, X):
-    """Online, as in the paper: each combination learns, and tells other topics than all others."""
+    """Online, as in the paper: each step of either kind learns."""
     lda = small(
         4, annealing=GLOBAL[method], local_step=local_step, learning_method="online",
         batch_size=15, max_iter=12, learning_offset=1.0, doc_topic_prior=0.3, topic_word_prior=0.1,
@@ -417,6 +416,7 @@ def test_three_global_and_three_local_steps(method, local_step, X):
 
 
 def test_gradient_and_local_step_matter(X):
+    """Each combination finds other topics than all others."""
     found = [
         small(annealing=GLOBAL[method], local_step=local_step, learning_method="online")
         .set_params(batch_size=15, max_iter=3)
@@ -517,8 +517,8 @@ def test_parts_of_a_stream_are_cut_into_batches_of_the_stream(X):
 def test_the_default_predicts_better_than_plain_inference():
     X = associated_press()
     order = np.random.default_rng(0).permutation(X.shape[0])
-    train, test = X[order[:400]], X[order[2000:]]
-    lda = AnnealedLatentDirichletAllocation(20, random_state=0)
+    train, test = X[order[:200]], X[order[2000:]]
+    lda = AnnealedLatentDirichletAllocation(10, random_state=0)
     plain_score = clone(lda).set_params(annealing="none").fit(train).score(test)
     lda.set_params(annealing=StructuredVI(n_passes=40)).fit(train)
     assert lda.score(test) > plain_score + 0.02

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import subprocess
-import sys
+import warnings
 from itertools import product
-from pathlib import Path
 
+import numpy as np
 import pytest
-from cases_latent_dirichlet import ROOT, draw_corpus, small
+from cases_latent_dirichlet import draw_corpus, small
+from harness import quick
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from test_memory import peak_of
+
+from sklearn_anneal import AnnealedLatentDirichletAllocation
 
 
 def test_nothing_of_the_size_of_the_corpus_stays(rng):
@@ -32,109 +35,61 @@ def test_nothing_of_the_size_of_the_corpus_stays(rng):
         assert size < 14_000, f"{params}: {size} bytes"
 
 
-MEASURE = """
-import json, sys, threading, warnings
-import numpy as np
-from scipy.sparse import csr_matrix
-from benchmarks.common.memory import Sampler, anonymous_megabytes
-from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
-
-warnings.simplefilter("ignore")
-
-def measured(options):
-    n, v, k = options["documents"], options["words"], options["topics"]
+def memory(n_documents, n_words, n_topics, *, length=10, stream=False, dtype=float, **params):
+    """The memory of a fit in MB."""
     # Every document has one word of each of some parts of the vocabulary.
-    rng, m = np.random.default_rng(0), options["length"]
-    words = np.arange(m) * (v // m) + rng.integers(v // m, size=(n, m))
-    counts = rng.integers(1, 4, size=words.size).astype(options["dtype"])
-    X = csr_matrix((counts, words.astype(np.int32).ravel(), np.arange(0, m * n + 1, m)), (n, v))
-    del words, counts
-    params = {"annealing": options["annealing"], "max_iter": 2}
-    params |= {"max_doc_update_iter": 3, "batch_size": 1000}
-    if options["annealing"] != "none":
-        params["annealing"] = LDA(annealing=options["annealing"]).set_params(
-            annealing__n_passes=2
-        ).annealing
-    if options["annealing"] == "deterministic":
-        params["effort"] = 1  # as many as are needed for what a reheat keeps to be in memory
-    # Kernels and what libraries load when first used are not the fit's.
-    LDA(2, **params).fit(X[:200, :50])
-    lda = LDA(k, **params)
-    before = anonymous_megabytes()
-    with Sampler() as sampler:
-        if options["stream"]:
-            for begin in range(0, n, 1000):
-                lda.partial_fit(X[begin : begin + 1000])
-        else:
-            lda.fit(X)
-    sizes = [X.data.nbytes + X.indices.nbytes + X.indptr.nbytes, 8 * v * k, 8 * n * k]
-    return [sampler.peak - before, *(size / 1e6 for size in sizes)]
+    rng, width = np.random.default_rng(0), n_words // length
+    words = np.arange(length) * width + rng.integers(width, size=(n_documents, length))
+    counts = rng.integers(1, 4, size=words.size).astype(dtype)
+    indptr = np.arange(0, words.size + 1, length)
+    X = csr_matrix((counts, words.astype(np.int32).ravel(), indptr), (n_documents, n_words))
+    settings = {"annealing": "none", "max_iter": 2, "max_doc_update_iter": 3, "batch_size": 1000}
+    lda = AnnealedLatentDirichletAllocation(n_topics, **settings | params)
 
-print(json.dumps([measured(options) for options in json.loads(sys.argv[1])]))
-"""
+    def fit():
+        if not stream:
+            return lda.fit(X)
+        for begin in range(0, n_documents, 1000):
+            lda.partial_fit(X[begin : begin + 1000])
+        return lda
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Kernels and what libraries load when first used are not the fit's.
+        clone(lda).fit(X[:200])
+        return peak_of(fit)[1]
 
 
-def growth(*tasks):
-    """Growth of the anonymous memory of fits in another process, once the X of each is there.
-
-    Each is followed by the sizes of X, of one (V, K) and of one (D, K) float64 array, all in MB.
-    """
-    if not (ROOT / "benchmarks").exists():
-        pytest.skip("the benchmarks are in the repository only")
-    status = Path("/proc/self/status")
-    if not status.exists() or "RssAnon" not in status.read_text():
-        pytest.skip("the system does not tell the anonymous memory of a process")
-    defaults = {"documents": 10_000, "length": 10, "words": 10_000, "topics": 40, "stream": False}
-    defaults |= {"annealing": "none", "dtype": "float64"}
-    options = json.dumps([defaults | task for task in tasks])
-    # glibc's allocator decides from the history of the process whether it returns a large array to
-    # the system at once. Here it always does.
-    result = subprocess.run(
-        [sys.executable, "-c", MEASURE, options],
-        cwd=ROOT,
-        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-def assert_small(found, topics, proportions):
-    """Besides X, one (V, K) and one (D, K) float64 array and 40 MB; one of tokens × K has 32."""
-    assert found < topics + proportions + 40, (
-        f"the fit took {found:.0f} MB besides X; one (V, K) array has {topics:.0f} MB, one (D, K) "
-        f"array {proportions:.0f} MB"
-    )
-
-
-@pytest.mark.slow
-def test_memory_of_a_batch_fit_and_of_a_stream():
-    """The batch fit has reheats; the stream has no array of all documents."""
-    stream = {"stream": True, "documents": 32_000, "length": 3, "words": 2_000, "topics": 120}
-    (found, _, topics, proportions), of_stream = growth({"annealing": "deterministic"}, stream)
-    assert_small(found, topics, proportions)
-    found, _, topics, proportions = of_stream
-    assert proportions > 30
-    assert found < topics + 24, (found, topics)
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("annealing", "dtype"),
+    "params",
     [
-        ("stochastic", "float32"),
-        *product(("none", "local_tempering"), ("float64", "float32")),
+        # It has as many reheats as are needed for what they keep to be in memory.
+        {"annealing": quick("deterministic", 2), "effort": 1},
+        *(
+            pytest.param({"annealing": annealing, "dtype": dtype}, marks=pytest.mark.exhaustive)
+            for annealing, dtype in product(
+                ("none", quick("stochastic", 2), quick("local_tempering", 2)),
+                (np.float64, np.float32),
+            )
+        ),
     ],
 )
-def test_memory_of_a_batch_fit(annealing, dtype):
-    ((found, _, topics, proportions),) = growth({"annealing": annealing, "dtype": dtype})
-    assert_small(found, topics, proportions)
+def test_a_batch_fit_has_no_array_of_tokens_and_topics(params):
+    """It would grow by 19 MB, and one of documents and topics by 0.6 MB."""
+    few, many = (memory(n, 1_000, 20, length=30, **params) for n in (4_000, 8_000))
+    assert many - few < 8
+    assert few < 12
+
+
+def test_a_stream_has_no_array_of_all_documents():
+    """One for each document and topic would grow by 3.8 MB."""
+    few, many = (memory(n, 2_000, 120, length=3, stream=True) for n in (4_000, 8_000))
+    assert many - few < 0.5
+    assert few < 14  # a (V, K) float64 array has 1.9 MB, and one of a batch 1 MB
 
 
 @pytest.mark.exhaustive
-def test_memory_of_a_batch_fit_of_many_topics():
+def test_a_batch_fit_has_four_numbers_of_each_word_and_topic():
     """λ, its table of exponentials, a sum of statistics and a part of it are alive at once."""
-    ((found, _, topics, proportions),) = growth({"topics": 200})
-    assert found < 4 * topics + proportions + 40, (found, topics, proportions)
+    few, many = (memory(1_000, n_words, 100) for n_words in (4_000, 8_000))
+    assert many - few < 4.5 * 8e-6 * 4_000 * 100

@@ -26,6 +26,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.inference import conjugate
 from sklearn_anneal.inference.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -253,14 +254,14 @@ def test_random_statistics_cannot_push_parameters_out_of_their_domain(rng):
 @in_turn(case=EMISSIONS, sticky=(0.0, 3.0))
 def test_bound_never_falls(case, sticky, rng):
     sequences = sequences_of(case, rng, [25, 18, 30, 12])
-    est = learner(case, 4, sticky=sticky, max_iter=60, tol=0.0).fit(sequences)
+    est = learner(case, 4, sticky=sticky, max_iter=40, tol=0.0).fit(sequences)
     assert np.diff(est.lower_bounds_).min() > -1e-8
     fixed = unlearned(est).fit(sequences)
     if case.startswith(("gaussian", "poisson")):
         assert est.lower_bounds_[0] > fixed.lower_bounds_[0]
     else:
         # Nothing is learned in the first half of the passes, as none rises by less than tol = 0.
-        assert_allclose(est.lower_bounds_[:29], fixed.lower_bounds_[:29], rtol=1e-12)
+        assert_allclose(est.lower_bounds_[:19], fixed.lower_bounds_[:19], rtol=1e-12)
     assert est.lower_bound_ > fixed.lower_bound_
 
 
@@ -362,15 +363,16 @@ def test_minibatches_learn_after_a_hundred_updates(case, rng):
 
 
 @two
-def test_a_stream_learns_and_a_pickled_one_goes_on_the_same(case, rng):
+def test_a_stream_learns_and_a_pickled_one_goes_on_the_same(case, rng, monkeypatch):
+    monkeypatch.setattr(conjugate, "_UPDATES_BEFORE_LEARNING", 10)
     straight = learner(case)
     batches = [sequences_of(case, rng, [5, 4]) for _ in range(4)]
-    for i in range(98):
+    for i in range(8):
         resumed = straight.partial_fit(batches[i % 4])
-    for i in range(98, 106):
+    for i in range(8, 16):
         resumed = pickle.loads(pickle.dumps(resumed)).partial_fit(batches[i % 4])
         straight.partial_fit(batches[i % 4])
-        if i == 99:
+        if i == 9:
             before = straight.transmat_prior_.copy()
     assert_same_fit(straight, resumed)
     assert_array_equal(straight.transmat_prior_, resumed.transmat_prior_)

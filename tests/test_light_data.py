@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from designs import in_turn
 from numpy.testing import assert_allclose
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
@@ -19,6 +20,7 @@ from sklearn_anneal import (
     AnnealedLatentDirichletAllocation,
     Shards,
 )
+from sklearn_anneal.inference import conjugate
 
 METHODS = {
     "sampled": {},
@@ -76,11 +78,10 @@ def test_the_evidence_of_fractions_has_no_inner_optimum(rng):
     assert 0 < np.argmax(of_counts) < 40
 
 
-@ways
-@pytest.mark.parametrize("divided", [rows_to_one, tf_idf], ids=["rows to 1", "tf-idf"])
-def test_topics_of_fractions_are_found_under_a_prior_that_stays(divided, params, kinds):
+@in_turn(way=METHODS, divided=(rows_to_one, tf_idf))
+def test_topics_of_fractions_are_found_under_a_prior_that_stays(divided, way, kinds):
     X, kind = divided(kinds[0]), kinds[1]
-    lda = AnnealedLatentDirichletAllocation(3, random_state=0, **params)
+    lda = AnnealedLatentDirichletAllocation(3, random_state=0, **METHODS[way])
     lda, n = warned(lambda: lda.fit(X), "X holds fractions of counts")
     assert n == 1
     assert adjusted_rand_score(kind, lda.transform(X).argmax(axis=1)) > 0.95
@@ -117,13 +118,14 @@ def test_the_warning_names_the_priors_and_what_a_token_weighs(name, kinds):
         lda.fit(np.full((4, 16), 1 / 16))
 
 
-def test_a_stream_warns_of_fractions_once(kinds):
-    """Its priors would be learned after a hundred updates."""
+def test_a_stream_warns_of_fractions_once(kinds, monkeypatch):
+    """Its priors would be learned after some updates."""
+    monkeypatch.setattr(conjugate, "_UPDATES_BEFORE_LEARNING", 20)
     X, kind = rows_to_one(kinds[0][:60]), kinds[1][:60]
     lda = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0, total_samples=1e4)
 
     def stream():
-        for _ in range(105):
+        for _ in range(25):
             lda.partial_fit(X)
         return lda
 
@@ -132,7 +134,7 @@ def test_a_stream_warns_of_fractions_once(kinds):
     assert len(set(lda.doc_topic_prior_)) == 1
     assert adjusted_rand_score(kind, lda.transform(X).argmax(axis=1)) > 0.95
     counts = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0)
-    for _ in range(105):
+    for _ in range(25):
         counts.partial_fit(kinds[0][:60])
     assert len(set(counts.doc_topic_prior_)) == 3
 
@@ -176,7 +178,7 @@ SHARING = {
 }
 
 
-def short_documents(rng, length=5, n=500):
+def short_documents(rng, length=5, n=250):
     """Documents drawn from five topics of 40 words with α = 0.1, and their proportions."""
     topics = rng.dirichlet(np.full(40, 0.1), size=5)
     proportions = rng.dirichlet(np.full(5, 0.1), size=n)
@@ -263,7 +265,7 @@ def test_factors_of_fractions_keep_their_priors(form, rng):
 
 def test_a_spectrogram_of_fractions_has_counts_enough(rng):
     """Rows and columns sum to more than a hundred, although hardly an entry is above one."""
-    X = rng.poisson(rng.gamma(0.5, size=(600, 2)) @ rng.gamma(2.0, size=(2, 500))) / 4
+    X = rng.poisson(rng.gamma(0.5, size=(400, 2)) @ rng.gamma(2.0, size=(2, 400))) / 4
     nmf = AnnealedGammaProcessNMF(4, annealing="none", max_iter=20, random_state=0)
     nmf, n = warned(lambda: nmf.fit(X), "X holds fractions of counts")
     assert n == 0

@@ -26,6 +26,7 @@ from cases_matrix_factorization import (
     small,
     users_of,
 )
+from designs import pairwise
 from harness import (
     FULL_STEPS,
     Fixed,
@@ -51,9 +52,11 @@ AUTO = dict.fromkeys(GIVEN, "auto")
 # Against the plain model
 
 
-@pytest.mark.parametrize("t", [Tempering(), Tempering(0.4, 0.4, 1.0), Tempering(0.4, 0.4, 0.4)])
-@pytest.mark.parametrize("weighted", ["", "users", "ratings"])
-@all_variants
+@pairwise(
+    variant=VARIANTS,
+    weighted=("", "users", "ratings"),
+    t=(Tempering(), Tempering(0.4, 0.4, 1.0), Tempering(0.4, 0.4, 0.4)),
+)
 def test_passes_are_those_of_the_plain_model(variant, weighted, t, rng):
     """λ and the bound, pass by pass, with users as rows of q."""
     Y = ratings(rng)

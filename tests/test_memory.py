@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_MIXTURES
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedGammaProcessNMF, warm_up
-
-ROOT = Path(__file__).resolve().parents[1]
-
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/status").exists()
-    or "RssAnon" not in Path("/proc/self/status").read_text(),
-    reason="the system does not tell the anonymous memory of a process",
-)
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedGammaProcessNMF
 
 
-@pytest.fixture(scope="module")
-def memory():
-    if not (ROOT / "benchmarks").exists():
-        pytest.skip("the benchmarks are in the repository only")
-    sys.path.insert(0, str(ROOT))
+def peak_of(function, *args):
+    """The result of a call, and the memory in MB that numpy and Python took for it at most."""
+    tracemalloc.start()
     try:
-        from benchmarks.package import memory_of_fits
+        return function(*args), tracemalloc.get_traced_memory()[1] / 1e6
     finally:
-        sys.path.remove(str(ROOT))
-    # None of the measured interpreters, which fit Gaussian mixtures, has to compile.
-    warm_up("gaussian_mixture")
-    return memory_of_fits
+        tracemalloc.stop()
+
+
+def mapped(X, folder):
+    """The same array as a memory-mapped file that cannot be changed."""
+    X.tofile(folder / "rows")
+    return np.memmap(folder / "rows", dtype=X.dtype, mode="r", shape=X.shape)
+
+
+def quick_mixture(annealing, n_components, **params):
+    """A mixture that makes one pass of each kind."""
+    settings = {"annealing": annealing, "max_iter": 1, "random_state": 0, **PEER_OF_MIXTURES}
+    est = AnnealedBayesianGaussianMixture(n_components, **settings, **params)
+    return est if annealing == "none" else est.set_params(annealing__n_passes=1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("method", ["fit", "partial_fit", "predict"])
 def test_memmap_is_not_copied_by_validation(method, dtype, tmp_path, monkeypatch):
-    X = np.memmap(tmp_path / "rows", dtype=dtype, mode="w+", shape=(300, 4))
-    X[:] = np.random.default_rng(0).normal(size=X.shape)
-    X.flush()
-    mapped = np.memmap(tmp_path / "rows", dtype=dtype, mode="r", shape=X.shape)
+    X = mapped(np.random.default_rng(0).normal(size=(300, 4)).astype(dtype), tmp_path)
     mixture = AnnealedBayesianGaussianMixture(
         n_components=2, annealing="none", batch_size=50, max_iter=2, random_state=0
     )
-    mixture.fit(X)
+    mixture.fit(np.asarray(X))
     seen = []
     validate = mixture._validate_data
 
@@ -53,57 +49,43 @@ def test_memmap_is_not_copied_by_validation(method, dtype, tmp_path, monkeypatch
         return seen[-1]
 
     monkeypatch.setattr(mixture, "_validate_data", spy)
-    getattr(mixture, method)(mapped)
+    getattr(mixture, method)(X)
     assert seen
-    assert all(np.shares_memory(rows, mapped) for rows in seen)
+    assert all(np.shares_memory(rows, X) for rows in seen)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_checks_of_counts_make_no_copy(dtype, tmp_path):
     """The signs and the sizes of memory-mapped counts are checked without another array."""
-    X = np.memmap(tmp_path / "counts", dtype=dtype, mode="w+", shape=(2000, 500))
-    X[:] = np.random.default_rng(0).poisson(1.0, size=X.shape)
-    X.flush()
-    mapped = np.memmap(tmp_path / "counts", dtype=dtype, mode="r", shape=X.shape)
-    estimator = AnnealedGammaProcessNMF()
-    tracemalloc.start()
-    try:
-        found = estimator._validate_data(mapped, reset=True)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert np.shares_memory(found, mapped)
-    assert peak < 0.05 * mapped.nbytes
+    X = mapped(np.random.default_rng(0).poisson(1.0, size=(2000, 500)).astype(dtype), tmp_path)
+    found, peak = peak_of(lambda: AnnealedGammaProcessNMF()._validate_data(X, reset=True))
+    assert np.shares_memory(found, X)
+    assert peak < 0.05 * X.nbytes / 1e6
 
 
 @pytest.mark.parametrize("batch_size", [None, 50])
 def test_memmap_fits_as_an_array_does(batch_size, tmp_path):
     X = np.random.default_rng(0).normal(size=(300, 4))
-    X.tofile(tmp_path / "rows")
-    mapped = np.memmap(tmp_path / "rows", mode="r", shape=X.shape, dtype=float)
     mixture = AnnealedBayesianGaussianMixture(
         n_components=2, batch_size=batch_size, max_iter=5, random_state=0
     )
     bounds = mixture.fit(X).lower_bounds_
-    np.testing.assert_array_equal(mixture.fit(mapped).lower_bounds_, bounds)
+    np.testing.assert_array_equal(mixture.fit(mapped(X, tmp_path)).lower_bounds_, bounds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "annealing", [pytest.param("none", marks=pytest.mark.exhaustive), "local_tempering"]
 )
-def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
-    # One float64 per row may stay during a fit; a copy would be 160 bytes per row or more. Starts
-    # are fits to at most 20,000 rows.
-    small, large = 30_000, 90_000
-    # The first fit loads the kernels, and libraries keep some memory from it.
-    _, of_small, of_large = memory.measure_memmap(annealing, small, small, large)
-    assert of_large < 300
-    allowed = 8 * (large - small) / 1e6 + 5
-    assert of_large - of_small < allowed
+def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, tmp_path):
+    """One float64 per row may stay during a fit; a copy would be 160 bytes per row or more."""
+    # Starts are fits to at most 20,000 rows.
+    small, large = 25_000, 50_000
+    X = mapped(np.random.default_rng(0).standard_normal((large, 40), dtype=np.float32), tmp_path)
+    est = quick_mixture(annealing, 4, batch_size=2_000).fit(X[:200])  # it loads the kernels
+    peaks = [peak_of(est.fit, X[:n])[1] for n in (small, large)]
+    assert peaks[1] - peaks[0] < 8 * (large - small) / 1e6 + 0.5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "annealing",
     [
@@ -112,12 +94,19 @@ def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
         "svi_plus",
     ],
 )
-def test_no_temporary_of_rows_times_components_times_features(annealing, memory):
-    found = memory.measure_array(annealing)
-    # Rows x components alone would be 3.2 MB, times the features 96 MB.
-    assert found["growth"] < 40
+def test_no_temporary_of_rows_times_components_times_features(annealing, rng):
+    X = rng.standard_normal((5_000, 30))
+    est = quick_mixture(annealing, 20, init_params="random").fit(X[:200])  # it loads the kernels
+    _, peak = peak_of(est.fit, X)
+    # Rows × components alone would be 0.8 MB, times the features 24 MB.
+    assert peak < 5
 
 
-def test_the_measurement_sees_a_copy(memory):
-    found = memory.measure_copy(5_000_000)
-    assert found["growth"] > 0.9 * found["copy"]
+def test_the_sampler_of_the_benchmarks_sees_a_copy(benchmarks_importable):
+    memory = pytest.importorskip("benchmarks.common.memory", reason="in the repository only")
+    if not memory.STATUS.exists() or "RssAnon" not in memory.STATUS.read_text():
+        pytest.skip("the system does not tell the anonymous memory of a process")
+    X = np.ones(5_000_000)
+    with memory.Sampler() as sampler:
+        copy = X.copy()
+    assert sampler.growth > 0.9e-6 * copy.nbytes

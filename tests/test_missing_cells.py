@@ -213,8 +213,11 @@ def test_bound_never_falls_with_other_priors_and_starts(others, rng):
     contract.test_bound_never_falls(GAPPED, others, rng)
 
 
-@pytest.mark.parametrize("form", ["likelihood", "posterior"])
-@all_forms
+@pairwise(
+    covariance_type=TYPES,
+    factorization=("joint", "independent"),
+    form=("likelihood", "posterior"),
+)
 def test_tempered_bound_never_falls(covariance_type, factorization, form, rng):
     params = settings(covariance_type, factorization)
     contract.test_tempered_bound_never_falls_at_fixed_temperature(GAPPED, params, form, rng)
@@ -237,7 +240,7 @@ def test_gradient_is_that_of_the_tempered_bound(rng):
 
 
 @pytest.mark.usefixtures("few_passes_of_searches")
-@pairwise(name=ANNEALING, batch_size=(None, 20), covariance_type=("full", "spherical"))
+@in_turn(name=ANNEALING, batch_size=(None, 20), covariance_type=TYPES)
 def test_every_method_takes_missing_cells(name, batch_size, covariance_type, rng):
     X = GAPPED.data(rng, 40)
     params = settings(covariance_type, annealing=quick(name, 2), batch_size=batch_size, max_iter=4)

@@ -7,6 +7,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from cases_hidden_markov import COVARIANCE_TYPES, D, draw, small
+from designs import in_turn
 from harness import open_run, quick, units_of
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp
@@ -92,15 +93,14 @@ def test_log_partition_counts_observed_cells(covariance_type, rng):
 
 
 @pytest.mark.usefixtures("few_passes_of_searches")
-@pytest.mark.parametrize("name", ANNEALING)
-def test_every_method_takes_missing_cells(name, rng):
+@in_turn(name=ANNEALING, batch_size=(2, None))
+def test_every_method_takes_missing_cells(name, batch_size, rng):
     sequences = gapped(rng, [40, 30, 10])
-    for batch_size in (None, 2):
-        est = small(annealing=quick(name), batch_size=batch_size).fit(sequences)
-        assert np.isfinite(est.lower_bound_) and np.isfinite(est.score(sequences))
-        if name == "local_tempering":
-            x = est.inverse_temperatures(sequences)
-            assert ((x > 0) & (x <= 1)).all()
+    est = small(annealing=quick(name), batch_size=batch_size).fit(sequences)
+    assert np.isfinite(est.lower_bound_) and np.isfinite(est.score(sequences))
+    if name == "local_tempering":
+        x = est.inverse_temperatures(sequences)
+        assert ((x > 0) & (x <= 1)).all()
 
 
 def test_streams_take_missing_cells(rng):

@@ -311,10 +311,13 @@ def test_parts_of_sequences_of_very_different_lengths(lengths):
 
 @pytest.mark.parametrize(
     "backend",
-    ["threading", "loky", pytest.param("multiprocessing", marks=pytest.mark.exhaustive)],
+    ["threading", "multiprocessing", pytest.param("loky", marks=pytest.mark.exhaustive)],
 )
 def test_rows_and_errors_of_tasks_reach_the_caller(backend):
-    """Rows come from threads without a copy, and from other processes with one."""
+    """Rows come from threads without a copy, and from other processes with one.
+
+    Processes of loky, which import the package, have restarts in the tests of interrupts.
+    """
     shared = SharedRows(10, {"a": 3, "b": 1}, np.float32)
     parts = [slice(0, 4), slice(4, 5), slice(5, 10)]
     with parallel_config(backend=backend), Workers(2) as workers:

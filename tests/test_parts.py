@@ -17,18 +17,18 @@ from cases_parts import (
     unobserved,
     without_unit_parameters,
 )
+from designs import each_once, in_turn
 from harness import (
     alternating,
-    batches_and_minibatches,
     combinations,
     context_of,
-    covering,
     crossed,
     forms,
     has_local_variables,
     largest_difference,
     lower_bound,
     models,
+    of_each_class_and_method,
     one_of_each_class,
     quick,
     taking_turns,
@@ -88,7 +88,7 @@ def of_counts():
     return [pair for pair in combinations() if pair.values[0].name in names]
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), covering(of_counts()))
+@pytest.mark.parametrize(("entry", "params", "name"), taking_turns(of_counts()))
 def test_one_part_is_the_data_if_columns_never_occur(entry, params, name, rng):
     """Bit for bit: fits that leave such columns out leave them out in parts too.
 
@@ -112,7 +112,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize(
     ("entry", "params", "how"),
-    taking_turns(
+    of_each_class_and_method(
         crossed([pytest.param(e, e.first, id=e.name) for e in BY_NAME.values()], SEARCHES)
     ),
 )
@@ -133,7 +133,9 @@ def test_searches_in_one_part_are_those_in_the_data(entry, params, how, rng, mon
     assert_same_fit(entry.make(**settings).fit(Shards([X])), whole)
 
 
-@pytest.mark.parametrize("entry", [pytest.param(e, id=e.name) for e in BY_NAME.values()])
+@pytest.mark.parametrize(
+    "entry", one_of_each_class([pytest.param(e, id=e.name) for e in BY_NAME.values()])
+)
 def test_what_is_refused_is_refused_in_the_same_words(entry, rng):
     X = entry.data(rng, 30)
     for name in entry.refused(entry.first):
@@ -150,10 +152,19 @@ def test_what_is_refused_is_refused_in_the_same_words(entry, rng):
 
 @pytest.mark.parametrize(
     ("entry", "params", "n_parts"),
-    covering(crossed(variants(heuristics=True, sampled=False), [2, 5, 16])),
+    each_once(
+        crossed(variants(heuristics=True, sampled=False), [2, 5, 16]),
+        lambda entry, params, n: (entry.name, "auto" in map(str, params.values())),
+        lambda entry, params, n: (entry.name, params.get("local_step")),
+        lambda entry, params, n: n,
+    ),
 )
 def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkeypatch):
-    """Up to rounding, with parts of fewer rows than components, and with an empty part."""
+    """Up to rounding, with parts of fewer rows than components, and with an empty part.
+
+    Every entry has given and learned priors. Statistics of every variant are merged in the tests
+    of summaries and visits.
+    """
     X = entry.data(rng, 40)
     settings = {**params, "annealing": "none", "max_iter": 2, "tol": 0.0}
     in_parts = entry.make(**settings).fit(Shards(uneven(X, n_parts)))
@@ -163,7 +174,7 @@ def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkey
 
 @pytest.mark.parametrize(
     ("entry", "params", "place"),
-    covering(
+    taking_turns(
         crossed(
             [form for form in forms(sampled=False) if form.values[0].name not in WHOLE_ROWS],
             [0, 1, 2, 4],
@@ -214,7 +225,8 @@ def test_a_column_that_early_parts_lack_keeps_its_digits(emission, rng):
 
 
 @pytest.mark.parametrize(
-    ("entry", "params", "name", "how"), batches_and_minibatches(combinations() + gradients(), 2)
+    ("entry", "params", "name", "how"),
+    alternating(taking_turns(combinations() + gradients(), 2), ("minibatches", "batch")),
 )
 def test_all_methods_work_in_parts(entry, params, name, how, rng):
     """The bound of the result is that of the same parameters and the rows in memory."""
@@ -249,7 +261,7 @@ def test_parts_of_weight_zero_and_empty_parts_change_nothing(rng):
     np.testing.assert_allclose(est.mean_prior_, plain.mean_prior_)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_weight_of_two_is_a_second_row(entry, rng):
     """To the total weight and to all priors; starts draw rows, of which there are others then."""
     X, twice = entry.data(rng, 30), np.ones(30)
@@ -294,10 +306,8 @@ def holed(X, rows):
 PLAIN = {"annealing": "none", "max_iter": 4, "tol": 0.0}
 
 
-@pytest.mark.parametrize("rows", [[21, 25, 27], [3, 4]], ids=["later", "first"])
-@pytest.mark.parametrize(
-    "name",
-    [
+@in_turn(
+    name=(
         "gaussian_mixture",
         "mixture_bernoulli",
         "mixture_categorical",
@@ -307,7 +317,8 @@ PLAIN = {"annealing": "none", "max_iter": 4, "tol": 0.0}
         "mixture_blocks",
         "gamma_process_nmf",
         "spike_slab_factor_analysis",
-    ],
+    ),
+    rows=([21, 25, 27], [3, 4]),
 )
 def test_cells_may_be_missing_in_some_parts_only(name, rows, rng):
     entry = BY_NAME[name]
@@ -484,7 +495,7 @@ def test_a_warm_start_goes_on_in_parts(entry, rng, monkeypatch):
         np.testing.assert_allclose(est.lower_bounds_, found[0].lower_bounds_, rtol=1e-8)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_weights_are_lists_with_an_array_for_each_part(entry, rng, monkeypatch):
     """With one weight per row, per user, or per sequence."""
     without_unit_parameters(monkeypatch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from designs import in_turn
 from harness import context_of, largest_difference
 from scipy import sparse
 
@@ -57,18 +57,16 @@ def counts(rng):
     return rng.poisson(50 * rng.dirichlet(np.full(4, 0.3), size=40) @ topics)
 
 
-MODELS = [
-    pytest.param(
-        AnnealedLatentDirichletAllocation, {"learning_method": "batch"}, sparse.csr_matrix, id="lda"
-    ),
-    pytest.param(AnnealedGammaProcessNMF, {}, sparse.csr_matrix, id="nmf"),
-    pytest.param(AnnealedFactorialMixture, {}, np.sqrt, id="factorial"),
-]
+MODELS = {
+    "lda": (AnnealedLatentDirichletAllocation, {"learning_method": "batch"}, sparse.csr_matrix),
+    "nmf": (AnnealedGammaProcessNMF, {}, sparse.csr_matrix),
+    "factorial": (AnnealedFactorialMixture, {}, np.sqrt),
+}
 
 
-@pytest.mark.parametrize("copies", [True, False])
-@pytest.mark.parametrize(("cls", "params", "form"), MODELS)
-def test_forgotten_local_variables_are_made_anew(cls, params, form, copies, monkeypatch, rng):
+@in_turn(name=MODELS, copies=(True, False))
+def test_forgotten_local_variables_are_made_anew(name, copies, monkeypatch, rng):
+    cls, params, form = MODELS[name]
     every = BETWEEN_COPIES if copies else 10**6
     monkeypatch.setattr(parted_units, "_VISITS_BETWEEN_COPIES", every)
     X = form(counts(rng))

@@ -115,7 +115,7 @@ def test_parts_in_which_nothing_can_be_predicted_do_not_count(name, rng):
         est.score(Shards([nothing, nothing]))
 
 
-@pytest.mark.parametrize("entry", NINE)
+@pytest.mark.parametrize("entry", one_of_each_class(NINE))
 def test_predictions_are_shards_that_compute_nothing_before_they_are_read(entry, rng):
     X = entry.data(rng, 30)
     methods = {"none": METHODS}
@@ -164,8 +164,8 @@ def pieces(found):
     return [one.toarray() if issparse(one) else np.asarray(one) for one in found]
 
 
-@pytest.mark.parametrize("entry", NINE)
-def test_predictions_depend_on_other_rows_by_rounding_alone(entry, rng):
+@pytest.mark.parametrize(("entry", "offset"), alternating(NINE, (3, 24, 0)))
+def test_predictions_depend_on_other_rows_by_rounding_alone(entry, offset, rng):
     """Where arrays begin changes no bit, and other blocks of rows change the last digits.
 
     Products of matrices round differently for another number of rows, on some processors in a few
@@ -173,19 +173,15 @@ def test_predictions_depend_on_other_rows_by_rounding_alone(entry, rng):
     """
     X = entry.data(rng, 141)
     annealing = "none" if "local_tempering" in entry.refused(entry.first) else "local_tempering"
-    for params, offsets in zip(entry.variants.values(), ((0, 3), (24,)), strict=False):
-        est = entry.make(**{**params, "annealing": quick(annealing, 2), "max_iter": 3}).fit(X)
-        for name in METHODS:
-            if not hasattr(est, name) or (name == "impute" and issparse(X)):
-                continue
-            expected = pieces(getattr(est, name)(X))
-            for offset in offsets:
-                for one, other in zip(
-                    pieces(getattr(est, name)(moved(X, offset))), expected, strict=True
-                ):
-                    np.testing.assert_array_equal(one, other)
-            found = getattr(est, name)(Shards(cut(X, [1, 2, 51, 77]))).compute()
-            for one, other in zip(pieces(joined(found)), expected, strict=True):
+    est = entry.make(**{**entry.first, "annealing": quick(annealing, 2), "max_iter": 3}).fit(X)
+    elsewhere, shards = moved(X, offset), Shards(cut(X, [1, 2, 51, 77]))
+    for name in METHODS:
+        if hasattr(est, name) and not (name == "impute" and issparse(X)):
+            method = getattr(est, name)
+            expected = pieces(method(X))
+            for one, other in zip(pieces(method(elsewhere)), expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+            for one, other in zip(pieces(joined(method(shards).compute())), expected, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
@@ -255,7 +251,9 @@ def assert_without_rows(nothing, found):
     assert nothing.dtype == found.dtype
 
 
-@pytest.mark.parametrize(("entry", "form"), alternating(NINE, ("arrays", "frames")))
+@pytest.mark.parametrize(
+    ("entry", "form"), alternating(one_of_each_class(NINE), ("arrays", "frames"))
+)
 def test_an_empty_part_has_predictions_without_rows(entry, form, rng, recwarn):
     """In whichever form, as fits and scores take it."""
     X = entry.data(rng, 30)

@@ -18,6 +18,7 @@ from cases_parts import Counted, cut, folders, uneven
 from designs import in_turn
 from harness import (
     MANY,
+    alternating,
     assert_identical,
     divide_few_units,
     make_threads_worthwhile,
@@ -108,16 +109,18 @@ def test_files_are_the_arrays_in_them(name, suffix, rng, tmp_path):
     assert len(whole.transform(Shards(returning)).compute()) == 4
 
 
-@pytest.mark.parametrize("entry", one_of_each_class(models()))
-def test_functions_and_arrays_are_the_same_parts(entry, rng):
-    """With local variables in files or in memory, read ahead or not, in passes and minibatches."""
+@pytest.mark.parametrize(
+    ("entry", "how"), alternating(one_of_each_class(models()), ("batch", "minibatches"))
+)
+def test_functions_and_arrays_are_the_same_parts(entry, how, rng):
+    """With local variables in files or in memory, read ahead or not, in passes or minibatches."""
     parts = uneven(entry.data(rng, 30), 4)
-    for batches in ({}, entry.in_batches(9)):
-        settings = {**entry.first, "annealing": quick("svi_plus", 1), "max_iter": 3, **batches}
-        whole = without_search(entry, **settings).fit(Shards(parts))
-        # All parts are read in one case, and every other part in the other case.
-        called = [Counted(part) if i % 2 or batches else part for i, part in enumerate(parts)]
-        assert_identical(without_search(entry, **settings).fit(Shards(called)), whole)
+    batches = entry.in_batches(9) if how == "minibatches" else {}
+    settings = {**entry.first, "annealing": quick("svi_plus", 1), "max_iter": 3, **batches}
+    whole = without_search(entry, **settings).fit(Shards(parts))
+    # All parts are read in one case, and every other part in the other case.
+    called = [Counted(part) if i % 2 or batches else part for i, part in enumerate(parts)]
+    assert_identical(without_search(entry, **settings).fit(Shards(called)), whole)
 
 
 @pytest.mark.parametrize("entry", one_of_each_class(models()))
@@ -237,11 +240,9 @@ def test_nothing_adds_nothing_to_a_sum():
 # Restarts together
 
 
-# Deviations of coefficients need passes whose number depends on the optimum.
-@pytest.mark.parametrize(
-    "entry", [case for case in one_of_each_class(models()) if case.id != "mixture_covariates"]
-)
-def test_restarts_read_every_part_once_per_pass(entry, rng):
+@pytest.mark.parametrize("name", ["gaussian_mixture", "hidden_markov_gaussian", *KEEPING])
+def test_restarts_read_every_part_once_per_pass(name, rng):
+    entry = BY_NAME[name]
     X = entry.data(rng, 30)
     settings = {**entry.first, "annealing": quick("deterministic", 2), "max_iter": 3, "tol": 0.0}
     n_calls = []

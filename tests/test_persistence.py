@@ -8,11 +8,11 @@ from importlib import import_module
 import numpy as np
 import pytest
 import skops.io
+from designs import each_value_of_each_class
 from harness import (
     alternating,
     assert_identical,
     combinations,
-    each_parameter_once,
     models,
     one_of_each_class,
     quick,
@@ -78,7 +78,7 @@ def test_round_trip(entry, params, name, method, rng, tmp_path):
     ("entry", "params"),
     [
         pair
-        for pair in each_parameter_once(variants())
+        for pair in each_value_of_each_class(variants())
         if pair.values[1] is not pair.values[0].first
     ],
 )

@@ -6,7 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from harness import each_parameter_once, variants
+from designs import each_value_of_each_class
+from harness import variants
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -142,7 +143,7 @@ REFUSED = (
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("entry", "params"), each_parameter_once(variants()))
+@pytest.mark.parametrize(("entry", "params"), each_value_of_each_class(variants()))
 def test_every_model_is_the_same_in_another_order(entry, params, rng, request):
     X = entry.data(rng, 25)
     before = entry.make(**(params | entry.converged), effort=0).fit(X)

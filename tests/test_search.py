@@ -21,7 +21,6 @@ from harness import (
     of_each_class_and_method,
     open_run,
     quick,
-    taking_turns,
     units_of,
     variants,
 )
@@ -101,7 +100,7 @@ def turns_of(est):
 
 
 @pytest.mark.parametrize(
-    ("entry", "params", "name"), taking_turns(crossed(first_variants(), WITH_FINISH))
+    ("entry", "params", "name"), of_each_class_and_method(crossed(first_variants(), WITH_FINISH))
 )
 def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, name, rng):
     X = entry.data(rng, 40)

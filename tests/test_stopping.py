@@ -47,6 +47,13 @@ def test_minibatches_need_twenty_passes_after_the_schedule():
     assert rule.settled(history([1.0] * 25, n_annealed=5))
 
 
+def test_a_factor_makes_larger_rises_small():
+    rule, bounds = RiseOfBound(0.1), history([0.0, 3.0], minibatches=False)
+    assert not rule.settled(bounds)
+    assert rule.settled(bounds._replace(factor=4.0))
+    assert not rule.settled(bounds._replace(factor=2.0))
+
+
 @pytest.mark.parametrize("minibatches", [False, True])
 def test_estimates_compare_means_of_twenty_passes(minibatches, rng):
     """Noise neither ends a fit that rises nor keeps one going that does not."""

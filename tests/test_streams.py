@@ -13,9 +13,9 @@ from harness import (
     alternating,
     combinations,
     context_of,
-    covering,
     forms,
     largest_difference,
+    of_each_class_and_method,
     quick,
     taking_turns,
 )
@@ -47,7 +47,8 @@ def test_one_pass_over_a_stream_ends_at_temperature_one(entry, params, name, cal
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("entry", "params", "name"), taking_turns(combinations(SCHEDULED, sampled=False), turn=1)
+    ("entry", "params", "name"),
+    of_each_class_and_method(combinations(SCHEDULED, sampled=False)),
 )
 def test_a_stream_of_unknown_size_is_plain_inference(entry, params, name, rng):
     """It has the start of plain inference too, whatever start the method would take."""
@@ -67,7 +68,7 @@ METHODS = ("predict", "transform", "score_samples", "score")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("entry", "params", "name"),
-    covering(combinations(["deterministic", "stochastic"], sampled=False)),
+    of_each_class_and_method(combinations(["deterministic", "stochastic"], sampled=False)),
 )
 def test_a_stream_that_is_used_before_its_schedule_ends_says_so_once(entry, params, name, rng):
     """A thousand times as many data points are expected as come."""

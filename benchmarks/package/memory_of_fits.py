@@ -6,20 +6,13 @@ rows less that with few rows, divided by the difference of the numbers of rows, 
 the rest does not depend on the rows.
 
     python -m benchmarks.package.memory_of_fits --write
-
-``measure_memmap`` and ``measure_array``, whose limits tests have, are about Gaussian mixtures of
-many rows: fits in minibatches to rows of a file on disk, whose growth is counted from the state
-after the import and so includes the compiler and the kernels, and a batch fit to rows in memory,
-whose growth is that of the temporary arrays of the loop.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +23,7 @@ from sklearn_anneal.annealing import StructuredVI
 
 from ..common import RESULTS
 from ..common.interpreters import in_fresh_interpreter, run_task
-from ..common.memory import Sampler, anonymous_megabytes
-from ..common.priors import PEER_OF_MIXTURES
+from ..common.memory import Sampler
 from ..common.report import Page, machine, write_or_print
 
 PAGE = RESULTS / "memory.md"
@@ -124,90 +116,10 @@ def written(quick: bool) -> str:
     return "\n".join(page.lines)
 
 
-# Many rows
-
-
-def draw_rows(n_rows: int, n_features: int) -> np.ndarray:
-    """Draw float32 rows around eight centers."""
-    rng = np.random.default_rng(0)
-    centers = 4 * np.random.default_rng(1).standard_normal((8, n_features))
-    rows = rng.standard_normal((n_rows, n_features), dtype=np.float32)
-    rows += centers.astype(np.float32)[rng.integers(8, size=n_rows)]
-    return rows
-
-
-def mixture(options: dict[str, Any], **parameters: Any) -> Any:
-    """The estimator; ``passes`` are those of the schedule and also those at T = 1 after it."""
-    made = sklearn_anneal.AnnealedBayesianGaussianMixture(
-        n_components=options["components"],
-        annealing=options["annealing"],
-        max_iter=options["passes"],
-        random_state=0,
-        **PEER_OF_MIXTURES | parameters,
-    )
-    if options["annealing"] != "none":
-        made.set_params(annealing__n_passes=options["passes"])
-    return made
-
-
-def fit_memmap(options: dict[str, Any]) -> dict[str, list[float]]:
-    """Growth of the anonymous memory by fits to the first rows of a memory-mapped file, in turn."""
-    before, growth = anonymous_megabytes(), []
-    for rows in options["rows"]:
-        shape = (rows, options["features"])
-        X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
-        growth.append(_sampled(mixture(options, batch_size=2_000), X, before)["growth"])
-    return {"growth": growth}
-
-
-def fit_array(options: dict[str, Any]) -> dict[str, float]:
-    """Growth of the anonymous memory of a batch fit to an array, in this process."""
-    sklearn_anneal.warm_up("gaussian_mixture")
-    X = draw_rows(options["rows"], options["features"]).astype(np.float64)
-    return _sampled(mixture(options, init_params="random"), X, anonymous_megabytes())
-
-
-def measure_copy(values: int) -> dict[str, float]:
-    """Growth of the memory of this process while an array is copied, to test the measure itself."""
-    X = np.ones(values)
-    with Sampler() as sampler:
-        copy = X.copy()
-    return {"growth": sampler.growth, "copy": copy.nbytes / 1e6}
-
-
-def _sampled(made: Any, X: np.ndarray, before: float) -> dict[str, float]:
-    """Fit while a sampler measures the memory."""
-    warnings.simplefilter("ignore")
-    with Sampler() as sampler:
-        made.fit(X)
-    return {"growth": sampler.peak - before}
-
-
-def measure_memmap(annealing: str, *rows: int) -> list[float]:
-    """Write a file, fit its first rows in minibatches in a fresh interpreter; return the growth.
-
-    There is a fit for each number of rows. The growth is that of the process until its end.
-    """
-    shape = {"rows": rows, "features": 40, "components": 8}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.float32"
-        draw_rows(max(rows), shape["features"]).tofile(path)
-        return in_fresh_interpreter(
-            _SCRIPT, "memmap", path=str(path), annealing=annealing, passes=1, **shape
-        )["growth"]
-
-
-def measure_array(annealing: str) -> dict[str, float]:
-    """Fit an array in batch mode in a fresh interpreter, and return the cost."""
-    shape = {"rows": 20_000, "features": 30, "components": 20}
-    return in_fresh_interpreter(_SCRIPT, "array", annealing=annealing, passes=1, **shape)
-
-
 def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["--task"]:
-        tasks = {"fit": fit, "memmap": fit_memmap, "array": fit_array}
-        run_task(tasks, argv[1])
+        run_task({"fit": fit}, argv[1])
         return
     write_or_print(__doc__, PAGE, written, argv)
 

@@ -11,15 +11,19 @@ dominate the errors of some tables, and columns with hardly any noise the densit
 Sparse factors can predict worse although they have drawn the data, where there is hardly any noise:
 local steps then stop early. Neither the rise of the bound nor the probabilities that short fits
 learn tell such tables from pictures.
+
+A kind whose short fit fails is not compared: the other one is taken, and a warning says why.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
+from .._stack import outer_level
 from ..data.units import Rows, cell_patterns
 
 if TYPE_CHECKING:
@@ -41,12 +45,14 @@ class Scores(NamedTuple):
     Attributes
     ----------
     learned_error, gaussian_error : float
-        Roots of the mean squared errors, in standard deviations of the columns.
+        Roots of the mean squared errors, in standard deviations of the columns; NaN if the short
+        fit has failed, like the log density.
     learned_log_density, gaussian_log_density : float
         Mean log densities, in nats.
     advantage : float
         By how much Gaussian factors are better, in standard errors: in squared errors or in log
-        densities, whichever is clearer. It is 0 if these contradict each other.
+        densities, whichever is clearer. It is 0 if these contradict each other, or if both short
+        fits have failed, and infinite if one of them has.
     """
 
     learned_error: float
@@ -63,6 +69,8 @@ class Scores(NamedTuple):
     def in_words(self) -> str:
         """Return the scores, and the decision, for ``verbose``."""
         kind = "Gaussian factors" if self.prefer_gaussian else "learned probabilities"
+        if np.isinf(self.advantage):
+            return f"held-out cells: a short fit failed; the fit takes {kind}"
         return (
             f"held-out cells: error {self.learned_error:.4f} with learned probabilities, "
             f"{self.gaussian_error:.4f} with Gaussian factors; the fit takes {kind}"
@@ -79,7 +87,7 @@ def compared(
     estimator : AnnealedSpikeSlabFactorAnalysis
         Its priors, sweeps and number of factors are those of both fits.
     units : Rows
-        Rows in memory, of which at most 2,000 are drawn.
+        Rows in memory, of which at most 2,000 are drawn, in proportion to their weights.
     random_state : numpy.random.RandomState
 
     Returns
@@ -87,8 +95,7 @@ def compared(
     scores : Scores or None
         None if there are too few cells for a comparison.
     """
-    rows = units.subset(_ROWS, random_state)
-    assert isinstance(rows, Rows)
+    rows = _drawn(units, random_state)
     # Sums do not depend on the order in memory, and squares of float32 have room.
     rows = Rows(np.ascontiguousarray(rows.X, np.float64), rows.weights, patterns=rows.patterns)
     observed, drawn = ~np.isnan(rows.X), random_state.random_sample(rows.X.shape)
@@ -106,18 +113,68 @@ def compared(
         n_cells += weights @ held.sum(axis=1)
         sums += weights * _scored(estimator, rows, held, seed)
         advantage = _advantage(sums)
-        if abs(advantage) > _CLEAR:
+        if abs(advantage) > _CLEAR or np.isnan(sums).any():
             break
     if n_cells == 0.0:
         return None
+    _warn_of_failures(estimator, _failed(sums))
     squares, log_densities = sums.sum(axis=2) / n_cells
     learned_error, gaussian_error = (float(np.sqrt(x)) for x in squares)
     learned, gaussian = (float(x) for x in log_densities)
     return Scores(learned_error, gaussian_error, learned, gaussian, advantage)
 
 
+def _drawn(units: Rows, random_state: np.random.RandomState) -> Rows:
+    """Return at most 2,000 rows, drawn in proportion to their weights.
+
+    A heavy row can be drawn several times, and then has that multiple of the mean weight.
+    """
+    weights = units.weights
+    n = units.n_units if weights is None else np.count_nonzero(weights)
+    if weights is None or n <= _ROWS or np.ptp(weights[weights > 0]) == 0:
+        rows = units.subset(_ROWS, random_state)
+        assert isinstance(rows, Rows)
+        return rows
+    # Points at equal distances along the weights of the rows in a random order.
+    order = random_state.permutation(np.flatnonzero(weights))
+    ends = np.cumsum(weights[order] / weights.max())
+    points = (random_state.random_sample() + np.arange(_ROWS)) * (ends[-1] / _ROWS)
+    numbers = np.zeros(units.n_units)
+    places = np.minimum(np.searchsorted(ends, points, side="right"), n - 1)
+    np.add.at(numbers, order[places], 1.0)
+    rows = units.take(np.flatnonzero(numbers))
+    rows.weights = numbers[numbers > 0] * (weights.sum() / n)
+    return rows
+
+
+def _warn_of_failures(estimator: AnnealedSpikeSlabFactorAnalysis, failed: np.ndarray) -> None:
+    """Warn if short fits have failed; ``failed`` has one number for each kind."""
+    if not failed.any():
+        return
+    kinds = "learned probabilities", "Gaussian factors"
+    which = " and with ".join(kinds[i] for i in np.flatnonzero(failed))
+    taken = kinds[int(failed[0] and not failed[1])]
+    warnings.warn(
+        f"activation_prior='auto' takes {taken} without a comparison, because short fits with "
+        f"{which} failed: {estimator._advice}",
+        UserWarning,
+        stacklevel=outer_level(),
+    )
+
+
+def _failed(sums: np.ndarray) -> np.ndarray:
+    """Return which kinds have scores that are NaN, (2,), given scores of rows, (2, 2, n_rows)."""
+    return np.asarray(np.isnan(sums).any(axis=(0, 2)))
+
+
 def _advantage(sums: np.ndarray) -> float:
-    """Return by how much Gaussian factors are better, given scores of rows, (2, 2, n_rows)."""
+    """Return by how much Gaussian factors are better, given scores of rows, (2, 2, n_rows).
+
+    The scores of a kind whose fit has failed are NaN.
+    """
+    failed = _failed(sums)
+    if failed.any():
+        return 0.0 if failed.all() else np.inf if failed[0] else -np.inf
     (learned_square, square), (learned_log_density, log_density) = sums
     differences = np.array([learned_square - square, log_density - learned_log_density])
     errors = np.sqrt((differences**2).sum(axis=1))
@@ -134,15 +191,12 @@ def _scored(
 ) -> np.ndarray:
     """Return scores of the held-out cells of each row, (2, 2, n_rows).
 
-    They are squared errors, in variances of the columns, and log densities, of both kinds.
+    They are squared errors, in variances of the columns, and log densities, of both kinds; NaN if
+    the fit of a kind fails.
     """
     gaps = np.where(held, np.nan, rows.X)
     train = Rows(gaps, rows.weights, patterns=cell_patterns(gaps))
-    # Columns without a cell among these rows have no spread, and none that is held out.
-    seen = ~np.isnan(rows.X).all(axis=0)
-    spread = np.full(rows.X.shape[1], np.inf)
-    spread[seen] = np.nanstd(rows.X[:, seen], axis=0)
-    spread[spread == 0] = np.inf
+    spread = _spread(rows)
     found: list[list[np.ndarray]] = [[], []]
     for prior in ("learned", 1.0):
         short = estimator._reader().set_params(
@@ -154,9 +208,30 @@ def _scored(
             max_iter=_PASSES,
             tol=max(estimator.tol, _TOL),
         )
-        means, std = short._cells_after_fit(train, np.random.RandomState(seed))
+        try:
+            means, std = short._cells_after_fit(train, np.random.RandomState(seed))
+        except np.linalg.LinAlgError:
+            means = std = np.full(rows.X.shape, np.nan)
         for scores, cells in zip(
             found, (((means - rows.X) / spread) ** 2, norm.logpdf(rows.X, means, std)), strict=True
         ):
             scores.append(np.where(held, cells, 0.0).sum(axis=1))
     return np.array(found)
+
+
+def _spread(rows: Rows) -> np.ndarray:
+    """Return the standard deviations of the columns, (n_features,).
+
+    They are infinite where all cells are equal, or missing, so that none is held out.
+    """
+    seen = ~np.isnan(rows.X).all(axis=0)
+    X, spread = rows.X[:, seen], np.full(rows.X.shape[1], np.inf)
+    if rows.weights is None:
+        spread[seen] = np.nanstd(X, axis=0)
+    else:
+        weights = np.where(np.isnan(X), 0.0, rows.weights[:, None])
+        weights /= weights.sum(axis=0)
+        deviations = np.nan_to_num(X - np.nansum(weights * X, axis=0))
+        spread[seen] = np.sqrt((weights * deviations**2).sum(axis=0))
+    spread[spread == 0] = np.inf
+    return spread

@@ -17,8 +17,11 @@ from scipy.linalg.lapack import dtrtri
 
 @cache
 def lower_triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows and columns of the entries of a packed matrix, which must not be changed."""
-    return np.tril_indices(n_features)
+    """Return the rows and columns of the entries of a packed matrix, in read-only arrays."""
+    rows, columns = np.tril_indices(n_features)
+    # All callers share them.
+    rows.flags.writeable = columns.flags.writeable = False
+    return rows, columns
 
 
 def inverse_of_lower(roots: np.ndarray) -> np.ndarray:

@@ -41,7 +41,7 @@ class _Run(NamedTuple):
     first_test: int
     minibatches: bool
 
-    def history(self, trace: Trace, further: bool = False) -> History:
+    def history(self, trace: Trace, further: bool = False, factor: float = 1.0) -> History:
         return History(
             trace.lower_bounds,
             trace.initial,
@@ -50,6 +50,7 @@ class _Run(NamedTuple):
             self.minibatches,
             trace.validation,
             further,
+            factor,
         )
 
 
@@ -136,9 +137,11 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
     else:
         _record(progress, run, bound, progress.temperature, visited.step)
     tested = p >= run.first_test
-    history = run.history(trace, momentum.plain is not None)
+    explores = visited.explores and ctx.exploring
+    factor = ctx.model.exploring_factor if explores else 1.0
+    history = run.history(trace, momentum.plain is not None, factor)
     settled = tested and run.settings.stop.settled(history)
-    if visited.explores and ctx.exploring:
+    if explores:
         # Once this is False, local variables continue from visit to visit, so that the bound
         # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)

@@ -34,6 +34,9 @@ class History(NamedTuple):
     further : bool
         Whether the last update went beyond its target. A small rise then does not say that plain
         updates would hardly raise the bound.
+    factor : float
+        A bound hardly rises, in batch mode, if it does so by less than this many times the rise at
+        which a fit has converged.
     """
 
     bounds: list[float]
@@ -43,6 +46,7 @@ class History(NamedTuple):
     minibatches: bool
     validation: list[float] = []
     further: bool = False
+    factor: float = 1.0
 
 
 class Rule(Protocol):
@@ -86,7 +90,7 @@ class RiseOfBound:
             if history.further:
                 return False
             before = bounds[-2] if len(bounds) > 1 else history.initial
-            return abs(bounds[-1] - before) / history.n_observations < self.tol
+            return abs(bounds[-1] - before) / history.n_observations < self.tol * history.factor
         after = bounds[history.n_annealed :]
         if len(after) < 2 * _WINDOW:
             return False

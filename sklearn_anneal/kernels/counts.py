@@ -26,7 +26,7 @@ TINY = 1e-280
 TINY_SINGLE = 1e-33
 SMALLEST_LOG = 1e-300
 _SMALLEST_NORMAL = 2.3e-308
-_SMALLEST_SINGLE = 1.2e-38
+SMALLEST_SINGLE = 1.2e-38
 # If a value is below this, numbers that matter may have underflowed.
 _FAR_FROM_ZERO = 1e-200
 
@@ -55,7 +55,7 @@ def expected_logs(concentration, words, log_normalizer, out, largest):
 @helper
 def _smallest(table):
     """The threshold below which numbers are set to 0, because subnormal numbers slow every sum."""
-    return _SMALLEST_SINGLE if table.itemsize == 4 else _SMALLEST_NORMAL
+    return SMALLEST_SINGLE if table.itemsize == 4 else _SMALLEST_NORMAL
 
 
 @kernel("out_rows matrix float")

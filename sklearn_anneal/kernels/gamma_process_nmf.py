@@ -23,7 +23,7 @@ from ._math import (
     factorial_rest,
     log,
 )
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, padded
+from .counts import SMALLEST_LOG, SMALLEST_SINGLE, TINY, TINY_SINGLE, longest_row, padded
 from .simd.emitter import LANES, ROWS
 from .simd.products import (
     add_shares_of_rows,
@@ -36,6 +36,12 @@ from .simd.products import (
 
 # This many rows of the next column are prefetched.
 _FETCHED = 64
+
+
+@helper
+def _smallest_shape(table):
+    """The smallest shape in the dtype of a table: the sparsest priors have smaller ones."""
+    return SMALLEST_SINGLE if table.itemsize == 4 else 0.0
 
 
 @helper
@@ -127,6 +133,7 @@ def sparse_step(
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     factor_of_counts = size(step)
+    low = _smallest_shape(table)
     longest = padded(longest_row(indptr), ROWS)
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
@@ -134,7 +141,7 @@ def sparse_step(
     starts = np.empty(longest, np.int64)
     e = np.zeros(width, table.dtype)
     acc = np.zeros(width, table.dtype)
-    base_row = np.full(width, base).astype(table.dtype)
+    base_row = np.full(width, max(base, low)).astype(table.dtype)
     first = np.zeros(width, table.dtype)
     later = np.zeros(width, table.dtype)
     current = np.ones(width, table.dtype)
@@ -161,7 +168,7 @@ def sparse_step(
         if out.shape[0] > 0:
             fetch_rows(out, indices, begin, begin + n)
         for k in range(n_components):
-            current[k] = size(shape[d, k]) if given else size(1)
+            current[k] = size(max(shape[d, k], low)) if given else size(1)
         for k in range(n_components, width):
             current[k] = base_row[k]
         last = first
@@ -194,9 +201,11 @@ def sparse_step(
             converged = change < tol * n_components
             sweep += 1
         for k in range(n_components):
-            final[k] = current[k] if n_sweeps > 0 else shape[d, k]
-            shape[d, k] = final[k]
             assigned[k] = np.float64(acc[k])
+            final[k] = current[k] if n_sweeps > 0 else shape[d, k]
+            if n_sweeps > 0 and base < low:
+                final[k] = base + step * assigned[k]
+            shape[d, k] = final[k]
         if not row_known:
             _powers(current[:n_components], local, powers[d])
         weight = weights[d] if weights.shape[0] > 0 else 1.0
@@ -252,13 +261,14 @@ def dense_updates(counts, table, e, powers, factor, local, base, step, n_updates
     n_columns, width = table.shape
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    low = _smallest_shape(table)
     longest = padded(n_columns, ROWS)
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
     starts = np.zeros(longest, np.int64)
     row = np.zeros(width, table.dtype)
     acc = np.zeros(width, table.dtype)
-    base_row = np.full(width, base).astype(table.dtype)
+    base_row = np.full(width, max(base, low)).astype(table.dtype)
     current = np.ones(width, table.dtype)
     for d in range(counts.shape[0]):
         n = 0
@@ -272,7 +282,7 @@ def dense_updates(counts, table, e, powers, factor, local, base, step, n_updates
             c[i] = size(0)
             starts[i] = 0
         for k in range(n_components):
-            current[k] = size(shape[d, k])
+            current[k] = size(max(shape[d, k], low))
             row[k] = e[d, k]
         for k in range(n_components, width):
             current[k] = base_row[k]
@@ -328,10 +338,10 @@ def sparse_counts(counts, rows, indptr, table, e, weights, out):
 @kernel("out_rows matrix float")
 def activation_powers(out, shape, local):
     """``out = exp{x ψ(shape)}``."""
-    row = np.empty(out.shape[1], out.dtype)
+    row, low = np.empty(out.shape[1], out.dtype), _smallest_shape(out)
     for n in range(shape.shape[0]):
         for k in range(out.shape[1]):
-            row[k] = shape[n, k]
+            row[k] = max(shape[n, k], low)
         _powers(row, local, out[n])
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ._arrays import matrix, vector
 from ._compile import helper, kernel
 from ._math import log
 from .simd.emitter import LANES
@@ -60,12 +61,14 @@ def add_ratings(
     the precision of the table.
     """
     # The first half has the positions of the rows of a tile, the second half those of the next.
-    starts = np.empty(2 * _TILE, dtype=np.int64)
-    factors = np.ones(_TILE, dtype=table.dtype)
-    products = np.empty(_TILE, dtype=table.dtype)
-    noisy_factors = np.empty(_TILE, dtype=table.dtype)
-    noisy_products = np.empty(_TILE, dtype=table.dtype)
-    lanes = np.empty(LANES)
+    starts = vector(2 * _TILE, np.int64)
+    factors = vector(_TILE, table.dtype)
+    for j in range(_TILE):
+        factors[j] = 1.0
+    products = vector(_TILE, table.dtype)
+    noisy_factors = vector(_TILE, table.dtype)
+    noisy_products = vector(_TILE, table.dtype)
+    lanes = vector(LANES, np.float64)
     width = table.shape[1]
     largest = max(LANES, min(_TILE, _BYTES // (width * table.itemsize)))
     middle = table.dtype.type(center)
@@ -120,7 +123,10 @@ def add_ratings(
             else:
                 add_rows(table, starts, m, first, factors, products, total, total_linear)
             start += m
-        squares[i] = lanes.sum()
+        square = 0.0
+        for s in range(LANES):
+            square += lanes[s]
+        squares[i] = square
 
 
 @kernel("rows rows vector int int int out_rows out_rows")
@@ -252,12 +258,12 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
     d = n_factors
     size = d + biases
     n_packed = size * (size + 1) // 2
-    a = np.empty(n_packed * LANES)
-    h = np.empty(size * LANES)
-    roots = np.empty(size * LANES)
-    inverse = np.empty(size * size * LANES)
-    m = np.empty(size * LANES)
-    logs = np.empty(LANES)
+    a = vector(n_packed * LANES, np.float64)
+    h = vector(size * LANES, np.float64)
+    roots = vector(size * LANES, np.float64)
+    inverse = vector(size * size * LANES, np.float64)
+    m = vector(size * LANES, np.float64)
+    logs = vector(LANES, np.float64)
     at_one = d * (d + 1) // 2
     at_bias = at_one + d + 1
     n = precision.shape[0]
@@ -335,15 +341,21 @@ def add_matrix_products(matrices, vectors, out):
 
 
 @helper
+def _copy(group, out):
+    for s in range(LANES):
+        out[s] = group[s]
+
+
+@helper
 def _tridiagonalize(a, size, diagonal, squares, v, left, right):
     """Reduce full symmetric matrices to tridiagonal ones by Householder's method.
 
     The results are the diagonals, and the squares of the entries beside them. Rows of all arrays
     are groups of ``LANES``; ``left`` and ``right`` have two rows for each row of ``v``.
     """
-    norm = np.empty(LANES)
-    factor = np.empty(LANES)
-    overlap = np.empty(LANES)
+    norm = vector(LANES, np.float64)
+    factor = vector(LANES, np.float64)
+    overlap = vector(LANES, np.float64)
     for k in range(size - 1):
         norm[:] = 0.0
         for i in range(k + 1, size):
@@ -375,14 +387,14 @@ def _tridiagonalize(a, size, diagonal, squares, v, left, right):
             product, mine = right[2 * i], v[i]
             for s in range(LANES):
                 product[s] -= overlap[s] * mine[s]
-            right[2 * i + 1] = mine
-            left[2 * i] = mine
-            left[2 * i + 1] = product
+            _copy(mine, right[2 * i + 1])
+            _copy(mine, left[2 * i])
+            _copy(product, left[2 * i + 1])
         for i in range(k + 1, size):
             for j in range(k + 1, size):
                 subtract_products(left, 2 * i, right, 2 * j, 2, a, i * size + j)
     for i in range(size):
-        diagonal[i] = a[i * size + i]
+        _copy(a[i * size + i], diagonal[i])
 
 
 @helper
@@ -391,18 +403,18 @@ def _smallest_eigenvalues(packed, size, a, diagonal, squares, v, left, right, le
     for i in range(size):
         for j in range(i + 1):
             entry = packed[i * (i + 1) // 2 + j]
-            a[i * size + j] = entry
-            a[j * size + i] = entry
+            _copy(entry, a[i * size + j])
+            _copy(entry, a[j * size + i])
     _tridiagonalize(a, size, diagonal, squares, v, left, right)
     # Laguerre's method from below never steps beyond the smallest eigenvalue. With λ the
     # eigenvalues of the matrix and x the current value, it needs Σ 1 / (λ - x) and Σ 1 / (λ - x)²,
     # which follow from the pivots q of the matrix minus x I and their derivatives.
-    pivot = np.empty(LANES)
-    slope = np.empty(LANES)
-    curvature = np.empty(LANES)
-    first = np.empty(LANES)
-    second = np.empty(LANES)
-    lowest = np.empty(LANES)
+    pivot = vector(LANES, np.float64)
+    slope = vector(LANES, np.float64)
+    curvature = vector(LANES, np.float64)
+    first = vector(LANES, np.float64)
+    second = vector(LANES, np.float64)
+    lowest = vector(LANES, np.float64)
     least[:] = 0.0
     for _ in range(100):
         lowest[:] = np.inf
@@ -460,6 +472,14 @@ def _all_positive(roots, size, out):
 
 
 @helper
+def _is_any_below(x, y):
+    found = False
+    for s in range(LANES):
+        found = found or x[s] < y[s]
+    return found
+
+
+@helper
 def _move(deviation, share, out):
     for k in range(out.shape[0]):
         out[k] += share * np.float64(deviation[k])
@@ -475,11 +495,11 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
     place.
     """
     n, n_packed = precision.shape
-    matrices = np.empty(n_packed * LANES)
-    roots = np.empty(size * LANES)
-    least = np.empty(LANES)
-    inside = np.empty(LANES, dtype=np.bool_)
-    rest = np.empty(n, dtype=np.int64)
+    matrices = vector(n_packed * LANES, np.float64)
+    roots = vector(size * LANES, np.float64)
+    least = vector(LANES, np.float64)
+    inside = vector(LANES, np.bool_)
+    rest = vector(n, np.int64)
     n_rest = 0
     for start in range(0, n, LANES):
         count = min(LANES, n - start)
@@ -507,16 +527,16 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
             elif finite:
                 rest[n_rest] = row
                 n_rest += 1
-    clean = np.empty((n_packed, LANES))
-    changes = np.empty((n_packed, LANES))
-    a = np.empty((size * size, LANES))
-    diagonal = np.empty((size, LANES))
-    squares = np.empty((size, LANES))
-    v = np.empty((size, LANES))
-    pairs = np.empty((2 * size, LANES)), np.empty((2 * size, LANES))
-    share = np.empty(LANES)
-    fewest = np.empty(LANES, dtype=np.int64)
-    most = np.empty(LANES, dtype=np.int64)
+    clean = matrix(n_packed, LANES, np.float64)
+    changes = matrix(n_packed, LANES, np.float64)
+    a = matrix(size * size, LANES, np.float64)
+    diagonal = matrix(size, LANES, np.float64)
+    squares = matrix(size, LANES, np.float64)
+    v = matrix(size, LANES, np.float64)
+    pairs = matrix(2 * size, LANES, np.float64), matrix(2 * size, LANES, np.float64)
+    share = vector(LANES, np.float64)
+    fewest = vector(LANES, np.int64)
+    most = vector(LANES, np.int64)
     for start in range(0, n_rest, LANES):
         count = min(LANES, n_rest - start)
         for s in range(LANES):
@@ -532,7 +552,7 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
         # number of halvings can be found by bisection. ``n_halvings + 1`` stands for no move.
         fewest[:] = 0
         most[:] = n_halvings + 1
-        while (fewest < most).any():
+        while _is_any_below(fewest, most):
             for s in range(LANES):
                 share[s] = largest * 0.5 ** ((fewest[s] + most[s]) // 2)
             for k in range(n_packed):

@@ -398,7 +398,8 @@ class Visit(Generic[U]):
 
         Steps of EM, which lead from ``q`` to ``proposed``, are short where local variables and
         parameters explain the same data. Longer ones must not lower the bound of all data, and must
-        leave fixed points of EM as they are. ``statistics`` are those of the visit.
+        leave fixed points of EM as they are. ``statistics`` are those of the visit, scaled from a
+        minibatch to all the data; updates from a minibatch go a part of the way.
         """
         return proposed
 
@@ -450,11 +451,15 @@ class Model(ABC, Generic[U, S]):
         Whether plain passes over all the data can have momentum (``Momentum`` of the loop). The
         model then has one visit per update and no local variables, and learns its priors from q
         alone.
+    exploring_factor : float
+        Local variables start anew at every visit, and hyperparameters wait, until the bound rises
+        by less than this many times the rise at which a fit has converged.
     """
 
     n_components: int
     update_rule: ClassVar[str]
     accelerates: Any = False
+    exploring_factor: float = 1.0
 
     @property
     def recommended(self) -> Recommended:

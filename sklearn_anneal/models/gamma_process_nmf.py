@@ -85,6 +85,10 @@ _SMALLEST_SHARE = 0.05
 # Searches allocate counts if those that are not zero are smaller than this, on average. Where cells
 # hold many counts, single draws hardly change what a component is.
 _FEW_PER_CELL = 3.0
+# Fits to tables with at least this share of cells that are not zero explore until the bound rises
+# by less than so many times the rise at which a fit has converged, unless cells hold few counts or
+# have noise. An exploring pass takes up to 40 sweeps, and a later one only one.
+_DENSE, _EXPLORING_FACTOR = 0.25, 20.0
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
 # Number of random rows whose mean a component starts from.
@@ -264,11 +268,14 @@ class GammaProcessNMF(
     def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         model.scale = 1.0 / summary.mean
+        few = summary.total < _FEW_PER_CELL * summary.filled
         if self.init_params == "auto":
-            few = summary.total < _FEW_PER_CELL * summary.filled
             # Draws of small fractions hardly distinguish components.
             model.allocates = few and not are_fractions(summary.total, summary.whole_total)
             model.init_params = "random"
+        dense = summary.filled >= _DENSE * summary.cells and not few
+        sooner = dense and self.dispersion is None and self.init_params != "collapsed_gibbs"
+        model.exploring_factor = _EXPLORING_FACTOR if sooner else 1.0
         return model
 
     def prior(self, summary: Summary) -> Natural:

@@ -34,6 +34,8 @@ class Entry:
     variants : mapping
         Id → parameters of each form of the model that has equations of its own. Tests of the loop,
         which do not depend on the equations, use only the first one.
+    seldom : tuple of str
+        Ids of those variants that combine what others have too. Their tests are exhaustive.
     heuristics : mapping
         Id → parameters of forms whose local step does not ascend a bound. They have all other
         properties.
@@ -100,6 +102,7 @@ class Entry:
     make: Callable[..., Any]
     data: Callable[[np.random.Generator, int], Any]
     variants: Mapping[str, dict[str, Any]]
+    seldom: tuple[str, ...] = ()
     heuristics: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     sampled: tuple[str, ...] = ()
     converged: Mapping[str, Any] = field(default_factory=dict)
