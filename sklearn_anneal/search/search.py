@@ -386,11 +386,14 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
             pass
         result.judge(move, stop, problem.units.n_observations)
 
-    while goes_on() and not course.stopped():
-        make(moves.at(result.turn))
-    if moves.after:
-        result.before_end = replace(result, attempts=list(result.attempts))
-    for move in moves.after:
+    ended = result.before_end
+    if ended is None:
+        while goes_on() and not course.stopped():
+            make(moves.at(result.turn))
+        if moves.after:
+            result.before_end = replace(result, attempts=list(result.attempts))
+    # A search that is resumed may have made some of these moves, each of which was a turn.
+    for move in moves.after[0 if ended is None else result.turn - ended.turn :]:
         if not course.stopped():
             make(move)
     return result
