@@ -270,7 +270,7 @@ def best(
         moves = moves_for(problem, plan, found, first)
         if not several:
             found = _moved(course, found, moves, pool)
-    if several and (moves.effort > 0 or moves.before):
+    if several and moves.any:
         with workers(False) as pool:
             found = _moved(course, found, moves, pool)
     _put_in_canonical_form(found.kept.ctx)
@@ -295,6 +295,11 @@ class Moves(NamedTuple):
     after: tuple[Move, ...] = ()
     effort: float = 0.0
     automatic: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether any move may be made."""
+        return self.effort > 0 or bool(self.before or self.after)
 
     def effort_from(self, model: object) -> float:
         """Return the effort, given the model of the best fit so far."""
@@ -341,7 +346,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
     """Make moves until the budget is spent, or all of them have failed for some time."""
     problem, monitor, checkpoint = course
-    if moves.effort == 0 and not moves.before:
+    if not moves.any:
         return found
     stored = None if checkpoint is None else checkpoint.load("moves")
     result: Found = found if stored is None else stored
