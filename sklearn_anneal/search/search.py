@@ -143,7 +143,7 @@ class Found:
     trial : Progress or None
         The fit from a proposal that is running.
     before_end : Found or None
-        The state before the moves that end a search; None if there are none.
+        The state before the moves that end a search; None until these begin.
     """
 
     kept: Progress
