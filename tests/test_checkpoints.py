@@ -163,6 +163,22 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
     assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
 
 
+def test_the_moves_that_end_a_search_go_on(tmp_path, monkeypatch):
+    """A continuation went on as the move before it, which stops sooner."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 2)) + rng.choice([-1.2, 0.0, 1.2], (150, 1))
+    settings = {"max_iter": 15, "tol": 1e-7, "effort": 1, "random_state": 0}
+
+    def make():
+        return sklearn_anneal.AnnealedBayesianGaussianMixture(3, **settings)
+
+    whole = make().fit(X)
+    assert whole.search_results_["move"][-1] == "continuation"
+    n_saves = whole.n_passes_ + 1 + len(whole.search_results_["move"])
+    for n_saved in (n_saves - 10, n_saves - 1):
+        assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved, None)
+
+
 @pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_warm_start_goes_on_too(entry, rng, tmp_path, monkeypatch):
     X = entry.data(rng, 40)

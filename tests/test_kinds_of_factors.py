@@ -204,6 +204,23 @@ def test_rows_are_drawn_in_proportion_to_their_weights(rng, monkeypatch):
     np.testing.assert_allclose(means, expected, atol=0.01)
 
 
+def test_rows_without_weight_are_left_out():
+    """A column that has cells in such rows alone made both short fits seem to have failed."""
+    X, weights = sparse(), 1.0 + np.arange(150) % 2
+    weights[120:] = 0.0
+    X[:120, 0] = np.nan
+    given = (X, weights), (X[:120], weights[:120])
+    estimator = AnnealedSpikeSlabFactorAnalysis(3)
+    found = []
+    for cells, own in given:
+        units = Rows(cells, own, patterns=cell_patterns(cells))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found.append(compared(estimator, units, np.random.RandomState(0)))
+    assert found[0] == found[1]
+    assert np.isfinite(found[0].learned_error)
+
+
 @pytest.mark.parametrize("weight", [1.0, 2.0])
 def test_equal_weights_draw_the_rows_that_no_weights_draw(monkeypatch, weight):
     monkeypatch.setattr("sklearn_anneal.estimators._kinds_of_factors._ROWS", 60)

@@ -188,10 +188,12 @@ def test_a_result_that_has_not_converged_goes_on():
     assert (np.diff(est.lower_bounds_[-last:]) > -1e-9).all()
 
 
-def test_a_single_component_goes_on_until_its_bound_can_be_compared():
+@pytest.mark.parametrize("annealing", ["reheating", "svi_plus"])
+def test_a_single_component_goes_on_until_its_bound_can_be_compared(annealing):
     """Else two components, of which one is empty, have a higher bound after more passes."""
     X = np.random.default_rng(0).integers(0, 3, (100, 4))
-    one = AnnealedBayesianMixture(1, emission="categorical", max_iter=10, random_state=0).fit(X)
+    settings = {"max_iter": 10, "annealing": annealing, "random_state": 0}
+    one = AnnealedBayesianMixture(1, emission="categorical", **settings).fit(X)
     assert list(one.search_results_["move"]) == ["continuation"]
     assert one.converged_
     assert 10 < one.n_iter_

@@ -127,14 +127,17 @@ def compared(
 def _drawn(units: Rows, random_state: np.random.RandomState) -> Rows:
     """Return at most 2,000 rows, drawn in proportion to their weights.
 
-    A heavy row can be drawn several times, and then has that multiple of the mean weight.
+    Rows without weight are left out. A heavy row can be drawn several times, and then has that
+    multiple of the mean weight.
     """
     weights = units.weights
     n = units.n_units if weights is None else np.count_nonzero(weights)
     if weights is None or n <= _ROWS or np.ptp(weights[weights > 0]) == 0:
         rows = units.subset(_ROWS, random_state)
         assert isinstance(rows, Rows)
-        return rows
+        # A column may have cells in rows without weight alone.
+        own = rows.weights
+        return rows if own is None or own.all() else rows.take(np.flatnonzero(own))
     # Points at equal distances along the weights of the rows in a random order.
     order = random_state.permutation(np.flatnonzero(weights))
     ends = np.cumsum(weights[order] / weights.max())

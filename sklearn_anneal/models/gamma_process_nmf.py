@@ -91,6 +91,8 @@ _FEW_PER_CELL = 3.0
 _DENSE, _EXPLORING_FACTOR = 0.25, 20.0
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
+# More effort hardly raises the bound of dense tables, whose fits explore for a short time.
+_EFFORT_IF_DENSE = 3.0
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
@@ -423,6 +425,8 @@ class GammaProcessNMF(
     @property
     def usual_effort(self) -> float:
         # Sampling has looked for an optimum for as long as the passes that follow take.
+        if self.exploring_factor > 1.0:
+            return _EFFORT_IF_DENSE
         return _EFFORT_AFTER_SAMPLING if self.init_params == "collapsed_gibbs" else np.inf
 
     @property

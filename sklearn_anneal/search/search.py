@@ -143,7 +143,7 @@ class Found:
     trial : Progress or None
         The fit from a proposal that is running.
     before_end : Found or None
-        The state before the moves that end a search; None if there are none.
+        The state before the moves that end a search; None until these begin.
     """
 
     kept: Progress
@@ -270,7 +270,7 @@ def best(
         moves = moves_for(problem, plan, found, first)
         if not several:
             found = _moved(course, found, moves, pool)
-    if several and (moves.effort > 0 or moves.before):
+    if several and moves.any:
         with workers(False) as pool:
             found = _moved(course, found, moves, pool)
     _put_in_canonical_form(found.kept.ctx)
@@ -295,6 +295,11 @@ class Moves(NamedTuple):
     after: tuple[Move, ...] = ()
     effort: float = 0.0
     automatic: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether any move may be made."""
+        return self.effort > 0 or bool(self.before or self.after)
 
     def effort_from(self, model: object) -> float:
         """Return the effort, given the model of the best fit so far."""
@@ -341,7 +346,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
     """Make moves until the budget is spent, or all of them have failed for some time."""
     problem, monitor, checkpoint = course
-    if moves.effort == 0 and not moves.before:
+    if not moves.any:
         return found
     stored = None if checkpoint is None else checkpoint.load("moves")
     result: Found = found if stored is None else stored
@@ -386,11 +391,14 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
             pass
         result.judge(move, stop, problem.units.n_observations)
 
-    while goes_on() and not course.stopped():
-        make(moves.at(result.turn))
-    if moves.after:
-        result.before_end = replace(result, attempts=list(result.attempts))
-    for move in moves.after:
+    ended = result.before_end
+    if ended is None:
+        while goes_on() and not course.stopped():
+            make(moves.at(result.turn))
+        if moves.after:
+            result.before_end = replace(result, attempts=list(result.attempts))
+    # A search that is resumed may have made some of these moves, each of which was a turn.
+    for move in moves.after[0 if ended is None else result.turn - ended.turn :]:
         if not course.stopped():
             make(move)
     return result
