@@ -386,4 +386,5 @@ def test_every_method_reads_rows_without_ratings(rng):
         for how in ({}, {"batch_size": 3}):
             est = fitted(Y, annealing=quick(name), **how)
             assert np.isfinite(est.lower_bound_)
-            assert_allclose(est.user_factors_[[0, 7, 19]], 0.0, atol=1e-14)
+            prior = np.tile(est.user_prior_mean_[:2], (3, 1))
+            assert_allclose(est.user_factors_[[0, 7, 19]], prior, rtol=1e-9, atol=1e-14)
