@@ -60,6 +60,11 @@ def columns_of_moments(n_components: int, biases: bool) -> tuple[np.ndarray, np.
     return column(place, d), column(place[:, None], place)
 
 
+@cache
+def _family(n_parameters: int) -> NormalWishart:
+    return NormalWishart("full", len(SIDES), n_parameters)
+
+
 @dataclass(frozen=True)
 class Hierarchy:
     """Normal-Wishart distributions of the mean μ and the precision Λ of users' and items' rows.
@@ -93,7 +98,7 @@ class Hierarchy:
 
     @property
     def family(self) -> NormalWishart:
-        return NormalWishart("full", len(SIDES), len(self.variances))
+        return _family(len(self.variances))
 
     @cached_property
     def prior(self) -> Natural:
@@ -111,16 +116,20 @@ class Hierarchy:
         return {key: value + self.added[key] for key, value in self.prior.items()}
 
     @cached_property
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """E[Λ], (2, D, D), and E log|Λ|, (2,), of both sides."""
+        return self.family.moments(self.natural)
+
+    @cached_property
     def _priors(self) -> dict[str, GaussianPrior]:
-        expected, d = self.family.expectations(self.natural), len(self.variances)
-        return {
-            side: GaussianPrior(
-                -2.0 * expected["scatter"][i],
-                expected["mean_natural"][i],
-                expected["dof"][i] + expected["mean_precision"][i] - 0.5 * d * np.log(2 * np.pi),
-            )
-            for i, side in enumerate(SIDES)
-        }
+        (precision, log_det), natural, d = self._moments, self.natural, len(self.variances)
+        # E[Λ μ] = E[Λ] m and E[μᵀ Λ μ] = D / β + mᵀ E[Λ] m, where h = β m.
+        mean = natural["mean_natural"] / natural["mean_precision"][:, None]
+        weighted = np.einsum("sij,sj->si", precision, mean)
+        quadratic = d / natural["mean_precision"] + np.einsum("si,si->s", mean, weighted)
+        constant = 0.5 * (log_det - quadratic - d * np.log(2.0 * np.pi))
+        rows = zip(SIDES, precision, weighted, constant, strict=True)
+        return {side: GaussianPrior(*expected) for side, *expected in rows}
 
     def of_side(self, side: str) -> GaussianPrior:
         """Return the expectations of the prior of one side's rows."""
@@ -129,7 +138,8 @@ class Hierarchy:
     @cached_property
     def kl(self) -> float:
         """KL(q(μ, Λ) ‖ p(μ, Λ)) of both sides, in nats."""
-        return float(self.family.kl(self.natural, self.prior))
+        of_prior = self.family.log_normalizer(self.prior)
+        return self.family.kl_given(self.natural, self.prior, *self._moments, of_prior)
 
     def updated(self, users: Rows, items: Rows, rho: float) -> Self:
         """Move q(μ, Λ) towards its optimum given the rows, by the share ``rho``."""
@@ -148,8 +158,8 @@ class Hierarchy:
     def best_variance(self, parameters: slice) -> float:
         """Return the variance, common to some parameters, that maximises the bound given q."""
         # E log W(Λ | C⁻¹/ν₀, ν₀) = ½ ν₀ (log|C| − tr C E[Λ]) + …, of two sides.
-        precisions = [np.diag(self._priors[side].precision)[parameters] for side in SIDES]
-        return float(1.0 / np.mean(precisions))
+        precisions = np.diagonal(self._moments[0], axis1=1, axis2=2)
+        return float(1.0 / np.mean(precisions[:, parameters]))
 
     def reordered(self, order: np.ndarray) -> Self:
         """Return the distributions of rows whose parameters have another order."""

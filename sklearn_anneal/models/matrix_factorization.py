@@ -682,7 +682,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         count = units.n_observations
         error = -2.0 * self.noise_variance * energy
         error -= self.noise_variance * count * (LOG_2PI + np.log(self.noise_variance))
-        return np.array([0.0, 0.0, 0.0, count, error, *np.zeros(self._columns_of_evidence())])
+        evidence = np.zeros(5 + self._columns_of_evidence())
+        evidence[3:5] = count, error
+        return evidence
 
     def evidence_of_users(self, users: Moments, weights: np.ndarray) -> np.ndarray:
         """Return the part of the evidence about variances that users give.
