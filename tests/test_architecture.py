@@ -67,8 +67,9 @@ MODELS = (
 )
 
 
-# The base classes say these; a mixture has momentum unless its weights depend on covariates.
-SAID_BY_BASES = ("update_rule", "accelerates")
+# The base classes say these. A mixture has momentum unless its weights depend on covariates, and
+# counts explore for fewer passes where tables are dense.
+SAID_BY_BASES = ("update_rule", "accelerates", "exploring_factor")
 
 
 def interface() -> list[str]:
