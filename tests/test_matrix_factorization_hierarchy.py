@@ -218,6 +218,21 @@ def test_factors_in_another_order_keep_their_priors(rng):
     assert_allclose(est.predict_rows(Y), expected, rtol=1e-9)
 
 
+def test_expectations_are_those_of_the_family(rng):
+    x = rng.standard_normal((9, 2)) + 1.0
+    rows = Rows(4.0, x[:4].sum(axis=0), x[:4].T @ x[:4]), Rows(9.0, x.sum(axis=0), x.T @ x)
+    hierarchy = Hierarchy.of(np.array([0.5, 2.0])).updated(*rows, 1.0)
+    family, natural = hierarchy.family, hierarchy.natural
+    assert hierarchy.kl == pytest.approx(family.kl(natural, hierarchy.prior), rel=1e-12)
+    expected = family.expectations(natural)
+    for i, side in enumerate(("users", "items")):
+        found = hierarchy.of_side(side)
+        assert_allclose(found.precision, -2.0 * expected["scatter"][i])
+        assert_allclose(found.natural_mean, expected["mean_natural"][i])
+        constant = expected["dof"][i] + expected["mean_precision"][i] - np.log(2 * np.pi)
+        assert found.constant == pytest.approx(constant)
+
+
 def test_shares_of_an_update_add_up(rng):
     hierarchy = Hierarchy.of(np.array([0.5, 2.0]))
     rows = [Rows(n, rng.standard_normal(2), n * np.eye(2)) for n in (4.0, 9.0)]
