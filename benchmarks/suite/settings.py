@@ -100,7 +100,7 @@ def is_ours(setting: str) -> bool:
 # them do not count.
 _REFERENCE_VERSION = "2"
 # The same of families whose plain inference alone has changed since.
-_REFERENCE_VERSIONS = {"counts": "3", "factors": "3"}
+_REFERENCE_VERSIONS = {"counts": "3", "factors": "3", "ratings": "3"}
 
 
 def has_peer(family: str) -> bool:
