@@ -56,8 +56,9 @@ def all_forms(rng):
         kind = variant if isinstance(variant, list) else variant.split("-")[0]
         yield fitted_hmm(variant, rng), {"emission": kind}
     for form in ("matrix", "pairs"):
-        for biases in (True, False):
-            yield fitted_pmf(rng, input=form, biases=biases), {"input": form, "biases": biases}
+        for flag in (True, False):
+            values = {"input": form, "biases": flag, "hierarchical": flag == (form == "pairs")}
+            yield fitted_pmf(rng, **values), values
 
 
 def test_tables_say_which_attributes_there_are(rng):

@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 
 
 class GaussianPrior(NamedTuple):
-    """What updates and bounds read of the prior N(x | μ, Λ⁻¹) of a row.
+    """The moments of the prior N(x | μ, Λ⁻¹) of a row that updates and bounds read.
 
     Attributes
     ----------
