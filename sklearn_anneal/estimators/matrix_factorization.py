@@ -145,8 +145,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         are drawn from N(0, c I) and biases from N(0, d), where c is ``factor_variance`` and d is
         ``bias_variance``. A hierarchical model predicts better where users or items differ in
         more than one way at once: well-liked items, for example, are rated higher by everybody,
-        and most of all by some users. Its fits take more passes. Where the variances are known,
-        False states them exactly, and is the simpler model of small tables.
+        and most of all by some users. Its fits take two to three times the time. Where the
+        variances are known, False states them exactly, and is the simpler model of small tables.
     noise_variance : float, "auto" or None, default="auto"
         The variance σ² of a rating about its mean, in squared units of the ratings. ``"auto"``
         learns it by empirical Bayes at T = 1, which fits most ratings better, in bound and

@@ -14,8 +14,8 @@ from ..families._structure import lower_triangle
 SIDES = ("users", "items")
 # The prior of the mean of a side counts as this many rows at zero.
 _ROWS_OF_MEAN = 2.0
-# The Wishart prior has this many degrees of freedom for each parameter of a row. With more than
-# one, the expected covariance is finite.
+# The Wishart prior has this many degrees of freedom for each of the D parameters of a row. The
+# expected covariance matrix is finite with more than D + 1 in all, and so if D is 2 or more.
 _DOF = 2.0
 
 
