@@ -71,7 +71,7 @@ def _users_of(units: Ratings | PartedUnits[Ratings]) -> Ratings:
     return units.everyone or units
 
 
-def model_priors(model: MatrixFactorization) -> Attributes:
+def _priors_of_rows(model: MatrixFactorization) -> Attributes:
     """The fitted means and covariance matrices of the factors and biases of users and items."""
     users, items = model.prior_of_rows("users"), model.prior_of_rows("items")
     return {
@@ -587,7 +587,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             "rating_range_": (ctx.summary.low, ctx.summary.high),
         }
         if self.hierarchical:
-            attributes |= model_priors(model)
+            attributes |= _priors_of_rows(model)
         if self.biases:
             attributes["item_biases_"] = mean[:, d].copy()
             attributes["bias_variance_"] = float(model.bias_variance)
