@@ -5,21 +5,18 @@ All functions take a matrix of word counts, documents by words, and never make i
 
 from __future__ import annotations
 
-import warnings
 from hashlib import blake2b
 from itertools import pairwise
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csc_matrix, csr_array, csr_matrix, issparse, sparray
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, validate_params
 
-from ._stack import outer_level
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from ._stack import warn
 
 __all__ = ["document_completion_log_likelihood", "split_documents", "topic_coherence"]
 
@@ -306,12 +303,10 @@ def topic_coherence(components: Any, X: ArrayLike, *, n_top_words: int = 10) -> 
         coherence[k] = _npmi(together[pairs], alone[pairs[0]], alone[pairs[1]], n_documents).mean()
     without = int(np.isnan(coherence).sum())
     if without:
-        warnings.warn(
+        warn(
             f"{without} of {len(components)} topics do not have two words with more than their "
             "smallest weight, as topics without tokens do, so that their coherence is NaN. "
             "numpy.nanmean leaves them out.",
-            UserWarning,
-            stacklevel=outer_level(),
         )
     return coherence
 

@@ -23,16 +23,14 @@ References
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import Bunch, check_array, check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
 from ._compat import check_sample_weight
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["class_covariates", "distal_outcome"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils import Bunch
 from sklearn.utils._indexing import _get_column_indices
@@ -24,9 +25,6 @@ from ._given_starts import given_profile
 from ._priors import warn_of_regularisation
 from ._tables import refuse_foreign_cells
 from ._validation import did_you_mean, warn_of_zero
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 CATEGORIES_OF_TEXT = (
     "categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes such integers of "

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_non_negative
 
 from ._validation import check_sparse
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def checked_counts(X: Any, given: Any, owner: str) -> Any:

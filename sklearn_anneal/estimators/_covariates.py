@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -12,6 +12,7 @@ from sklearn.utils import Bunch, _safe_indexing, check_array, check_consistent_l
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _get_feature_names
 
+from ..annealing import Context
 from ..data.units import Rows
 from ..inference.response import response
 from ..models._covariates import LogitWeights
@@ -23,9 +24,6 @@ from ._base import BaseAnnealed
 from ._interface import D
 from ._shards import described, in_parts
 from ._validation import refuse_masked
-
-if TYPE_CHECKING:
-    from ..annealing import Context
 
 COVARIATE_CONSTRAINTS: dict = {
     "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 
@@ -35,9 +36,6 @@ from ._shards import in_parts
 from ._state import Inference, described_value, warn_of_light_data, with_absent
 from ._streaming import WORTH_THREADS, without_schedule
 from ._validation import explained
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 # Attributes that scikit-learn sets from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
-import warnings
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from .._compat import CallbackSupportMixin
-from .._stack import outer_level
+from .._stack import warn
 from ..annealing import ANNEALING, Annealing, Context, check_capabilities
 from ..annealing._documentation import LinkedDocumentation
 from ..data.parted_units import PartedUnits
@@ -37,9 +37,6 @@ from ._part_sources import Inputs
 from ._shards import in_parts
 from ._state import Inference, warn_of_unfinished_stream, with_absent
 from ._validation import CheckedParameters, check_parameters, checked_weights
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 D = TypeVar("D")
 """The form in which an estimator keeps the X of a user, once it has been validated."""
@@ -372,19 +369,17 @@ class Interface(
         if not trace.converged and not trace.stopped and self.max_iter > 0:
             more = int(results["n_passes"][results["move"] == Continuation.name].sum())
             nor = f", nor in {more} more" if more else ""
-            warnings.warn(
+            warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1{nor}. "
                 f"{self._advice_converging}",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
         if (results["kept"] & (results["move"] == "plain")).any():
-            warnings.warn(
+            warn(
                 f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "
                 "whose optimum was taken instead. Lower its temperature or noise, or give "
                 "annealing='reheating'.",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
         self._warn_of_coincidence(ctx)
         self._warn_of_scales(ctx.summary)
@@ -395,11 +390,10 @@ class Interface(
     def _warn_of_coincidence(self, ctx: Context) -> None:
         pairs = ctx.model.coinciding(ctx.q, ctx.summary, ctx.prior)
         if pairs:
-            warnings.warn(
+            warn(
                 f"Components coincide (for example {pairs[0][0]} and {pairs[0][1]}): a "
                 f"symmetric solution that plain inference cannot leave. {self._advice_coinciding}",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
 
 

@@ -17,13 +17,12 @@ A kind whose short fit fails is not compared: the other one is taken, and a warn
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
-from .._stack import outer_level
+from .._stack import warn
 from ..data.units import Rows, cell_patterns
 
 if TYPE_CHECKING:
@@ -157,11 +156,9 @@ def _warn_of_failures(estimator: AnnealedSpikeSlabFactorAnalysis, failed: np.nda
     kinds = "learned probabilities", "Gaussian factors"
     which = " and with ".join(kinds[i] for i in np.flatnonzero(failed))
     taken = kinds[int(failed[0] and not failed[1])]
-    warnings.warn(
+    warn(
         f"activation_prior='auto' takes {taken} without a comparison, because short fits with "
         f"{which} failed: {estimator._advice}",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 

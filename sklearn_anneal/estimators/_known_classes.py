@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _num_samples
 
 from .._compat import with_callbacks
+from ..annealing import Annealing, Context
 from ..data.units import ROWS_OF_A_CLASS, Rows, Units
+from ..search.search import Plan
 from ._attributes import Attributes
 from ._covariates import (
     COVARIATE_CONSTRAINTS,
@@ -29,12 +32,6 @@ from ._part_predictions import NothingToScore
 from ._part_sources import Inputs, concatenated, refuse_lengths
 from ._shards import in_parts
 from ._validation import checks_parameters, refuse_masked, without_value
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Annealing, Context
-    from ..search.search import Plan
 
 CLASS_CONSTRAINTS: dict = {
     "n_components_per_class": [Interval(Integral, 1, None, closed="left"), dict, None],

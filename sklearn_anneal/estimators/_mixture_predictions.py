@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
@@ -16,9 +16,6 @@ from ._interface import D, has_unit_temperatures
 from ._known_classes import KnownClasses
 from ._part_predictions import by_parts
 from ._validation import explains, finite
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
 
 OVERFLOW = (
     "X has rows so far from the training data that their squared distances overflow. Check their "

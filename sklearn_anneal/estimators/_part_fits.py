@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _num_samples
 
 from ..data.parted_units import PartedUnits
 from ..data.parts import Here, Part, Place, Request
+from ..data.units import U
 from ..parallel.workers import Workers
 from ..search.problem import ROWS_FOR_STARTS
 from ._part_sources import (
@@ -33,9 +35,6 @@ from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
 from ._validation import WITHOUT_WEIGHT
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..data.units import U
     from ._base import BaseAnnealed
     from ._given_starts import M
     from ._interface import D, Interface

@@ -8,20 +8,17 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _get_feature_names, _num_samples
 
 from ..data.part_views import NoUnits
 from ..data.tables import Blocks, Coded, Packing
-from ..data.units import Units
+from ..data.units import U, Units
 from ._shards import FirstReading, described, is_delayed, naming, read
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..data.units import U
     from ._base import BaseAnnealed
     from ._given_starts import M
     from ._interface import D, Interface

@@ -9,14 +9,13 @@ rebuilds it. Only classes of a list are looked up by name, and no constructor ru
 
 from __future__ import annotations
 
-import warnings
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from .._stack import outer_level
+from .._stack import warn
 from .._version import __version__
 
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
@@ -76,11 +75,9 @@ def check_version(name: str, version: str | None) -> None:
     if version == __version__:
         return
     writer = "an early version" if version is None else f"version {version}"
-    warnings.warn(
+    warn(
         f"{name} was saved by {writer} of sklearn_anneal, and is loaded by version {__version__}. "
         "Its results may differ; fit it again if they matter.",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 

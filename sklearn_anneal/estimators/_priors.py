@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
-from .._stack import outer_level
+from .._stack import warn
 from ..families import COVARIANCE_TYPES, get_structure
 from ..models.components._moments import above_rounding
 
@@ -266,11 +265,9 @@ def warn_of_regularisation(
     if reg_covar <= _SHARE_OF_REGULARISATION * smallest:
         return
     what = "columns have the mean" if spherical else f"column {column} has the"
-    warnings.warn(
+    warn(
         f"reg_covar={reg_covar:g} is added to the variances of all components, but {what} variance "
         f"{smallest:.2g} in all of X, so that groups of rows may merge. Set reg_covar to "
         f"{1e-6 * smallest:.0e} or less, or rescale X, for example with "
         "sklearn.preprocessing.StandardScaler.",
-        UserWarning,
-        stacklevel=outer_level(),
     )

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from scipy import sparse
 from sklearn.utils.validation import _num_samples
 
 from ..parallel.workers import owned
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
 
 
 class Shards:

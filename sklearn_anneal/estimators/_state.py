@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from numbers import Number
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .._stack import outer_level
+from .._stack import warn
 from ..annealing import Annealing, Context
 from ..data.fingerprints import fingerprint
 from ..data.units import Units
@@ -92,7 +91,7 @@ def warn_of_priors(inference: Inference) -> bool:
     """
     reason = inference.ctx.summary.why_kept(inference.ctx.model)
     if reason is not None and inference.first_time("priors"):
-        warnings.warn(reason, UserWarning, stacklevel=outer_level())
+        warn(reason)
     return reason is not None
 
 
@@ -102,12 +101,10 @@ def warn_of_light_data(inference: Inference, units: Units) -> None:
     # Optimizers of gradients take steps of one size whatever data weigh.
     if warn_of_priors(inference) or not light or inference.ctx.model.update_rule == "gradient":
         return
-    warnings.warn(
+    warn(
         f"The sample weights sum to {units.total_weight:.2g}, but a weight is a number of copies: "
         "the fit sees less than one observation, stays near its priors, and learns none of them. "
         "Multiply sample_weight by a constant that makes its mean 1.",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 
@@ -118,14 +115,12 @@ def warn_of_unfinished_stream(inference: Inference, temperature: float) -> None:
     """
     if inference.first_time("annealing"):
         hot = f" at a temperature of {temperature:.3g}" if temperature > 1 else ""
-        warnings.warn(
+        warn(
             f"The stream is used{hot} before its annealing schedule has ended: "
             f"{inference.seen:g} of total_samples={inference.ctx.summary.weight:g} have come, and "
             "the schedule ends after a tenth of them. If no more come, begin anew with "
             "total_samples as the number that do; set_params(total_samples=None) ends the schedule "
             "with the next partial_fit.",
-            UserWarning,
-            stacklevel=outer_level(),
         )
 
 

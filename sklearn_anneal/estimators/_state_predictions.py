@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.metaestimators import available_if
 
+from ..annealing import Context
 from ..data.tables import missing_cells
 from ..data.units import Sequences
 from ..models._path_draws import drawn_frames, rows_with_holes
@@ -26,12 +28,6 @@ from ._sequences import SequenceData, draw_states
 from ._shards import in_parts
 from ._tables import in_frames
 from ._validation import check_n_samples, check_n_steps, explains, finite
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
-
 
 _OVERFLOW = (
     "X has frames so far from the training data that their log densities overflow. Check their "

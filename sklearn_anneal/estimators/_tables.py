@@ -9,6 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csc_array
 from sklearn.utils._set_output import ADAPTERS_MANAGER, _get_output_config
 from sklearn.utils.validation import validate_data
@@ -16,8 +17,6 @@ from sklearn.utils.validation import validate_data
 from ._shards import in_parts, is_collection
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ._base import BaseAnnealed
 
 # The types of times in arrays of objects; those of pandas are among them.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import softmax
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
+from ..annealing import Context
 from ..data.units import Documents, Units
 from ..families import Dirichlet
 from ..metrics import (
@@ -31,11 +32,6 @@ from ._part_predictions import NothingToScore, by_parts
 from ._streaming import WORTH_THREADS
 from ._validation import check_activations, check_n_samples, finite
 from ._words import listed_words, names_of_words
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
 
 _OVERFLOW = (
     "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -23,7 +22,7 @@ from sklearn.utils._param_validation import (
 )
 
 from .._compat import check_sample_weight
-from .._stack import outer_level
+from .._stack import warn
 from ..data.tables import missing_cells
 from ..data.units import Rows
 from ..parallel.overflow import judged_by_results
@@ -372,13 +371,11 @@ def warn_of_zero(what: str, plural: str, columns: list[int] | None, declare: str
     if columns is not None:
         some = ", ".join(map(str, columns[:5])) + (", …" if len(columns) > 5 else "")
         where = f" in the column{'s' * (len(columns) > 1)} {some} of X"
-    warnings.warn(
+    warn(
         f"The {what} 0 does not occur{where}, but {plural} are numbered from 0, so that it has "
         f"parameters, which bic counts. If {plural} were coded from 1, subtract 1, or let "
         "sklearn.preprocessing.OrdinalEncoder number them. If these data merely lack it, declare "
         f"{declare}.",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 

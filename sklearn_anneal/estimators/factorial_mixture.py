@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
+from ..annealing import Context
 from ..data.units import Rows
 from ..models._componentwise import Given
 from ..models.factorial_mixture import FactorialMixture
@@ -22,11 +24,6 @@ from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._tables import validated_table
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
 
 _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 # There are 2^K states of K components, all of which are enumerated for every row.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from ..annealing import Context
 from ..data.units import Rows, cell_patterns
 from ..families import (
     COVARIANCE_TYPES,
@@ -35,11 +37,6 @@ from ._priors import (
 )
 from ._tables import in_frames, validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from ..annealing import Context
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
@@ -15,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from .._compat import with_callbacks
-from .._stack import outer_level
+from .._stack import warn
 from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
 from ..families import (
@@ -465,13 +464,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         if of_pairs(self):
             return Pairs(X, y, weights, stream)
         if look_like_pairs(X, y):
-            warnings.warn(
+            warn(
                 "X has two columns of integers, and y as many entries as X has rows. They are "
                 "read as the ratings of two items, and y is ignored, because of "
                 'input="matrix". If the columns are the ids of users and items, and y the '
                 'ratings, input="pairs" was probably meant.',
-                UserWarning,
-                stacklevel=outer_level(),
             )
         return X
 
@@ -622,12 +619,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         super()._warn(ctx, trace)
         squares = np.square(self.components_).mean(axis=1)
         if trace.converged and squares.max() < _OFF * ctx.model.factor_variance:
-            warnings.warn(
+            warn(
                 "All factors are switched off: ratings are predicted by the mean and the biases "
                 "alone. If there is more to find, give a smaller noise_variance or a larger "
                 "factor_variance, fewer components, or more jitter to the annealing.",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
 
     def _snapshot(self, ctx: Context, units: Ratings | PartedUnits[Ratings]) -> Attributes:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from ..annealing import ANNEALING
+from ..annealing import ANNEALING, Context
 from ..data.tables import Blocks, merged_rows, missing_cells
 from ..data.units import Rows, cell_patterns
 from ..families import COVARIANCE_TYPES
@@ -41,11 +42,6 @@ from ._validation import (
     refuse_unobserved_columns,
 )
 from ._words import listed_words
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from ..annealing import Context
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIOR = [*_POSITIVE, "array-like"]

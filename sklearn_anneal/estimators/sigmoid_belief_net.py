@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from ..annealing import Context
 from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Settings
@@ -27,11 +29,6 @@ from ._given_starts import given_array
 from ._part_predictions import by_parts
 from ._tables import validated_table
 from ._validation import as_csr, check_n_samples, check_sparse, explains, finite, refuse_masked
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
 
 # Entries that are checked at a time.
 _ENTRIES = 1 << 17

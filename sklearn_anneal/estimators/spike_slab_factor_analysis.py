@@ -5,16 +5,21 @@ from __future__ import annotations
 from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from ..data.units import Rows, cell_patterns
+from ..annealing import Annealing, Context
+from ..data.units import Rows, Units, cell_patterns
+from ..inference.callbacks import FitMonitor
+from ..inference.checkpoint import Checkpoint
 from ..inference.gradient import OPTIMIZERS
+from ..inference.progress import Progress, Trace
 from ..models._componentwise import Given
 from ..models._factor_cells import drawn_cells, imputed
 from ..models._gaussian_factors import always_on
@@ -25,15 +30,18 @@ from ..models.spike_slab_gradient import (
     coordinate,
     without_rows,
 )
+from ..search.search import Found
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._conditionals import given_row
 from ._draws import check_rounds, stacked, wants_draws, without_names
+from ._fitting import Data, Outcome
 from ._given_starts import given_array
 from ._interface import has_unit_temperatures
 from ._kinds_of_factors import compared
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._state import Inference
 from ._tables import in_frames, validated_table
 from ._validation import (
     check_activations,
@@ -43,18 +51,6 @@ from ._validation import (
     refuse_masked,
     refuse_unobserved_columns,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Annealing, Context
-    from ..data.units import Units
-    from ..inference.callbacks import FitMonitor
-    from ..inference.checkpoint import Checkpoint
-    from ..inference.progress import Progress, Trace
-    from ..search.search import Found
-    from ._fitting import Data, Outcome
-    from ._state import Inference
 
 _Model = SpikeSlabFactorAnalysis | SpikeSlabByGradients
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 
 from ...families import Natural
 from ...models._chain_moves import goes_one_way
 from ...models.components._base import Components, Profile
 from .._attributes import Attributes
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 C = TypeVar("C", bound=Components)
 

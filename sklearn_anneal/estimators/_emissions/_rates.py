@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from ...families import Natural
 from ...models.components._gamma_rates import GammaRates
@@ -12,9 +13,6 @@ from .._attributes import Attributes
 from .._given_starts import given_in_range
 from .._priors import auto_as_none, checked_prior, is_auto
 from ._base import Emission
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 
 class EmissionOfRates(Emission[GammaRates]):
