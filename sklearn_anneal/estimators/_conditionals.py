@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state
 from ..data.tables import missing_cells
 from ..models._draws import drawn_labels
 from ._draws import without_names
-from ._mixture_predictions import OVERFLOW
-from ._validation import did_you_mean, finite
+from ._validation import OVERFLOW, did_you_mean, finite
 
 if TYPE_CHECKING:
     from ._base import BaseAnnealed

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix, issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from ..data.units import DenseCounts, SparseCounts
@@ -50,9 +49,7 @@ _MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 
 
 class CountPredictions(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF],
+    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF]
 ):
     """Methods of :class:`AnnealedGammaProcessNMF` that predict, for rows of any data."""
 

@@ -13,8 +13,7 @@ from sklearn.utils import check_random_state
 from ..data.units import Rows
 from ..models._draws import drawn_labels
 from ..models.mixture import Mixture
-from ._mixture_predictions import OVERFLOW
-from ._validation import finite
+from ._validation import OVERFLOW, finite
 
 if TYPE_CHECKING:
     from ._mixture_predictions import MixturePredictions

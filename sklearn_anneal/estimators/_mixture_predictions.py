@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from sklearn.base import DensityMixin
 from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
 
@@ -15,20 +15,14 @@ from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import D, has_unit_temperatures
 from ._known_classes import KnownClasses
 from ._part_predictions import by_parts
-from ._validation import explains, finite
+from ._validation import OVERFLOW, explains, finite
 
-OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 # Plain kernels read rows with at most so many terms. Up to here a prediction takes about as long
 # with them as with compiled ones.
 _MOST_PLAIN = 60_000
 
 
 class MixturePredictions(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
     DensityMixin,
     KnownClasses[D],
 ):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.metaestimators import available_if
 
@@ -37,8 +36,6 @@ _OVERFLOW = (
 
 class StatePredictions(
     TablesOfColumns,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
     BaseAnnealed[SequenceData, Sequences, HiddenMarkov],
 ):
     """Methods of :class:`AnnealedHMM` that predict states, score sequences and draw new ones."""

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import softmax
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
@@ -39,11 +38,7 @@ _OVERFLOW = (
 )
 
 
-class TopicPredictions(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[csr_matrix, Documents, LatentDirichlet],
-):
+class TopicPredictions(BaseAnnealed[csr_matrix, Documents, LatentDirichlet]):
     """Methods of topic models that need no training."""
 
     @property

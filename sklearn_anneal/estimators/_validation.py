@@ -32,6 +32,11 @@ WITHOUT_WEIGHT = (
     "least one row, or leave sample_weight out."
 )
 
+OVERFLOW = (
+    "X has rows so far from the training data that their squared distances overflow. Check their "
+    "units, or rescale X before fitting and predicting."
+)
+
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
 # others are limited by compiled code, which reads them as 64-bit integers.
 _MOST = {"n_components": 10**7, "n_init": 10**7, "n_temperatures": 10**7}

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -23,22 +22,21 @@ from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._tables import validated_table
-from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
+from ._validation import (
+    OVERFLOW,
+    check_activations,
+    check_n_samples,
+    explains,
+    finite,
+    refuse_masked,
+)
 
 _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 # There are 2^K states of K components, all of which are enumerated for every row.
 _MOST_ENUMERATED = 10
-_OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
-class AnnealedFactorialMixture(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray, Rows, FactorialMixture],
-):
+class AnnealedFactorialMixture(BaseAnnealed[np.ndarray, Rows, FactorialMixture]):
     """Factorial mixture (sums of binary parts), fitted by annealed variational inference.
 
     Every row is a sum of parts that are either present or absent: x = Σ_k z_k μ_k + ε (Mandt et
@@ -337,11 +335,6 @@ class AnnealedFactorialMixture(
         "center",
     )
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     # Methods that the base class calls
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
@@ -476,7 +469,7 @@ class AnnealedFactorialMixture(
         if self._context().model.local_step_name == "mean_field":
             return self._infer(X)[2]
         ctx, units = self._rows(X)
-        return finite(ctx.model.log_predictive(units, ctx.q), _OVERFLOW)
+        return finite(ctx.model.log_predictive(units, ctx.q), OVERFLOW)
 
     def score(self, X, y=None, sample_weight=None):
         """Mean of :meth:`score_samples`: a log predictive density per row, or its lower bound.
@@ -542,7 +535,7 @@ class AnnealedFactorialMixture(
         """
         ctx, units = self._rows(X)
         self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
+        return finite(self.annealing_.inverse_temperatures(ctx, units), OVERFLOW)
 
     def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
         ctx = self._context()
@@ -555,5 +548,5 @@ class AnnealedFactorialMixture(
         ctx, units = self._rows(X)
         self._load_kernels()
         activations, bounds = ctx.model.infer(units, ctx.q)
-        finite(bounds, _OVERFLOW)
+        finite(bounds, OVERFLOW)
         return units.X, activations, bounds

@@ -25,7 +25,7 @@ from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._given_starts import given_array, given_precisions, given_probabilities
 from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
-from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._mixture_predictions import MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
 from ._priors import (
@@ -36,7 +36,14 @@ from ._priors import (
     warn_of_regularisation,
 )
 from ._tables import in_frames, validated_table
-from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
+from ._validation import (
+    OVERFLOW,
+    check_n_samples,
+    explains,
+    finite,
+    refuse_masked,
+    refuse_unobserved_columns,
+)
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 
@@ -497,7 +504,6 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = True
         return tags
 

@@ -548,7 +548,6 @@ class AnnealedHMM(StatePredictions):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = True
         tags.input_tags.positive_only = self._kind is not None and self._kind.positive_only
         return tags

@@ -403,7 +403,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _training(self, units: Units | None = None) -> TopicTraining:

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -94,7 +94,7 @@ def _of_items(ctx: Context) -> Context:
     return replace(ctx, model=model, q=q, prior=prior)
 
 
-class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredictions):
+class AnnealedPMF(RatingPredictions):
     """Bayesian matrix factorisation of ratings, fitted by annealed variational inference.
 
     A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). The factors and the bias of
@@ -442,7 +442,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         matrix = of_matrix(self)
         # Ids count from 0.
         tags.input_tags.positive_only = not matrix

@@ -28,11 +28,12 @@ from ._draws import drawn_tables, wants_draws
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
 from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
-from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._mixture_predictions import MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
 from ._tables import in_frames, validated_table
 from ._validation import (
+    OVERFLOW,
     as_csr,
     check_n_samples,
     check_sparse,
@@ -516,7 +517,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = True
         if (kind := self._kind) is not None:
             tags.input_tags.sparse = kind.sparse

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit, logsumexp
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -44,11 +43,7 @@ _STARTS = {
 }
 
 
-class AnnealedSigmoidBeliefNet(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray | csr_array, BinaryRows, SigmoidBeliefNet],
-):
+class AnnealedSigmoidBeliefNet(BaseAnnealed[np.ndarray | csr_array, BinaryRows, SigmoidBeliefNet]):
     """Sigmoid belief net for binary data, fitted by annealed variational inference.
 
     A net of binary units generates each row from its top layer down, x = h_0 ← h_1 ← … ← h_L: the
@@ -317,7 +312,6 @@ class AnnealedSigmoidBeliefNet(
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.sparse = True
         return tags
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -44,6 +43,7 @@ from ._priors import check_first_rows, checked_prior, is_auto
 from ._state import Inference
 from ._tables import in_frames, validated_table
 from ._validation import (
+    OVERFLOW,
     check_activations,
     check_n_samples,
     explains,
@@ -59,17 +59,9 @@ _VARIANCE = [
     "array-like",
     StrOptions({"auto"}),
 ]
-_OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
-class AnnealedSpikeSlabFactorAnalysis(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray, Rows, _Model],
-):
+class AnnealedSpikeSlabFactorAnalysis(BaseAnnealed[np.ndarray, Rows, _Model]):
     """Factor analysis with factors that are mostly switched off, by annealed variational inference.
 
     Every row is the mean plus a few of K loadings, each with a weight of its own, plus noise:
@@ -425,7 +417,6 @@ class AnnealedSpikeSlabFactorAnalysis(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     # Methods that the base class calls
@@ -713,7 +704,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         holes = np.isnan(units.X)
 
         def filled(cells: np.ndarray) -> np.ndarray:
-            return np.where(holes, finite(cells, _OVERFLOW), units.X).astype(units.X.dtype)
+            return np.where(holes, finite(cells, OVERFLOW), units.X).astype(units.X.dtype)
 
         if draws:
             check_rounds(ctx.summary.weight, units.n_units, n_rounds)
@@ -847,7 +838,7 @@ class AnnealedSpikeSlabFactorAnalysis(
             model, prior, q = ctx.model.for_missing_cells(ctx.q)
             ctx = replace(ctx, model=model, prior=prior, q=q)
         self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
+        return finite(self.annealing_.inverse_temperatures(ctx, units), OVERFLOW)
 
     def _conditional_sample(self, n_samples: int, given: Any) -> tuple[np.ndarray, np.ndarray]:
         self._context()
@@ -859,7 +850,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         seed = check_random_state(self.random_state).randint(0, 2**31 - 1, size=4)
         rng = np.random.default_rng(seed)
         cells, factors = drawn_cells(model, q, units, 0, rng, at_means=True)
-        return np.where(np.isnan(row), finite(cells, _OVERFLOW), row), factors
+        return np.where(np.isnan(row), finite(cells, OVERFLOW), row), factors
 
     def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
         ctx = self._context()
@@ -873,5 +864,5 @@ class AnnealedSpikeSlabFactorAnalysis(
         self._load_kernels()
         model, _, q = coordinate(ctx)
         factors, activations, bounds = model.infer(units, q)
-        finite(bounds, _OVERFLOW)
+        finite(bounds, OVERFLOW)
         return units.X, factors, activations, bounds
