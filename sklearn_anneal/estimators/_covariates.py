@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 from sklearn.utils import Bunch, _safe_indexing, check_array, check_consistent_length
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _get_feature_names
 
 from ..annealing import Context
@@ -24,11 +23,6 @@ from ._base import BaseAnnealed
 from ._interface import D
 from ._shards import described, in_parts
 from ._validation import refuse_masked
-
-COVARIATE_CONSTRAINTS: dict = {
-    "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-}
-"""The constraints of the parameters of weights that depend on covariates."""
 
 USUAL_SCALE = 2.5
 """The default of ``coefficients_prior`` (Gelman, Jakulin, Pittau and Su, 2008)."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import column_or_1d
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples
 
 from .._compat import with_callbacks
@@ -19,7 +19,6 @@ from ..data.units import ROWS_OF_A_CLASS, Rows, Units
 from ..search.search import Plan
 from ._attributes import Attributes
 from ._covariates import (
-    COVARIATE_CONSTRAINTS,
     Columns,
     GivenCovariates,
     LabelledTable,
@@ -33,13 +32,11 @@ from ._part_sources import Inputs, concatenated, refuse_lengths
 from ._shards import in_parts
 from ._validation import checks_parameters, refuse_masked, without_value
 
-CLASS_CONSTRAINTS: dict = {
+CONSTRAINTS_OF_ROWS: dict = {
     "n_components_per_class": [Interval(Integral, 1, None, closed="left"), dict, None],
     "n_unlabelled_components": [Interval(Integral, 0, None, closed="left")],
+    "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
 }
-"""The constraints of the parameters with which a mixture is a classifier."""
-
-CONSTRAINTS_OF_ROWS = {**CLASS_CONSTRAINTS, **COVARIATE_CONSTRAINTS}
 """The constraints of the parameters that suit what is known of rows besides X."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -27,25 +27,21 @@ from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
-from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
-from ._mixture_predictions import MixturePredictions
-from ._number import NUMBER_OR_AUTO
+from ._known_classes import KnownClasses
+from ._mixture_predictions import POSITIVE, MixturePredictions
 from ._part_predictions import by_parts
 from ._tables import in_frames, validated_table
 from ._validation import (
-    OVERFLOW,
     as_csr,
     check_n_samples,
     check_sparse,
     explains,
-    finite,
     refuse_masked,
     refuse_unobserved_columns,
 )
 from ._words import listed_words
 
-_POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
-_PRIOR = [*_POSITIVE, "array-like"]
+_PRIOR = [*POSITIVE, "array-like"]
 
 
 def _counts(estimator: BaseAnnealed) -> bool:
@@ -392,16 +388,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     """
 
     _parameter_constraints: dict = {
-        **BaseAnnealed._parameter_constraints,
-        "n_components": NUMBER_OR_AUTO,
+        **MixturePredictions._parameter_constraints,
         "emission": [StrOptions(EMISSIONS.keys()), list],
-        "init_params": [StrOptions({"random", "kmeans", "k-means++", "random_from_data"})],
-        "weights_init": ["array-like", None],
         "emission_init": [dict, None],
-        "weight_concentration_prior_type": [
-            StrOptions({"dirichlet_process", "dirichlet_distribution"})
-        ],
-        "weight_concentration_prior": _POSITIVE,
         "emissionprob_prior": _PRIOR,
         "lambdas_prior": _PRIOR,
         "lambdas_weight": _PRIOR,
@@ -410,9 +399,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         "beta_prior": _PRIOR,
         "dof_prior": _PRIOR,
         "scale_prior": _PRIOR,
-        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "n_categories": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
-        **CONSTRAINTS_OF_ROWS,
     }
 
     def __init__(
@@ -492,10 +479,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
     _levels_parameter = "n_categories"
-    _advice_coinciding = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "init_params or random_state, or ask for fewer components."
-    )
     _start_parameters = ("weights_init", "emission_init")
     _model_parameters = (
         "n_components",
@@ -517,7 +500,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
         if (kind := self._kind) is not None:
             tags.input_tags.sparse = kind.sparse
             tags.input_tags.positive_only = kind.positive_only
@@ -608,14 +590,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         self._check_all_declared()
 
     def _make_model(self, X: ArrayLike, units: Rows) -> Mixture:
-        return Mixture(
-            self._components(units.X),
-            self.weight_concentration_prior_type,
-            self.init_params,
-            self.weight_concentration_prior,
-            self._component_classes,
-            self._own_weights(),
-        )
+        return self._mixture_of(self._components(units.X))
 
     def _given_start(self, model: Mixture) -> Given:
         given: Given = {}
@@ -627,14 +602,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         return given
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
-        model, q, prior = ctx.model, ctx.q, ctx.prior
-        attributes = self._attributes_of_weights(ctx) | {
-            "n_components_": model.n_components,
-            "n_effective_components_": int((model.weights.expected_counts(q, prior) > 1).sum()),
-        }
-        own = ctx.summary.components
-        attributes |= self._attributes_of_classes(ctx)
-        return attributes | self._attributes_of_components(model.components, q, prior, own)
+        own = ctx.model.components, ctx.q, ctx.prior, ctx.summary.components
+        return self._attributes_of_mixture(ctx) | self._attributes_of_components(*own)
 
     @staticmethod
     def _summary_of_components(summary: Any) -> Any:
@@ -646,32 +615,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         return 1.0
 
     # Public methods
-
-    @by_parts
-    @explains("Prediction")
-    def score_samples(self, X, *, covariates=None):
-        """Log of the posterior predictive density (or probability) of each row.
-
-        The parameters of the components are integrated out, so that the values of binary columns
-        and categories have probabilities that sum to 1. Of a row with missing cells it is the
-        density of the observed ones.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Rows.
-        covariates : array-like of shape (n_samples, n_covariates), default=None
-            Covariates of the rows, if the fit had covariates, and only then. The weights of a row
-            are those of the posterior means of the coefficients.
-
-        Returns
-        -------
-        log_density : ndarray of shape (n_samples,)
-            Log densities in nats.
-        """
-        rows, _ = self._again(X, covariates)
-        ctx = self._context()
-        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     def relative_entropy(self, X, sample_weight=None, *, covariates=None):
         """How certain the assignment of rows to components is (entropy R²).
