@@ -14,14 +14,11 @@ from ..metrics import floors_of_used, split_documents
 from ..models._count_cells import drawn_cells, imputed
 from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
-from ..parallel.thread_limits import one_thread
-from ..parallel.workers import Workers
 from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._draws import check_rounds, stacked, wants_draws
 from ._part_predictions import NothingToScore, by_parts
 from ._recommendations import asked_users, best_items
-from ._streaming import WORTH_THREADS
 from ._tables import in_frames
 from ._validation import check_activations, check_n_samples, explains, finite
 from ._words import listed_words
@@ -452,9 +449,7 @@ class CountPredictions(
         """E h of rows, of shape (n_rows, n_components), by plain kernels or compiled ones."""
         if plain:
             return finite(ctx.model.means_of_few(units, ctx.q, exposure), OVERFLOW)
-        self._load_kernels()
-        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
-        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
+        with self._workers_for(ctx, units) as workers:
             return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], OVERFLOW)
 
     def _divergence(

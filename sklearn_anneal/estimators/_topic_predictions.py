@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
@@ -22,13 +19,10 @@ from ..metrics import (
     split_documents,
 )
 from ..models.topics import TOPICS, LatentDirichlet, predictions
-from ..parallel.thread_limits import one_thread
-from ..parallel.workers import Workers
 from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
-from ._streaming import WORTH_THREADS
 from ._validation import check_activations, check_n_samples, finite
 from ._words import listed_words, names_of_words
 
@@ -371,13 +365,6 @@ class TopicPredictions(BaseAnnealed[csr_matrix, Documents, LatentDirichlet]):
     def _document_bound(self, ctx: Context, units: Documents) -> float:
         with self._workers_for(ctx, units) as workers:
             return predictions.lower_bound(ctx.model, units, ctx.q, workers)
-
-    @contextmanager
-    def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
-        self._load_kernels()
-        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
-        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
-            yield workers
 
 
 def perplexity_of(bound: float, units: Units) -> float:
