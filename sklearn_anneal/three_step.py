@@ -47,20 +47,12 @@ _MOST = 1e100
 
 
 class _Assigned(NamedTuple):
-    """Rows that are assigned to classes, one or several.
+    """Rows that are assigned to classes, one or several."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n_rows, n_classes)
-        The assignments: one 1 in each row, or responsibilities.
-    errors : ndarray of shape (n_classes, n_classes)
-        D_cs.
-    weights : ndarray of shape (n_rows,)
-    """
-
+    # The assignments, (n_rows, n_classes): one 1 in each row, or responsibilities.
     shares: np.ndarray
-    errors: np.ndarray
-    weights: np.ndarray
+    errors: np.ndarray  # D_cs, (n_classes, n_classes)
+    weights: np.ndarray  # (n_rows,)
 
     def corrected(self) -> np.ndarray:
         """Return the shares by BCH, which sum to 1 in each row and can be negative."""

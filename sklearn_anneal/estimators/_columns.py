@@ -33,37 +33,18 @@ CATEGORIES_OF_TEXT = (
 
 
 class Block(NamedTuple):
-    """Some columns of a table, with the emission that they share.
-
-    Attributes
-    ----------
-    name : str
-    emission : str
-    columns : ndarray of int
-        Their positions in the table.
-    """
+    """Some columns of a table, with the emission that they share."""
 
     name: str
     emission: str
-    columns: np.ndarray
+    columns: np.ndarray  # their positions in the table
 
 
 def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | None:
     """Return the blocks that the parameter ``emission`` lists; None if it is a single name.
 
-    Parameters
-    ----------
-    emission : str or list of tuples (name, emission, columns)
-    X : array, DataFrame or array with ``shape``
-        The table, whose column names ``columns`` may refer to.
-    known : collection of str
-        The emissions that there are.
-
-    Raises
-    ------
-    ValueError
-        If the list is not well formed, if an emission does not exist, or if a column is in no block
-        or in more than one.
+    Every column of X has to be in exactly one block, by its name or its position. ``known`` are the
+    emissions that there are.
     """
     if isinstance(emission, str):
         _refuse_unknown("The parameter emission is", emission, known)
@@ -130,11 +111,6 @@ def as_numbers(X: np.ndarray, given: Any) -> np.ndarray:
     """Return an array of objects as floating-point numbers, with NaN for None and pandas.NA.
 
     ``given`` is the table from which the array was made, for error messages.
-
-    Raises
-    ------
-    ValueError
-        If an object is no number.
     """
     missing = np.array([cell is None or is_pandas_na(cell) for cell in X.flat], dtype=bool)
     try:
@@ -157,11 +133,6 @@ def cells_of(
     ``declared`` maps the name of each block of categories to the number of levels of its columns;
     it has the key ``""`` if there are no blocks. Names that are missing are not declared.
     ``parameter`` is the name of the parameter that declares them.
-
-    Raises
-    ------
-    ValueError
-        If a value cannot be one of its emission.
     """
     if blocks is None:
         return EMISSIONS[emission].cells(X, n_components, declared.get(""), parameter)
@@ -181,18 +152,10 @@ def cells_of(
 
 
 class TablesOfColumns:
-    """Mixin of estimators with a parameter ``emission`` that can be a list of blocks.
+    """Mixin of estimators with a parameter ``emission`` that can be a list of blocks."""
 
-    Attributes
-    ----------
-    _levels_parameter : str
-        The name of the parameter that declares numbers of categories.
-    _of_frames : bool
-        Whether rows are the frames of Markov chains.
-    """
-
-    _levels_parameter: ClassVar[str]
-    _of_frames: ClassVar[bool] = False
+    _levels_parameter: ClassVar[str]  # the parameter that declares numbers of categories
+    _of_frames: ClassVar[bool] = False  # whether rows are the frames of Markov chains
     _summary_of_components: Callable[[Any], Any]
     _columns: list[tuple[str, str, np.ndarray]] | None
     emission: Any

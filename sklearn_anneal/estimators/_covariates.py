@@ -42,21 +42,12 @@ Columns = tuple[int, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """A table, and what is known of its rows besides.
-
-    Attributes
-    ----------
-    X : array-like of shape (n_rows, n_columns)
-    classes : ndarray of intp, shape (n_rows,) or None
-        −1 where the class is unknown; None if it is unknown for all rows.
-    n_labels : int or None
-        The number of entries of y; None if there is no y.
-    covariates : ndarray of shape (n_rows, n_covariates) or None
-    """
+    """A table, and what is known of its rows besides."""
 
     X: Any
+    # The number of the class of each row, −1 where it is unknown; None if all are.
     classes: np.ndarray | None = None
-    n_labels: int | None = None
+    n_labels: int | None = None  # entries of y
     covariates: np.ndarray | None = None
 
     @property
@@ -372,12 +363,9 @@ def _in_words(columns: Columns | None) -> str:
 
 
 def read_covariates(covariates: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return covariates as an array of numbers, and the names of its columns, if there are any.
+    """Check covariates, and return them as an array with the names of its columns, if it has any.
 
-    Raises
-    ------
-    ValueError
-        If they are no table of finite numbers whose squares are numbers too.
+    Accepted are finite numbers whose squares are numbers too.
     """
     if in_parts(covariates):
         raise ValueError(

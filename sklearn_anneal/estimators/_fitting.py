@@ -43,41 +43,20 @@ _WARM = "warm_start=True goes on from the last fit"
 
 
 class Data(NamedTuple, Generic[D, U]):
-    """The data of a fit, in memory or in parts, after all checks.
+    """The data of a fit, in memory or in parts, after all checks."""
 
-    Attributes
-    ----------
-    X : object
-        As the estimator validates it; some rows of data in parts.
-    units : Units
-    example : Units
-        Those of ``X``, in memory.
-    observed : tuple
-        The arguments of callbacks: the X of the user, y, metadata and the units.
-    """
-
-    X: D
+    X: D  # as the estimator validates it; some rows of data in parts
     units: U | PartedUnits[U]
-    example: U
-    observed: tuple
+    example: U  # the units of ``X``, in memory
+    observed: tuple  # the arguments of callbacks: the X of the user, y, metadata and the units
 
 
 class Outcome(NamedTuple):
-    """The outcome of a fit.
-
-    Attributes
-    ----------
-    found : Found
-    strategy : Annealing
-        The method, as it was calibrated.
-    n_annealed : int
-        Number of passes of the history that belong to the schedule.
-    monitor : FitMonitor or None
-    """
+    """The outcome of a fit."""
 
     found: Found
-    strategy: Annealing
-    n_annealed: int
+    strategy: Annealing  # the method, as it was calibrated
+    n_annealed: int  # passes of the history that belong to the schedule
     monitor: FitMonitor | None
 
 

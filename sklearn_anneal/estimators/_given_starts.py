@@ -24,14 +24,9 @@ M = TypeVar("M", bound=Model)
 
 
 class GivenStarts(Generic[M]):
-    """Mixin of estimators that can begin a fit at given parameters.
+    """Mixin of estimators that can begin a fit at given parameters."""
 
-    Attributes
-    ----------
-    _start_parameters : tuple of str
-        The names of the parameters that give a start, or a part of it.
-    """
-
+    # The names of the parameters that give a start, or a part of it.
     _start_parameters: ClassVar[tuple[str, ...]] = ()
     annealing: Any
     _refuse_number_with: Callable[..., None]
@@ -76,13 +71,7 @@ def gives_nothing(given: Given) -> bool:
 
 
 def given_array(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Check finite numbers of a shape.
-
-    Raises
-    ------
-    ValueError
-        If the value has another shape, or is not finite.
-    """
+    """Check that numbers are finite and have a shape, and return them as an array."""
     array = numbers_of(value, name)
     check_shape(array, shape, name)
     return array
@@ -91,13 +80,7 @@ def given_array(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
 def given_in_range(
     value: object, shape: tuple[int, ...], name: str, least: float = 0.0, most: float = np.inf
 ) -> np.ndarray:
-    """Check numbers of a shape that are in a range.
-
-    Raises
-    ------
-    ValueError
-        If they are not.
-    """
+    """Check numbers of a shape that are in a range."""
     array = given_array(value, shape, name)
     if array.size and (array.min() < least or array.max() > most):
         limits = f"[{least:g}, {most:g}]" if most < np.inf else f"[{least:g}, inf)"
@@ -109,13 +92,7 @@ def given_in_range(
 
 
 def given_probabilities(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Check probabilities, which sum to 1 along the last axis.
-
-    Raises
-    ------
-    ValueError
-        If they do not.
-    """
+    """Check probabilities, which sum to 1 along the last axis."""
     array = given_in_range(value, shape, name, 0.0, 1.0)
     totals = array.sum(axis=-1, keepdims=True)
     wrong = totals[~np.isclose(totals, 1.0)]
@@ -129,13 +106,7 @@ def given_probabilities(value: object, shape: tuple[int, ...], name: str) -> np.
 def given_matrices(
     value: object, covariance_type: str, n_components: int, n_features: int, name: str
 ) -> np.ndarray:
-    """Check covariances or precisions of all components in the shape of their type.
-
-    Raises
-    ------
-    ValueError
-        If they have another shape, or are not positive definite.
-    """
+    """Check covariances or precisions of all components in the shape of their type."""
     k, d = n_components, n_features
     shapes = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
     array = given_array(value, shapes[covariance_type], f"{covariance_type} {name}")
@@ -159,11 +130,6 @@ def given_profile(
     The names are those of the attributes without their underscores. For blocks the dictionary maps
     names of blocks to such dictionaries. ``kinds`` is the emission of the components, or a
     dictionary with that of each block.
-
-    Raises
-    ------
-    ValueError
-        If a name is not one of the emission, or if a value is refused.
     """
     blocks = isinstance(kinds, dict)
     known = tuple(components.parts if blocks else components.profile_names)

@@ -41,17 +41,10 @@ CONSTRAINTS_OF_ROWS: dict = {
 
 
 class Labels(NamedTuple):
-    """The y of a user.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows,)
-    known : ndarray of bool, shape (n_rows,)
-        Whether a value is a label, and does not stand for an unknown class.
-    """
+    """The y of a user."""
 
     values: np.ndarray
-    known: np.ndarray
+    known: np.ndarray  # whether a value is a label, and does not stand for an unknown class
 
     def distinct(self, counted: np.ndarray | None = None) -> np.ndarray:
         """Return the classes that occur in ascending order, in rows that are ``counted``."""
@@ -72,31 +65,15 @@ class Labels(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts on a part that a fit to data in parts needs before it begins.
+    """Facts on a part that a fit to data in parts needs before it begins."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (n_classes,) or None
-        The classes that occur; None without y.
-    rows : list of ndarray
-        The numbers of some rows of each class.
-    columns : Columns or None
-        Those of the covariates; None without any.
-    """
-
-    labels: np.ndarray | None
-    rows: list[np.ndarray]
-    columns: Columns | None
+    labels: np.ndarray | None  # the classes that occur; None without y
+    rows: list[np.ndarray]  # the numbers of some rows of each class
+    columns: Columns | None  # those of the covariates; None without any
 
 
 def read_labels(y: Any) -> Labels:
-    """Check labels, some of which may stand for an unknown class: −1, None or NaN.
-
-    Raises
-    ------
-    ValueError
-        If they are not one-dimensional, or no labels of classes.
-    """
+    """Check labels, some of which may stand for an unknown class: −1, None or NaN."""
     refuse_masked(y, "y")
     values = column_or_1d(y, warn=True)
     kind = values.dtype.kind
@@ -128,13 +105,7 @@ def read_labels(y: Any) -> Labels:
 
 
 def distinct(values: Any) -> np.ndarray:
-    """Return the distinct labels in ascending order.
-
-    Raises
-    ------
-    ValueError
-        If they cannot be compared with each other.
-    """
+    """Return the distinct labels in ascending order."""
     try:
         return np.unique(values)
     except TypeError:
@@ -147,11 +118,6 @@ def layout_of(classes: np.ndarray, per_class: Any, n_unlabelled: int) -> np.ndar
     """Return the number of the class of each component, −1 for those that no label names.
 
     Components of the first class come first, and those of no class last.
-
-    Raises
-    ------
-    ValueError
-        If ``per_class`` is a dictionary without the number of a class, or with other classes.
     """
     labels = classes.tolist()
     if isinstance(per_class, dict):

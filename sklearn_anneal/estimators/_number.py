@@ -65,20 +65,11 @@ _EFFORT = 1.0
 
 
 class Tried(NamedTuple):
-    """The result of a fit with some number of components.
+    """The result of a fit with some number of components."""
 
-    Attributes
-    ----------
-    lower_bound : float
-        Nats; −inf for a fit that failed.
-    n_used : int
-        Number of components that explain more than one data point.
-    left_out : LeftOut or None
-        The densities of data points given others; None if the model cannot leave them out.
-    """
-
-    lower_bound: float
-    n_used: int
+    lower_bound: float  # nats; −inf for a fit that failed
+    n_used: int  # components that explain more than one data point
+    # The densities of data points given others; None if the model cannot leave them out.
     left_out: LeftOut | None = None
 
     @property
@@ -98,17 +89,12 @@ class Tried(NamedTuple):
 class Origin(NamedTuple):
     """Components of another fit, at which a fit with another number of components begins.
 
-    Attributes
-    ----------
-    n_components : int
-        The number that begins there. If it is smaller than that of the other fit, it is the number
-        of components in use, and the others are left out. If it is larger, some are divided.
-    ctx : Context
-        The other fit.
+    If that number is smaller, it is the number of components in use, and the others are left out.
+    If it is larger, some are divided.
     """
 
     n_components: int
-    ctx: Context
+    ctx: Context  # of the other fit
 
     def start(self, problem: Problem) -> Natural | None:
         """Return the natural parameters; None if the model has no such start."""
@@ -125,23 +111,12 @@ class Origin(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The number of components that a fit has chosen.
-
-    Attributes
-    ----------
-    n_components : int
-    origin : Origin or None
-        Where the fit with this number begins; None for its own start.
-    results : dict of ndarray
-        What was tried, as the attribute ``component_results_`` has it.
-    begun : Found or None
-        The search with this number that was tried, and goes on if the fit has more effort.
-    """
+    """The number of components that a fit has chosen."""
 
     n_components: int
-    origin: Origin | None
-    results: dict[str, np.ndarray]
-    begun: Found | None
+    origin: Origin | None  # the start of the fit with this number; None for its own one
+    results: dict[str, np.ndarray]  # all trials, as the attribute ``component_results_`` has them
+    begun: Found | None  # the search with this number, which goes on if the fit has more effort
 
 
 def best_number(
@@ -153,15 +128,10 @@ def best_number(
     components stay unused. The gaps on both sides of the best number are then halved until its
     neighbours have been tried. Larger numbers begin at its components, the next one in any case.
 
-    Parameters
-    ----------
-    fit : callable
-        Returns what the fit with a number of components reaches, and what a fit with those in use
-        reaches if some are not. The second argument is the number whose components it begins at;
-        None stands for a start of its own. Of two fits with the same number that of the higher
-        bound counts.
-    most : int
-        The largest number.
+    ``fit`` returns what the fit with a number of components reaches, and what a fit with those in
+    use reaches if some are not. Its second argument is the number whose components it begins at;
+    None stands for a start of its own. Of two fits with the same number that of the higher bound
+    counts. ``most`` is the largest number.
     """
     tried: dict[int, Tried] = {}
     # The numbers of each origin; those with starts of their own have none.

@@ -52,23 +52,12 @@ class _Missing(Request[dict[str, np.ndarray]]):
 
 
 class _Measured(NamedTuple):
-    """Sizes and keys of a part, and facts on it, before any validation.
-
-    Attributes
-    ----------
-    size : tuple of int
-    n_rows : int
-        The number of rows of positive weight.
-    ends : tuple or None
-        The smallest and the largest key.
-    facts : object
-        What :meth:`Interface._facts_of_part` returns; None of a part without such rows.
-    """
+    """Sizes and keys of a part, and facts on it, before any validation."""
 
     size: tuple[int, ...]
-    n_rows: int
-    ends: Any
-    facts: Any
+    n_rows: int  # of positive weight
+    ends: Any  # the smallest and the largest key, or None
+    facts: Any  # the result of :meth:`Interface._facts_of_part`; None without rows
 
 
 @dataclass(frozen=True)
@@ -160,12 +149,8 @@ def opened(
 ) -> Iterator[tuple[D, PartedUnits[U]]]:
     """Read data in parts for the time of a fit.
 
-    Yields
-    ------
-    X : object
-        Some rows, or all if they are few, as the estimator validates them.
-    units : PartedUnits
-        All data points. Its ``gathered`` are those of ``X``.
+    Yield some rows, or all if they are few, as the estimator validates them; and all data points,
+    whose ``gathered`` are those of these rows.
     """
     place, sources = placed(estimator, inputs, estimator._reads_targets)
     try:

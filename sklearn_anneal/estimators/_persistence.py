@@ -84,16 +84,8 @@ def check_version(name: str, version: str | None) -> None:
 def written(value: Any) -> Any:
     """A copy of a value in which dictionaries stand for the package's private objects.
 
-    Objects that are nested in others, at any depth, are replaced too.
-
-    Parameters
-    ----------
-    value : object
-        The value. Arrays in it are not copied. Objects of other classes stay as they are.
-
-    Returns
-    -------
-    object
+    Objects that are nested in others, at any depth, are replaced too. Arrays are not copied, and
+    objects of other classes stay as they are.
     """
     kind = type(value)
     if kind is dict:
@@ -110,13 +102,7 @@ def written(value: Any) -> Any:
 
 
 def read(value: Any) -> Any:
-    """Rebuild the value from the result of :func:`written`.
-
-    Raises
-    ------
-    ValueError
-        If a dictionary names a class of which :func:`written` does not make dictionaries.
-    """
+    """Rebuild a value from the result of :func:`written`; refuse classes that this never names."""
     kind = type(value)
     if kind is list or kind is tuple:
         return kind(read(one) for one in value)

@@ -127,14 +127,9 @@ class FirstReading:
 
     A function that gives its rows once, such as one that reads from a cursor, would otherwise be
     fitted to all rows in the first pass and to none in the others.
-
-    Attributes
-    ----------
-    size : tuple of int or None
-        The number of rows; of a list, those of sequences and of all their frames. None if the part
-        has not been read yet.
     """
 
+    # The number of rows; of a list, those of sequences and of all their frames.
     size: tuple[int, ...] | None = None
 
     def compare(self, X: Any, name: str) -> None:

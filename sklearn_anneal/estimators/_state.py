@@ -22,33 +22,15 @@ from ..models._absent_columns import OmitsColumns
 
 @dataclass
 class Inference:
-    """The private state of a fitted estimator, with which it predicts and continues.
+    """The private state of a fitted estimator, with which it predicts and continues."""
 
-    Attributes
-    ----------
-    ctx : Context
-        The context at the end of the last fit or call, with the fitted parameters.
-    strategy : Annealing
-        The method with which a stream continues.
-    seen : float
-        Weight of the data so far.
-    fixed : dict
-        The parameters of the estimator that must not change, with their values.
-    annealed : int
-        Number of entries of the history (one per pass or call) that belong to the schedule.
-    checked : float
-        Weight of the data at the last check for components that coincide.
-    warned : tuple of str
-        Warnings that were given already, and are not repeated.
-    """
-
-    ctx: Context
-    strategy: Annealing
-    seen: float
-    fixed: dict[str, object]
-    annealed: int = 0
-    checked: float = 0.0
-    warned: tuple[str, ...] = ()
+    ctx: Context  # at the end of the last fit or call, with the fitted parameters
+    strategy: Annealing  # the method with which a stream continues
+    seen: float  # weight of the data so far
+    fixed: dict[str, object]  # the parameters of the estimator that must not change
+    annealed: int = 0  # entries of the history (one per pass or call) that belong to the schedule
+    checked: float = 0.0  # weight of the data at the last check for components that coincide
+    warned: tuple[str, ...] = ()  # warnings that were given already, and are not repeated
 
     @property
     def is_annealing(self) -> bool:
@@ -84,10 +66,7 @@ class Inference:
 def warn_of_priors(inference: Inference) -> bool:
     """Warn, once, if priors keep their values that the data should have determined.
 
-    Returns
-    -------
-    kept : bool
-        Whether they do.
+    Whether they do is returned.
     """
     reason = inference.ctx.summary.why_kept(inference.ctx.model)
     if reason is not None and inference.first_time("priors"):

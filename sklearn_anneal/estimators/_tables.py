@@ -39,24 +39,9 @@ def validated_table(
 ) -> Any:
     """Return a table as ``sklearn.utils.validation.validate_data`` returns it.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-    X : array-like or sparse matrix
-    text : str
-        The way out in the error about a column of text.
-    missing : str
-        The way out in the error about missing cells.
-    unobserved : bool
-        Whether cells that a sparse matrix does not store are unobserved, and not 0.
-    **how
-        The parameters of ``validate_data``.
-
-    Raises
-    ------
-    ValueError
-        If the table is refused: for times, for text, for missing cells where none are allowed, or
-        for any other reason that scikit-learn has.
+    ``text`` and ``missing`` are the ways out in the errors about columns of text and about missing
+    cells. Cells that a sparse matrix does not store are 0, or ``unobserved``. All other parameters
+    are those of ``validate_data``.
     """
     if is_collection(X):
         raise TypeError(

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 def names_of_words(
     estimator: BaseAnnealed, feature_names: ArrayLike | None, n_features: int
 ) -> np.ndarray:
-    """The names of the columns of X: those given, those of the fitted frame, or numbers.
-
-    Raises
-    ------
-    ValueError
-        If there is not one name for each column.
-    """
+    """The names of the columns of X: those given, those of the fitted frame, or numbers."""
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
     names = read_array(feature_names, "feature_names")

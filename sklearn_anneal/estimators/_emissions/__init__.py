@@ -52,11 +52,6 @@ def check_priors_of_others(estimator: BaseEstimator) -> None:
 
     The fit does not use them, but a value that no emission would accept is refused all the same.
     Their shapes are not checked, because the data do not say which shapes they should have.
-
-    Raises
-    ------
-    ValueError
-        If one is not finite, or is not positive where it has to be.
     """
     if isinstance(estimator.emission, str):
         used = [estimator.emission]

@@ -18,21 +18,12 @@ C = TypeVar("C", bound=Components)
 
 
 class Wanted(NamedTuple):
-    """The sizes and the separation of components that random data are to have.
-
-    Attributes
-    ----------
-    n_components, n_columns : int
-    n_categories : int
-        The number of levels of each column, for an emission that ``has_levels``.
-    separation : float
-        The larger it is, the more the components differ.
-    """
+    """The sizes and the separation of components that random data are to have."""
 
     n_components: int
     n_columns: int
-    n_categories: int
-    separation: float
+    n_categories: int  # levels of each column, for an emission that ``has_levels``
+    separation: float  # the larger it is, the more the components differ
 
     @property
     def size(self) -> tuple[int, int]:
@@ -102,22 +93,9 @@ class Emission(ABC, Generic[C]):
     def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
         """Return columns of a table in the form that the components read.
 
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n_rows, n_columns)
-        n_components : int
-        declared : int, array-like of int or None
-            The number of levels of each column; None where the data show it. Only an emission that
-            ``has_levels`` reads it.
-        parameter : str
-            The name of the parameter that declares levels, for messages.
-
-        Raises
-        ------
-        TypeError
-            If X is sparse, and such columns cannot be.
-        ValueError
-            If a value cannot be one of this emission.
+        Values that cannot be of this emission are refused. ``declared`` has the number of levels of
+        each column, or is None where the data show it; only an emission that ``has_levels`` reads
+        it. ``parameter`` is the name of the parameter that declares levels, for messages.
         """
         if issparse(X) and not cls.sparse:
             raise TypeError(f"{cls.title} cannot be sparse. Give a dense array.")
@@ -179,11 +157,6 @@ class Emission(ABC, Generic[C]):
 
         ``key`` is one of the ``profile_names`` of the components, and ``name`` the name of the
         value in messages.
-
-        Raises
-        ------
-        ValueError
-            If the value has a wrong shape, or is out of range.
         """
 
     # Results
@@ -258,15 +231,8 @@ def profile_of_means(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the means of columns, and their deviations in standard deviations of the column.
 
-    Parameters
-    ----------
-    means, variances : ndarray of shape (n_components, n_columns)
-        Those of the cells of a row, given its component.
-    weights : ndarray of shape (n_components,)
-
-    Returns
-    -------
-    means, deviations : ndarray of shape (n_columns, n_components)
+    ``means`` and ``variances`` are those of the cells of a row, given its component, of shape
+    (n_components, n_columns). Both results have the shape (n_columns, n_components).
     """
     center = weights @ means
     total = weights @ (variances + (means - center) ** 2)

@@ -16,15 +16,9 @@ from ._base import Emission
 
 
 class EmissionOfRates(Emission[GammaRates]):
-    """Columns that each have a rate in every component.
+    """Columns that each have a rate in every component."""
 
-    Attributes
-    ----------
-    distributions : type
-        The class of the components.
-    """
-
-    distributions: ClassVar[type[GammaRates]]
+    distributions: ClassVar[type[GammaRates]]  # the class of the components
     prior_parameters: ClassVar[dict[str, bool]] = {"lambdas_prior": True, "lambdas_weight": True}
     fitted_attributes: ClassVar[tuple[str, ...]] = (
         "lambdas_",
