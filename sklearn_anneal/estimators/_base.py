@@ -14,8 +14,7 @@ from ..data.units import U
 from . import _persistence
 from ._attributes import plain
 from ._fitting import Fits
-from ._given_starts import M
-from ._interface import D
+from ._interface import D, M
 from ._reordering import Reorders
 from ._streaming import Streams
 from ._validation import MOST_WEIGHT, did_you_mean
@@ -26,7 +25,7 @@ class BaseAnnealed(
     TransformerMixin,
     Fits[D, U, M],
     Streams[D, U, M],
-    Reorders,
+    Reorders[D, U, M],
 ):
     """Base class of all estimators with a parameter ``annealing``.
 

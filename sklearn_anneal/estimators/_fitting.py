@@ -27,8 +27,7 @@ from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import Found, Plan, best
-from ._given_starts import M
-from ._interface import D, Interface, method_name
+from ._interface import D, Interface, M, method_name
 from ._number import Choice, Origin
 from ._part_fits import opened
 from ._part_sources import Inputs

@@ -1,15 +1,12 @@
-"""Starts that users give: parameters at which a fit begins, and their checks."""
+"""Checks of the parameters at which a user lets a fit begin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..annealing import Annealing
 from ..families import COVARIANCE_TYPES, get_structure
-from ..models._base import Model
 from ..models._componentwise import Given
 from ..models.components._base import Profile
 from ._priors import check_shape, numbers_of, refuse_indefinite
@@ -19,55 +16,12 @@ if TYPE_CHECKING:
     from ._emissions import Emission
 
 
-M = TypeVar("M", bound=Model)
-"""The model of an estimator."""
-
-
-class GivenStarts(Generic[M]):
-    """Mixin of estimators that can begin a fit at given parameters."""
-
-    # The names of the parameters that give a start, or a part of it.
-    _start_parameters: ClassVar[tuple[str, ...]] = ()
-    annealing: Any
-    _refuse_number_with: Callable[..., None]
-
-    def _given_start(self, model: M) -> Given:
-        """Check the given start and return it in the form that the model reads."""
-        return {}
-
-    def _asked_start(self) -> Given:
-        """The parameters that give a start; a dictionary without any value gives none."""
-        asked = {name: getattr(self, name) for name in self._start_parameters}
-        return {
-            name: None if isinstance(value, dict) and gives_nothing(value) else value
-            for name, value in asked.items()
-        }
-
-    def _start_for(self, model: M, strategy: Annealing) -> Given | None:
-        """The given start, after a check that the fit can begin at it; None if none is given."""
-        asked = self._asked_start()
-        given = [name for name, value in asked.items() if value is not None]
-        if not given:
-            return None
-        self._refuse_number_with(**asked)
-        if not strategy.needs_start:
-            raise ValueError(
-                f"annealing={self.annealing!r} starts at random parameters, which leaves "
-                f"{given[0]} without a use. Give the method start='init_params', or leave "
-                f"{given[0]} out."
-            )
-        return self._given_start(model)
-
-
 def gives_nothing(given: Given) -> bool:
     """Whether all values of a dictionary are None, or such dictionaries."""
     return all(
         gives_nothing(value) if isinstance(value, dict) else value is None
         for value in given.values()
     )
-
-
-# Checks
 
 
 def given_array(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:

@@ -27,16 +27,21 @@ from ..inference.messages import number
 from ..inference.progress import Settings, Trace
 from ..inference.stopping import RiseOfBound
 from ..kernels import load
+from ..models._base import Model
+from ..models._componentwise import Given
 from ..search.moves import Continuation
 from ..search.search import Found
 from ._attributes import Attributes, ExplainedAttributes
-from ._given_starts import GivenStarts, M
+from ._given_starts import gives_nothing
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
 from ._part_sources import Inputs
 from ._shards import in_parts
 from ._state import Inference, warn_of_unfinished_stream, with_absent
-from ._validation import CheckedParameters, check_parameters, checked_weights
+from ._validation import check_parameters, checked_weights
+
+M = TypeVar("M", bound=Model)
+"""The model of an estimator."""
 
 D = TypeVar("D")
 """The form in which an estimator keeps the X of a user, once it has been validated."""
@@ -44,9 +49,7 @@ D = TypeVar("D")
 
 class Interface(
     ChoosesNumber,
-    GivenStarts[M],
     LinkedDocumentation,
-    CheckedParameters,
     ExplainedAttributes,
     CallbackSupportMixin,
     BaseEstimator,
@@ -76,6 +79,9 @@ class Interface(
     # Parameters of the estimator that define the model. They must not change while the fitted
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
+
+    # The names of the parameters that give a start, or a part of it.
+    _start_parameters: tuple[str, ...] = ()
 
     # Attributes that describe the data of a fit. After a later batch of a stream, those of an
     # earlier fit would belong to other parameters, so that they are removed.
@@ -125,6 +131,9 @@ class Interface(
 
     # Parameters
 
+    def _validate_params(self) -> None:
+        check_parameters(self)
+
     def _strategy(self, model: M) -> Annealing:
         """The annealing method with the model's recommendations filled in."""
         method = self.annealing
@@ -170,6 +179,35 @@ class Interface(
                     f"Restore {name}, or begin anew with fit and warm_start=False."
                 )
         return kept
+
+    # Starts that users give
+
+    def _given_start(self, model: M) -> Given:
+        """Check the given start and return it in the form that the model reads."""
+        return {}
+
+    def _asked_start(self) -> Given:
+        """The parameters that give a start; a dictionary without any value gives none."""
+        asked = {name: getattr(self, name) for name in self._start_parameters}
+        return {
+            name: None if isinstance(value, dict) and gives_nothing(value) else value
+            for name, value in asked.items()
+        }
+
+    def _start_for(self, model: M, strategy: Annealing) -> Given | None:
+        """The given start, after a check that the fit can begin at it; None if none is given."""
+        asked = self._asked_start()
+        given = [name for name, value in asked.items() if value is not None]
+        if not given:
+            return None
+        self._refuse_number_with(**asked)
+        if not strategy.needs_start:
+            raise ValueError(
+                f"annealing={self.annealing!r} starts at random parameters, which leaves "
+                f"{given[0]} without a use. Give the method start='init_params', or leave "
+                f"{given[0]} out."
+            )
+        return self._given_start(model)
 
     # Weights
 

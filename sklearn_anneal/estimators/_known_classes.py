@@ -514,8 +514,6 @@ class KnownClasses(GivenCovariates[D]):
         covariates: ArrayLike | None = None,
     ) -> tuple[float, float]:
         if self._fitted_classes is None:
-            if covariates is None:
-                return super()._scored(X, y, sample_weight)
             return self._mean_score(X, sample_weight, covariates)
         if y is None:
             raise ValueError(

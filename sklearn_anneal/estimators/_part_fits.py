@@ -36,8 +36,7 @@ from ._validation import WITHOUT_WEIGHT
 
 if TYPE_CHECKING:
     from ._base import BaseAnnealed
-    from ._given_starts import M
-    from ._interface import D, Interface
+    from ._interface import D, Interface, M
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,8 @@ def _gathered(
         first = np.concatenate([at + rows for at, rows in zip(starts, needed, strict=True)])
         rest = np.random.RandomState(0).permutation(np.setdiff1d(chosen, first))
         chosen = np.sort(np.concatenate([first, rest[: max(len(chosen) - len(first), 0)]]))
-    by_part = [c - start for c, start in zip(_split(chosen, ends), ends - sizes, strict=True)]
+    of_parts = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+    by_part = [rows - start for rows, start in zip(of_parts, ends - sizes, strict=True)]
     return place.sum(_Gather(by_part)), len(chosen) == sizes.sum()
 
 
@@ -338,10 +338,6 @@ def stream(
                 vars(estimator).update(vars(updated))
     finally:
         place.close()
-
-
-def _split(chosen: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
-    return np.split(chosen, np.searchsorted(chosen, ends[:-1]))
 
 
 def beside(values: Any, shards: Shards, name: str) -> list:

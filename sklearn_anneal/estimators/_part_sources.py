@@ -20,8 +20,7 @@ from ._shards import FirstReading, described, is_delayed, naming, read
 
 if TYPE_CHECKING:
     from ._base import BaseAnnealed
-    from ._given_starts import M
-    from ._interface import D, Interface
+    from ._interface import D, Interface, M
 
 T = TypeVar("T", bound=Units)
 

@@ -97,7 +97,12 @@ def written(value: Any) -> Any:
     if _name(kind) not in _NAMES:
         return value
     state = value._asdict() if issubclass(kind, tuple) else vars(value)
-    kept = {key: written(one) for key, one in state.items() if not _is_cached(kind, key)}
+    # Cached properties can be computed again.
+    kept = {
+        key: written(one)
+        for key, one in state.items()
+        if not isinstance(getattr(kind, key, None), cached_property)
+    }
     return {_CLASS: _name(kind), _STATE: kept}
 
 
@@ -124,11 +129,6 @@ def read(value: Any) -> Any:
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _is_cached(cls: type, name: str) -> bool:
-    """Whether an attribute is the value of a cached property, which can be computed again."""
-    return isinstance(getattr(cls, name, None), cached_property)
 
 
 def _class(name: str) -> Any:

@@ -163,16 +163,12 @@ def listed_sequences(X: Any) -> list | None:
     n_dimensions = len(getattr(X, "shape", ()))
     if n_dimensions == 3:
         return [X[i] for i in range(X.shape[0])]
-    if n_dimensions == 1 and _dtype_kind(X) == "O":
+    kind = getattr(getattr(X, "dtype", None), "kind", "")  # dtypes of other libraries have none
+    if n_dimensions == 1 and kind == "O":
         X = list(X)
     if isinstance(X, list | tuple) and len(X) > 0 and all(map(_is_sequence, X)):
         return list(X)
     return None
-
-
-def _dtype_kind(values: object) -> str:
-    """The kind of data as numpy's ``dtype.kind`` names it; empty for those of other libraries."""
-    return getattr(getattr(values, "dtype", None), "kind", "")
 
 
 def _is_sequence(element: object) -> bool:

@@ -20,8 +20,7 @@ from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import finite
-from ._given_starts import M
-from ._interface import D, Interface
+from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
 from ._state import Inference, warn_of_priors

@@ -91,13 +91,6 @@ def check_parameters(owner: Any) -> None:
             raise InvalidParameterError(f"{error}{way_out}") from None
 
 
-class CheckedParameters:
-    """Mixin that validates the parameters of an estimator by :func:`check_parameters`."""
-
-    def _validate_params(self) -> None:
-        check_parameters(self)
-
-
 def _check_integer(name: str, value: object, constraints: list, owner: str) -> None:
     types = {getattr(constraint, "type", None) for constraint in constraints}
     if isinstance(value, bool):
