@@ -323,12 +323,8 @@ def _means_by_likelihood(assigned: _Assigned, y: np.ndarray, gaussian: bool) -> 
             inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
             log_density = np.where(y[:, None] == 1.0, np.log(inside), np.log1p(-inside))
             variance = inside * (1.0 - inside)
-        joint = known + log_density + np.log(share)
-        top = joint.max(axis=1, keepdims=True)
-        density = np.exp(joint - top)
-        sums = density.sum(axis=1, keepdims=True)
-        r = density / sums
-        value = float(w @ (top + np.log(sums))[:, 0])
+        r, log_likelihood = _posterior(known + log_density + np.log(share))
+        value = float(w @ log_likelihood)
         if value - before < _TOLERANCE * abs(value):
             break
         before = value
@@ -358,27 +354,29 @@ def _logit(
         return values, covariance.reshape(*values.shape, *values.shape)
     known, before = assigned.log_likelihood(), -np.inf
     for _ in range(_ROUNDS):
-        joint = known + np.log(np.maximum(_probabilities(values, u), _TINY))
-        top = joint.max(axis=1, keepdims=True)
-        density = np.exp(joint - top)
-        sums = density.sum(axis=1, keepdims=True)
-        value = float(w @ (top + np.log(sums))[:, 0])
+        r, log_likelihood = _posterior(known + np.log(np.maximum(_probabilities(values, u), _TINY)))
+        value = float(w @ log_likelihood)
         if value - before < _TOLERANCE * abs(value):
             break
         before = value
-        values = _newton(values, u, density / sums, w)
-    r, p = density / sums, _probabilities(values, u)
+        values = _newton(values, u, r, w)
+    p = _probabilities(values, u)
     # The observed information: that of known classes, less what the classes leave open.
     information = _information(p, u, w) - _information(r, u, w)
     covariance = np.linalg.pinv(information)
     return values, covariance.reshape(*values.shape, *values.shape)
 
 
+def _posterior(joint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return p(class | row) and log p(row), given log p(class, row), (n_rows, n_classes)."""
+    top = joint.max(axis=1, keepdims=True)
+    density = np.exp(joint - top)
+    sums = density.sum(axis=1, keepdims=True)
+    return density / sums, (top + np.log(sums))[:, 0]
+
+
 def _probabilities(values: np.ndarray, u: np.ndarray) -> np.ndarray:
-    eta = np.column_stack([u @ values.T, np.zeros(len(u))])
-    eta -= eta.max(axis=1, keepdims=True)
-    weights = np.exp(eta)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+    return _posterior(np.column_stack([u @ values.T, np.zeros(len(u))]))[0]
 
 
 def _information(p: np.ndarray, u: np.ndarray, w: np.ndarray) -> np.ndarray:
