@@ -178,7 +178,7 @@ class KnownClasses(GivenCovariates[D]):
         """X as an array that the model can read."""
         raise NotImplementedError
 
-    def _rows(
+    def _rows_with(
         self,
         X: Any,
         weights: np.ndarray | None,
@@ -206,8 +206,8 @@ class KnownClasses(GivenCovariates[D]):
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
         if isinstance(X, LabelledTable):
-            return self._rows(X.X, sample_weight, X.classes, X.covariates)
-        return self._rows(X, sample_weight, None, None)
+            return self._rows_with(X.X, sample_weight, X.classes, X.covariates)
+        return self._rows_with(X, sample_weight, None, None)
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False

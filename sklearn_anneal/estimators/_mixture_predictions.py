@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, DTypeLike
 from sklearn.base import DensityMixin
 from sklearn.utils import ClassifierTags
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from ..annealing import Context
 from ..data.units import Rows
@@ -19,10 +18,11 @@ from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._information_criteria import akaike_criterion, bayesian_criterion
-from ._interface import D, has_unit_temperatures
+from ._interface import D
 from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
+from ._row_predictions import UnitTemperatures
 from ._validation import OVERFLOW, explains, finite
 
 # The constraints of priors that are positive numbers.
@@ -32,11 +32,8 @@ POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto
 _MOST_PLAIN = 60_000
 
 
-class MixturePredictions(
-    DensityMixin,
-    KnownClasses[D],
-):
-    """What all mixtures have in common: constraints of parameters, and predictions for rows."""
+class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, KnownClasses[D]):
+    """Parameters that all mixtures have, and their predictions for rows."""
 
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
@@ -307,27 +304,8 @@ class MixturePredictions(
         log_likelihood, n_rows = self._log_likelihood(X, sample_weight, covariates)
         return bayesian_criterion(log_likelihood, self._context().model.n_parameters, n_rows)
 
-    @available_if(has_unit_temperatures)
-    @by_parts
-    @explains("Prediction")
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each row, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the log-likelihood of the row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        rows, _ = self._again(X)
-        return self.annealing_.inverse_temperatures(self._context(), rows)
+    def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
+        return self._context(), self._again(X)[0]
 
     def _plain_if_few(self, rows: Rows) -> Rows:
         """Let plain kernels read the rows if they are few, so that none has to be compiled."""

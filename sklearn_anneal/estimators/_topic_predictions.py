@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import softmax
 from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 
 from ..annealing import Context
 from ..data.units import Documents, Units
@@ -20,9 +19,8 @@ from ..metrics import (
 )
 from ..models.topics import TOPICS, LatentDirichlet, predictions
 from ._attributes import read_only
-from ._base import BaseAnnealed
-from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
+from ._row_predictions import UnitTemperatures
 from ._validation import check_activations, check_n_samples, finite
 from ._words import listed_words, names_of_words
 
@@ -32,8 +30,10 @@ _OVERFLOW = (
 )
 
 
-class TopicPredictions(BaseAnnealed[csr_matrix, Documents, LatentDirichlet]):
+class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet]):
     """Methods of topic models that need no training."""
+
+    _overflow = _OVERFLOW
 
     @property
     def components_(self) -> np.ndarray:
@@ -93,7 +93,7 @@ class TopicPredictions(BaseAnnealed[csr_matrix, Documents, LatentDirichlet]):
         proportions : ndarray of shape (n_samples, n_components)
             Their dtype is that of the data to which the model was fitted.
         """
-        ctx, units = self._documents(X)
+        ctx, units = self._rows(X)
         gamma = self._infer(ctx, units)
         if normalize:
             gamma /= gamma.sum(axis=1, keepdims=True)
@@ -203,7 +203,7 @@ class TopicPredictions(BaseAnnealed[csr_matrix, Documents, LatentDirichlet]):
         perplexity : float
             The perplexity; lower is better.
         """
-        ctx, units = self._documents(X)
+        ctx, units = self._rows(X)
         self._check_training(units)
         if predictions.are_few(ctx.model, units, ctx.q):
             bound = predictions.lower_bound_of_few(ctx.model, units, ctx.q)
@@ -328,32 +328,6 @@ class TopicPredictions(BaseAnnealed[csr_matrix, Documents, LatentDirichlet]):
             "vocab": names[occur].tolist(),
             "term_frequency": frequency[occur],
         }
-
-    @available_if(has_unit_temperatures)
-    @by_parts
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each document, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the document's log-likelihood.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Counts of words in documents.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        ctx, units = self._documents(X)
-        self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
-
-    def _documents(self, X: ArrayLike) -> tuple[Context, Documents]:
-        ctx = self._context()
-        return ctx, self._make_units(self._validate_data(X, reset=False), None)
 
     def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
         """γ of documents, of shape (n_documents, n_components)."""

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from ..annealing import Context
 from ..data.units import Rows
@@ -18,9 +17,9 @@ from ..models.factorial_mixture import FactorialMixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
-from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._row_predictions import ScoresRows, UnitTemperatures
 from ._tables import validated_table
 from ._validation import (
     OVERFLOW,
@@ -36,7 +35,10 @@ _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _MOST_ENUMERATED = 10
 
 
-class AnnealedFactorialMixture(BaseAnnealed[np.ndarray, Rows, FactorialMixture]):
+class AnnealedFactorialMixture(
+    ScoresRows[np.ndarray, Rows, FactorialMixture],
+    UnitTemperatures[np.ndarray, Rows, FactorialMixture],
+):
     """Factorial mixture (sums of binary parts), fitted by annealed variational inference.
 
     Every row is a sum of parts that are either present or absent: x = Σ_k z_k μ_k + ε (Mandt et
@@ -471,25 +473,6 @@ class AnnealedFactorialMixture(BaseAnnealed[np.ndarray, Rows, FactorialMixture])
         ctx, units = self._rows(X)
         return finite(ctx.model.log_predictive(units, ctx.q), OVERFLOW)
 
-    def score(self, X, y=None, sample_weight=None):
-        """Mean of :meth:`score_samples`: a log predictive density per row, or its lower bound.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean. With data in parts, one array for each part.
-
-        Returns
-        -------
-        log_density : float
-            The mean in nats per row; higher is better.
-        """
-        return self._score(X, y, sample_weight)
-
     def sample(self, n_samples=1):
         """Draw rows and their activations from the predictive density of the fitted model.
 
@@ -513,34 +496,6 @@ class AnnealedFactorialMixture(BaseAnnealed[np.ndarray, Rows, FactorialMixture])
         variances = self.noise_variance_ + ((every @ covariance) * every).sum(axis=1)
         noise = np.sqrt(variances)[:, None] * rng.standard_normal((n_samples, self.n_features_in_))
         return Z @ self.means_ + self.offset_ + noise, Z
-
-    @available_if(has_unit_temperatures)
-    @by_parts
-    @explains("Prediction")
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each row, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the log-likelihood of the row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        ctx, units = self._rows(X)
-        self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), OVERFLOW)
-
-    def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
-        ctx = self._context()
-        X = self._validate_data(X, reset=False, ensure_min_samples=1)
-        return ctx, Rows(X, None, ctx.summary.center)
 
     @explains("Prediction")
     def _infer(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -495,7 +495,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             ensure_min_samples=ensure_min_samples,
         )
 
-    def _rows(
+    def _rows_with(
         self,
         X: np.ndarray,
         weights: np.ndarray | None,

@@ -509,7 +509,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     # Methods that the base class calls
 
     def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
-        """X as a table of numbers, whose categories :meth:`_rows` counts."""
+        """X as a table of numbers, whose categories :meth:`_rows_with` counts."""
         given = X
         X = self._table(X, reset, ensure_min_samples)
         if reset:
@@ -548,7 +548,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """A table in the form that the model reads, with declared numbers of categories."""
         return cells_of(X, self.emission, self._blocks, self._number, declared, "n_categories")
 
-    def _rows(
+    def _rows_with(
         self,
         X: Any,
         weights: np.ndarray | None,

@@ -40,6 +40,7 @@ from ._interface import has_unit_temperatures
 from ._kinds_of_factors import compared
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._row_predictions import ScoresRows
 from ._state import Inference
 from ._tables import in_frames, validated_table
 from ._validation import (
@@ -61,7 +62,7 @@ _VARIANCE = [
 ]
 
 
-class AnnealedSpikeSlabFactorAnalysis(BaseAnnealed[np.ndarray, Rows, _Model]):
+class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     """Factor analysis with factors that are mostly switched off, by annealed variational inference.
 
     Every row is the mean plus a few of K loadings, each with a weight of its own, plus noise:
@@ -740,25 +741,6 @@ class AnnealedSpikeSlabFactorAnalysis(BaseAnnealed[np.ndarray, Rows, _Model]):
             Lower bounds in nats.
         """
         return self._infer(X)[3]
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean of :meth:`score_samples`, a lower bound on the mean log density of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows; NaN where a cell is missing.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean. With data in parts, one array for each part.
-
-        Returns
-        -------
-        log_density : float
-            The mean in nats per row; higher is better.
-        """
-        return self._score(X, y, sample_weight)
 
     def get_covariance(self):
         """Covariance of the rows under the model: Σ_k π_k w_k w_kᵀ + diag(ψ).
