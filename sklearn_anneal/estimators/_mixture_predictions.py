@@ -17,7 +17,6 @@ from ..models.components._base import Components
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import D
 from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
 from ._number import NUMBER_OR_AUTO
@@ -277,7 +276,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
             the better.
         """
         log_likelihood, _ = self._log_likelihood(X, sample_weight, covariates)
-        return akaike_criterion(log_likelihood, self._context().model.n_parameters)
+        return float(2.0 * self._context().model.n_parameters - 2.0 * log_likelihood)
 
     def bic(self, X, sample_weight=None, *, covariates=None):
         """Bayesian information criterion at the posterior means.
@@ -302,7 +301,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
             number of rows, or the sum of their weights; the lower the better.
         """
         log_likelihood, n_rows = self._log_likelihood(X, sample_weight, covariates)
-        return bayesian_criterion(log_likelihood, self._context().model.n_parameters, n_rows)
+        return float(self._context().model.n_parameters * np.log(n_rows) - 2.0 * log_likelihood)
 
     def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
         return self._context(), self._again(X)[0]

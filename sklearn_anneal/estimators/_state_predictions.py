@@ -20,7 +20,6 @@ from ._base import BaseAnnealed
 from ._columns import TablesOfColumns
 from ._draws import check_rounds, stacked, wants_draws
 from ._forecasts import ahead, expected_blocks, expected_frames, long_run_shares
-from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._sequences import SequenceData, draw_states
@@ -302,7 +301,7 @@ class StatePredictions(
             the better. Transitions that the prior forbids are no parameters.
         """
         log_likelihood, _ = self._log_likelihood(X, groups, lengths, sample_weight, False)
-        return akaike_criterion(log_likelihood, self._context().model.n_parameters)
+        return float(2.0 * self._context().model.n_parameters - 2.0 * log_likelihood)
 
     def bic(self, X, *, groups=None, lengths=None, sample_weight=None):
         """Bayesian information criterion at the posterior means.
@@ -329,7 +328,7 @@ class StatePredictions(
             are counted, and transitions that the prior forbids are not.
         """
         found, n_frames = self._log_likelihood(X, groups, lengths, sample_weight, False)
-        return bayesian_criterion(found, self._context().model.n_parameters, n_frames)
+        return float(self._context().model.n_parameters * np.log(n_frames) - 2.0 * found)
 
     @in_frames
     @by_parts
