@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils import Bunch
 from sklearn.utils._indexing import _get_column_indices
-from sklearn.utils._missing import is_pandas_na
 
 from ..data.tables import Blocks, Coded
 from ..families import Natural
@@ -23,7 +22,6 @@ from ._emissions import EMISSIONS, Emission, attributes_only_with, emission_name
 from ._emissions._levels import CELLS_AT_A_TIME
 from ._given_starts import given_profile
 from ._priors import warn_of_regularisation
-from ._tables import refuse_foreign_cells
 from ._validation import did_you_mean, warn_of_zero
 
 CATEGORIES_OF_TEXT = (
@@ -105,19 +103,6 @@ def _named_block(name: str) -> Iterator[None]:
 
 
 # Cells
-
-
-def as_numbers(X: np.ndarray, given: Any) -> np.ndarray:
-    """Return an array of objects as floating-point numbers, with NaN for None and pandas.NA.
-
-    ``given`` is the table from which the array was made, for error messages.
-    """
-    missing = np.array([cell is None or is_pandas_na(cell) for cell in X.flat], dtype=bool)
-    try:
-        return np.where(missing.reshape(X.shape), np.nan, X).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        refuse_foreign_cells(given, CATEGORIES_OF_TEXT, error)
-        raise ValueError(f"X has cells that are no numbers: {error}") from None
 
 
 def cells_of(

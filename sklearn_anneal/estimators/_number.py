@@ -44,7 +44,6 @@ from ..annealing._base import Context
 from ..data.units import Units
 from ..families import Natural
 from ..models._left_out import LeftOut
-from ..models._searchable import Searchable
 from ..parallel.workers import generator
 from ..search.problem import Problem
 from ..search.search import Found
@@ -256,7 +255,7 @@ class ChoosesNumber:
             return reached, _reduced(found.kept.ctx)
 
         def fit(k: int, near: int | None) -> dict[int, Tried]:
-            origin = None if near not in fits else _divided(fits[near][0].kept.ctx, k)
+            origin = Origin(k, fits[near][0].kept.ctx) if near in fits else None
             if origin is None and k in fits:
                 return {k: fits[k][1]}
             reached, reduced = run(k, origin)
@@ -289,7 +288,8 @@ class ChoosesNumber:
             # The fit that is kept draws the same random numbers.
             how = units, None, None, copy.deepcopy(random_state), origin
             found = self._start_anew(model, strategy, plan, *how)
-            left_out = _left_out(found.kept.ctx, units)
+            ctx = found.kept.ctx
+            left_out = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
         except np.linalg.LinAlgError:
             raise
         except ValueError as error:
@@ -300,7 +300,7 @@ class ChoosesNumber:
         if self.verbose:
             of_rows = "" if left_out is None else f", rows left out {left_out.total:.6f}"
             print(f"n_components={k}: lower bound {bound:.6f}{of_rows}", flush=True)
-        n_used = len(_used(found.kept.ctx))
+        n_used = len(_used(ctx))
         return found, Tried(bound if np.isfinite(bound) else -np.inf, n_used, left_out)
 
 
@@ -321,23 +321,11 @@ def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
 def _reduced(ctx: Context) -> Origin | None:
     """Return the components that are in use; None if all are, or if none can be left out."""
     used, n_components = _used(ctx), ctx.model.n_components
-    if not isinstance(ctx.model, Searchable) or not 0 < len(used) < n_components:
+    if not 0 < len(used) < n_components:
         return None
     if ctx.model.statistics_of(ctx.q, ctx.prior, used) is None:
         return None
     return Origin(len(used), ctx)
-
-
-def _divided(ctx: Context, k: int) -> Origin | None:
-    """Return the components of a fit as the origin of more; None if none can be divided."""
-    return Origin(k, ctx) if isinstance(ctx.model, Searchable) else None
-
-
-def _left_out(ctx: Context, units: Units) -> LeftOut | None:
-    """Return the densities of data points given others; None if none can be left out."""
-    if not isinstance(ctx.model, Searchable):
-        return None
-    return ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
 
 
 def _used(ctx: Context) -> np.ndarray:

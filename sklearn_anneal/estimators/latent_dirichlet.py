@@ -438,9 +438,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                 dtype="numeric",
                 ensure_min_samples=1,
             )
-            if X.dtype == object:
-                # Before scikit-learn 1.9, columns of pandas' own type of texts pass.
-                X = X.astype(np.float64)
         except ValueError:
             refuse_texts(X, type(self).__name__)
             raise

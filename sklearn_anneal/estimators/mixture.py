@@ -21,7 +21,7 @@ from ..models._componentwise import Given
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, as_numbers, cells_of
+from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, cells_of
 from ._conditionals import conditional_sample
 from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
@@ -524,7 +524,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """X as an array or a sparse matrix of numbers."""
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
-        given = X
         X = validated_table(
             self,
             X,
@@ -535,8 +534,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             ensure_all_finite=False,
             ensure_min_samples=ensure_min_samples,
         )
-        if X.dtype.kind == "O":
-            X = as_numbers(X, given)
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X should have real numbers, but has the dtype {X.dtype}.")
         if issparse(X):
