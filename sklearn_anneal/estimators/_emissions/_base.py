@@ -37,46 +37,26 @@ class Emission(ABC, Generic[C]):
     The distribution of a row given its component or state is a class of ``models/components``. An
     emission adds the parts that estimators, data sets and displays need: what cells may be, the
     parameters of the priors, the fitted attributes, draws and profiles.
-
-    Attributes
-    ----------
-    title : str
-        The name of columns of this emission in messages, such as "Gaussian columns".
-    init_params : tuple of str
-        The values of the parameter ``init_params`` of hidden Markov models that this emission
-        supports. The first one is used for ``init_params="auto"``, unless states are visited in
-        one order.
-    prior_parameters : dict of bool
-        The estimators' parameters for the priors of this emission, by name. The value says whether
-        all entries must be positive.
-    fitted_attributes : tuple of str
-        The names of the attributes that :meth:`attributes` returns.
-    sparse : bool
-        Whether a table of such columns may be a sparse matrix.
-    positive_only : bool
-        Whether no cell is below zero.
-    has_levels : bool
-        Whether cells are the numbers of categories or symbols, of which users can declare how many
-        there are.
-    counts_words : bool
-        Whether cells can be counts of words, whose largest rates ``lambdas_`` describe components.
-    priors_of_data : bool
-        Whether default priors depend on the data, so that the first batch of a stream needs an
-        observed cell in every column.
-    regularised : bool
-        Whether ``reg_covar`` is added to variances.
     """
 
-    title: ClassVar[str]
+    title: ClassVar[str]  # the name of such columns in messages, as "Gaussian columns"
+    # The values of the parameter ``init_params`` of hidden Markov models that this emission
+    # supports. "auto" is the first one, unless states are visited in one order.
     init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random", "segments")
+    # The estimators' parameters for the priors of this emission, and whether all of their entries
+    # must be positive.
     prior_parameters: ClassVar[dict[str, bool]]
-    fitted_attributes: ClassVar[tuple[str, ...]]
-    sparse: ClassVar[bool] = False
-    positive_only: ClassVar[bool] = False
+    fitted_attributes: ClassVar[tuple[str, ...]]  # the names in the result of :meth:`attributes`
+    sparse: ClassVar[bool] = False  # whether a table of such columns may be a sparse matrix
+    positive_only: ClassVar[bool] = False  # whether no cell is below zero
+    # Whether cells are the numbers of categories or symbols, whose number users can declare.
     has_levels: ClassVar[bool] = False
+    # Whether cells can be counts of words, whose largest rates ``lambdas_`` describe components.
     counts_words: ClassVar[bool] = False
+    # Whether default priors depend on the data, so that the first batch of a stream needs an
+    # observed cell in every column.
     priors_of_data: ClassVar[bool] = False
-    regularised: ClassVar[bool] = False
+    regularised: ClassVar[bool] = False  # whether ``reg_covar`` is added to variances
 
     @classmethod
     def of_frames(cls) -> type[Emission]:
