@@ -534,8 +534,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             ensure_all_finite=False,
             ensure_min_samples=ensure_min_samples,
         )
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X should have real numbers, but has the dtype {X.dtype}.")
         if issparse(X):
             X = as_csr(X)
         _refuse_infinite(X.data if issparse(X) else X)
