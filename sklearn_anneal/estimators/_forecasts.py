@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 from sklearn.utils import Bunch
 
 from ..families import Natural
@@ -80,22 +81,20 @@ def long_run_shares(start: np.ndarray, transitions: np.ndarray) -> np.ndarray:
     chain may end in one of several sets of states that it never leaves; the shares are then those
     expected from the start.
     """
-    n = len(start)
-    reached = np.eye(n) + (transitions > 0)
-    for _ in range(max(n - 1, 1).bit_length()):
-        reached = np.minimum(reached @ reached, 1.0)
-    both = (reached > 0) & (reached.T > 0)
-    lasting = ((reached > 0) == both).all(axis=1)
-    passing = ~lasting
+    moves = transitions > 0
+    _, group = connected_components(moves, connection="strong")
+    leaves = (moves & (group[:, None] != group)).any(axis=1)
+    passing = np.isin(group, group[leaves])
+    lasting = ~passing
     into = start[lasting]
     if passing.any():
         stays = np.eye(passing.sum()) - transitions[np.ix_(passing, passing)]
         times = np.linalg.solve(stays.T, start[passing])
         into = into + times @ transitions[np.ix_(passing, lasting)]
-    total, shares = np.zeros(n), np.zeros(n)
+    total, shares = np.zeros(len(start)), np.zeros(len(start))
     total[lasting] = into
-    for first in np.flatnonzero(lasting & (np.argmax(both, axis=1) == np.arange(n))):
-        members = np.flatnonzero(both[first])
+    for one in np.unique(group[lasting]):
+        members = np.flatnonzero(group == one)
         own = _stationary(transitions[np.ix_(members, members)])
         shares[members] = total[members].sum() * own
     return shares / shares.sum()
