@@ -5,21 +5,18 @@ All functions take a matrix of word counts, documents by words, and never make i
 
 from __future__ import annotations
 
-import warnings
 from hashlib import blake2b
 from itertools import pairwise
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csc_matrix, csr_array, csr_matrix, issparse, sparray
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, validate_params
 
-from ._stack import outer_level
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from ._stack import warn
 
 __all__ = ["document_completion_log_likelihood", "split_documents", "topic_coherence"]
 
@@ -306,12 +303,10 @@ def topic_coherence(components: Any, X: ArrayLike, *, n_top_words: int = 10) -> 
         coherence[k] = _npmi(together[pairs], alone[pairs[0]], alone[pairs[1]], n_documents).mean()
     without = int(np.isnan(coherence).sum())
     if without:
-        warnings.warn(
+        warn(
             f"{without} of {len(components)} topics do not have two words with more than their "
             "smallest weight, as topics without tokens do, so that their coherence is NaN. "
             "numpy.nanmean leaves them out.",
-            UserWarning,
-            stacklevel=outer_level(),
         )
     return coherence
 
@@ -319,14 +314,9 @@ def topic_coherence(components: Any, X: ArrayLike, *, n_top_words: int = 10) -> 
 def top_words(weights: np.ndarray, n: int, floors: Any) -> list[np.ndarray]:
     """The columns of at most n words with the largest weights in each topic, the largest first.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_topics, n_words)
-        Among words with equal weights, those in earlier columns are taken.
-    n : int
-    floors : float or ndarray that broadcasts to the shape of ``weights``
-        The weight of a word that does not belong to a topic. Words with at most this weight, up to
-        rounding, are left out.
+    Among words with equal weights, those in earlier columns are taken. ``floors``, which broadcasts
+    to the shape of ``weights``, has the weight of a word that does not belong to a topic: words
+    with at most this weight, up to rounding, are left out.
     """
     order = np.argsort(-weights, axis=1, kind="stable")[:, :n]
     floors = np.asarray(floors, dtype=np.float64)
@@ -337,17 +327,8 @@ def top_words(weights: np.ndarray, n: int, floors: Any) -> list[np.ndarray]:
 def floors_of_words(topics: np.ndarray, prior: object) -> np.ndarray:
     """The weights of words of which topics have no tokens, for :func:`top_words`.
 
-    Parameters
-    ----------
-    topics : ndarray of shape (n_topics, n_words)
-        Dirichlet parameters λ.
-    prior : float or ndarray that broadcasts to this shape
-        Dirichlet parameters η of the prior. λ − η are expected numbers of tokens.
-
-    Returns
-    -------
-    floors : ndarray of shape (n_topics, n_words)
-        η, and infinity for topics that are not in use.
+    They are η, the Dirichlet parameters of the prior, and infinity for topics that are not in use.
+    ``topics`` has the Dirichlet parameters λ, and λ − η are expected numbers of tokens.
     """
     return floors_of_used(np.maximum(topics - prior, 0.0).sum(axis=1), prior)
 
@@ -366,14 +347,6 @@ def can_be_split(X: ArrayLike) -> np.ndarray:
     """Whether :func:`split_documents` can leave something in both halves of each document.
 
     That takes two tokens, or, with fractional counts, two distinct words.
-
-    Parameters
-    ----------
-    X : {array-like, sparse matrix} of shape (n_documents, n_words)
-
-    Returns
-    -------
-    can : ndarray of bool, shape (n_documents,)
     """
     counts = _check_counts(X, "X")
     documents = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

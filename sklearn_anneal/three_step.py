@@ -23,16 +23,14 @@ References
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import Bunch, check_array, check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
 from ._compat import check_sample_weight
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["class_covariates", "distal_outcome"]
 
@@ -49,20 +47,12 @@ _MOST = 1e100
 
 
 class _Assigned(NamedTuple):
-    """Rows that are assigned to classes, one or several.
+    """Rows that are assigned to classes, one or several."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n_rows, n_classes)
-        The assignments: one 1 in each row, or responsibilities.
-    errors : ndarray of shape (n_classes, n_classes)
-        D_cs.
-    weights : ndarray of shape (n_rows,)
-    """
-
+    # The assignments, (n_rows, n_classes): one 1 in each row, or responsibilities.
     shares: np.ndarray
-    errors: np.ndarray
-    weights: np.ndarray
+    errors: np.ndarray  # D_cs, (n_classes, n_classes)
+    weights: np.ndarray  # (n_rows,)
 
     def corrected(self) -> np.ndarray:
         """Return the shares by BCH, which sum to 1 in each row and can be negative."""
@@ -333,12 +323,8 @@ def _means_by_likelihood(assigned: _Assigned, y: np.ndarray, gaussian: bool) -> 
             inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
             log_density = np.where(y[:, None] == 1.0, np.log(inside), np.log1p(-inside))
             variance = inside * (1.0 - inside)
-        joint = known + log_density + np.log(share)
-        top = joint.max(axis=1, keepdims=True)
-        density = np.exp(joint - top)
-        sums = density.sum(axis=1, keepdims=True)
-        r = density / sums
-        value = float(w @ (top + np.log(sums))[:, 0])
+        r, log_likelihood = _posterior(known + log_density + np.log(share))
+        value = float(w @ log_likelihood)
         if value - before < _TOLERANCE * abs(value):
             break
         before = value
@@ -368,27 +354,29 @@ def _logit(
         return values, covariance.reshape(*values.shape, *values.shape)
     known, before = assigned.log_likelihood(), -np.inf
     for _ in range(_ROUNDS):
-        joint = known + np.log(np.maximum(_probabilities(values, u), _TINY))
-        top = joint.max(axis=1, keepdims=True)
-        density = np.exp(joint - top)
-        sums = density.sum(axis=1, keepdims=True)
-        value = float(w @ (top + np.log(sums))[:, 0])
+        r, log_likelihood = _posterior(known + np.log(np.maximum(_probabilities(values, u), _TINY)))
+        value = float(w @ log_likelihood)
         if value - before < _TOLERANCE * abs(value):
             break
         before = value
-        values = _newton(values, u, density / sums, w)
-    r, p = density / sums, _probabilities(values, u)
+        values = _newton(values, u, r, w)
+    p = _probabilities(values, u)
     # The observed information: that of known classes, less what the classes leave open.
     information = _information(p, u, w) - _information(r, u, w)
     covariance = np.linalg.pinv(information)
     return values, covariance.reshape(*values.shape, *values.shape)
 
 
+def _posterior(joint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return p(class | row) and log p(row), given log p(class, row), (n_rows, n_classes)."""
+    top = joint.max(axis=1, keepdims=True)
+    density = np.exp(joint - top)
+    sums = density.sum(axis=1, keepdims=True)
+    return density / sums, (top + np.log(sums))[:, 0]
+
+
 def _probabilities(values: np.ndarray, u: np.ndarray) -> np.ndarray:
-    eta = np.column_stack([u @ values.T, np.zeros(len(u))])
-    eta -= eta.max(axis=1, keepdims=True)
-    weights = np.exp(eta)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+    return _posterior(np.column_stack([u @ values.T, np.zeros(len(u))]))[0]
 
 
 def _information(p: np.ndarray, u: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -7,7 +7,6 @@ from numbers import Real
 
 import numpy as np
 from scipy.special import betaln, logsumexp, softmax
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_non_negative, validate_data
@@ -165,7 +164,7 @@ def raw_statistics(units, r, factor):
     return {"count": r.sum(axis=0), "total": r.T @ units.X}
 
 
-class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+class AnnealedGeometricMixture(BaseAnnealed):
     """Bayesian mixture of geometric counts, fitted by annealed variational inference."""
 
     _parameter_constraints = {
@@ -222,7 +221,6 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     # What the base class asks for

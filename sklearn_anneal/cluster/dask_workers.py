@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import pickle
 import platform
-import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -27,7 +26,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
-from .._stack import outer_level
+from .._stack import warn
 from .._version import __version__
 from ..data.parts import Found, Part, Place, Request, copied, run
 from ..data.units import Units
@@ -223,12 +222,10 @@ class OnDask(Place):
             kinds = sorted(set(values.values()))
             if len(kinds) > 1:
                 examples = [next(at for at, v in values.items() if v == kind) for kind in kinds]
-                warnings.warn(
+                warn(
                     f"Workers differ in their {name}: {examples[0]} has {kinds[0]}, and "
                     f"{examples[1]} has {kinds[1]}. The last bits of results can then depend on "
                     "which worker visits which part.",
-                    UserWarning,
-                    stacklevel=outer_level(),
                 )
 
     def warm_up(self, request: Request, units: Units) -> None:

@@ -53,15 +53,10 @@ def plain(value: Any) -> Any:
 
 
 class ExplainedAttributes:
-    """Mixin whose errors say which settings have an attribute, and why results cannot be set.
+    """Mixin whose errors say which settings have an attribute, and why results cannot be set."""
 
-    Attributes
-    ----------
-    _only_with : dict
-        Parameter → attribute → the values of the parameter with which the attribute exists. The
-        value ``list`` stands for all lists, and ``float`` for all numbers.
-    """
-
+    # Parameter → attribute → the values of the parameter with which the attribute exists. The value
+    # ``list`` stands for all lists, and ``float`` for all numbers.
     _only_with: ClassVar[dict[str, dict[str, tuple[object, ...]]]] = {}
     # Methods of all estimators that have them.
     _only_with_annealing: ClassVar[dict[str, tuple[object, ...]]] = {

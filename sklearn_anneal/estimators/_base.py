@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Any, Self
 
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._version import __version__
@@ -13,14 +14,19 @@ from ..data.units import U
 from . import _persistence
 from ._attributes import plain
 from ._fitting import Fits
-from ._given_starts import M
-from ._interface import D
+from ._interface import D, M
 from ._reordering import Reorders
 from ._streaming import Streams
 from ._validation import MOST_WEIGHT, did_you_mean
 
 
-class BaseAnnealed(Fits[D, U, M], Streams[D, U, M], Reorders):
+class BaseAnnealed(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    Fits[D, U, M],
+    Streams[D, U, M],
+    Reorders[D, U, M],
+):
     """Base class of all estimators with a parameter ``annealing``.
 
     :class:`Interface` has what a subclass defines, :class:`Fits` what ``fit`` does with it,
@@ -49,6 +55,11 @@ class BaseAnnealed(Fits[D, U, M], Streams[D, U, M], Reorders):
         "verbose": ["verbose"],
         "verbose_interval": [Interval(Integral, 1, None, closed="left")],
     }
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, including those of ``annealing`` if it is given by its name.

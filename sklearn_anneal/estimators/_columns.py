@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils import Bunch
 from sklearn.utils._indexing import _get_column_indices
-from sklearn.utils._missing import is_pandas_na
 
 from ..data.tables import Blocks, Coded
 from ..families import Natural
@@ -22,11 +22,7 @@ from ._emissions import EMISSIONS, Emission, attributes_only_with, emission_name
 from ._emissions._levels import CELLS_AT_A_TIME
 from ._given_starts import given_profile
 from ._priors import warn_of_regularisation
-from ._tables import refuse_foreign_cells
 from ._validation import did_you_mean, warn_of_zero
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 CATEGORIES_OF_TEXT = (
     "categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes such integers of "
@@ -35,37 +31,18 @@ CATEGORIES_OF_TEXT = (
 
 
 class Block(NamedTuple):
-    """Some columns of a table, with the emission that they share.
-
-    Attributes
-    ----------
-    name : str
-    emission : str
-    columns : ndarray of int
-        Their positions in the table.
-    """
+    """Some columns of a table, with the emission that they share."""
 
     name: str
     emission: str
-    columns: np.ndarray
+    columns: np.ndarray  # their positions in the table
 
 
 def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | None:
     """Return the blocks that the parameter ``emission`` lists; None if it is a single name.
 
-    Parameters
-    ----------
-    emission : str or list of tuples (name, emission, columns)
-    X : array, DataFrame or array with ``shape``
-        The table, whose column names ``columns`` may refer to.
-    known : collection of str
-        The emissions that there are.
-
-    Raises
-    ------
-    ValueError
-        If the list is not well formed, if an emission does not exist, or if a column is in no block
-        or in more than one.
+    Every column of X has to be in exactly one block, by its name or its position. ``known`` are the
+    emissions that there are.
     """
     if isinstance(emission, str):
         _refuse_unknown("The parameter emission is", emission, known)
@@ -128,24 +105,6 @@ def _named_block(name: str) -> Iterator[None]:
 # Cells
 
 
-def as_numbers(X: np.ndarray, given: Any) -> np.ndarray:
-    """Return an array of objects as floating-point numbers, with NaN for None and pandas.NA.
-
-    ``given`` is the table from which the array was made, for error messages.
-
-    Raises
-    ------
-    ValueError
-        If an object is no number.
-    """
-    missing = np.array([cell is None or is_pandas_na(cell) for cell in X.flat], dtype=bool)
-    try:
-        return np.where(missing.reshape(X.shape), np.nan, X).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        refuse_foreign_cells(given, CATEGORIES_OF_TEXT, error)
-        raise ValueError(f"X has cells that are no numbers: {error}") from None
-
-
 def cells_of(
     X: Any,
     emission: Any,
@@ -159,11 +118,6 @@ def cells_of(
     ``declared`` maps the name of each block of categories to the number of levels of its columns;
     it has the key ``""`` if there are no blocks. Names that are missing are not declared.
     ``parameter`` is the name of the parameter that declares them.
-
-    Raises
-    ------
-    ValueError
-        If a value cannot be one of its emission.
     """
     if blocks is None:
         return EMISSIONS[emission].cells(X, n_components, declared.get(""), parameter)
@@ -183,18 +137,10 @@ def cells_of(
 
 
 class TablesOfColumns:
-    """Mixin of estimators with a parameter ``emission`` that can be a list of blocks.
+    """Mixin of estimators with a parameter ``emission`` that can be a list of blocks."""
 
-    Attributes
-    ----------
-    _levels_parameter : str
-        The name of the parameter that declares numbers of categories.
-    _of_frames : bool
-        Whether rows are the frames of Markov chains.
-    """
-
-    _levels_parameter: ClassVar[str]
-    _of_frames: ClassVar[bool] = False
+    _levels_parameter: ClassVar[str]  # the parameter that declares numbers of categories
+    _of_frames: ClassVar[bool] = False  # whether rows are the frames of Markov chains
     _summary_of_components: Callable[[Any], Any]
     _columns: list[tuple[str, str, np.ndarray]] | None
     emission: Any

@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state
 from ..data.tables import missing_cells
 from ..models._draws import drawn_labels
 from ._draws import without_names
-from ._mixture_predictions import OVERFLOW
-from ._validation import did_you_mean, finite
+from ._validation import OVERFLOW, did_you_mean, finite
 
 if TYPE_CHECKING:
     from ._base import BaseAnnealed
@@ -23,21 +22,8 @@ if TYPE_CHECKING:
 def given_row(estimator: BaseAnnealed, given: Any) -> np.ndarray:
     """Return a row with the given values, and NaN in the columns that are not given.
 
-    Parameters
-    ----------
-    estimator : BaseAnnealed
-        A fitted estimator.
-    given : mapping or array-like of shape (n_features,)
-        Values by the names or the numbers of their columns, or a row in which NaN is not given.
-
-    Returns
-    -------
-    row : ndarray of shape (n_features,)
-
-    Raises
-    ------
-    ValueError
-        If a column does not exist or is given twice, or if a row has another number of columns.
+    They are given by the names or the numbers of their columns, or as a row in which NaN is not
+    given. Columns that do not exist, or are given twice, are refused.
     """
     n_features: int = estimator.n_features_in_
     if not isinstance(given, Mapping):
@@ -80,24 +66,9 @@ def conditional_sample(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw rows with some given cells, at the posterior means of the parameters.
 
-    The components are drawn from p(z | given), and the other cells from p(x | z, given).
-
-    Parameters
-    ----------
-    estimator : MixturePredictions
-        A fitted mixture.
-    n_samples : int
-    given : mapping or array-like of shape (n_features,)
-    order : ndarray of int, shape (n_features,), or None
-        The columns of the estimator's X in the order in which the model has them; None if that is
-        the same.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, n_features)
-        The rows, sorted by component.
-    labels : ndarray of int, shape (n_samples,)
-        Their components.
+    The components are drawn from p(z | given), and the other cells from p(x | z, given). The rows,
+    sorted by component, are returned with their components. ``order`` has the columns of X in the
+    order in which the model has them; None if that is the same.
     """
     row = given_row(estimator, given)
     ctx = estimator._context()

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix, issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from ..data.units import DenseCounts, SparseCounts
@@ -15,14 +14,11 @@ from ..metrics import floors_of_used, split_documents
 from ..models._count_cells import drawn_cells, imputed
 from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
-from ..parallel.thread_limits import one_thread
-from ..parallel.workers import Workers
 from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._draws import check_rounds, stacked, wants_draws
 from ._part_predictions import NothingToScore, by_parts
 from ._recommendations import asked_users, best_items
-from ._streaming import WORTH_THREADS
 from ._tables import in_frames
 from ._validation import check_activations, check_n_samples, explains, finite
 from ._words import listed_words
@@ -50,9 +46,7 @@ _MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 
 
 class CountPredictions(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF],
+    BaseAnnealed[np.ndarray | csr_matrix, DenseCounts | SparseCounts, GammaProcessNMF]
 ):
     """Methods of :class:`AnnealedGammaProcessNMF` that predict, for rows of any data."""
 
@@ -455,9 +449,7 @@ class CountPredictions(
         """E h of rows, of shape (n_rows, n_components), by plain kernels or compiled ones."""
         if plain:
             return finite(ctx.model.means_of_few(units, ctx.q, exposure), OVERFLOW)
-        self._load_kernels()
-        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
-        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
+        with self._workers_for(ctx, units) as workers:
             return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], OVERFLOW)
 
     def _divergence(

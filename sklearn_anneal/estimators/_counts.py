@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_non_negative
 
 from ._validation import check_sparse
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 def checked_counts(X: Any, given: Any, owner: str) -> Any:
     """Check a CSR matrix of counts, which scikit-learn has made from ``given``, and return it.
 
-    The columns of each row are sorted in the result, and duplicate entries are summed. ``owner`` is
-    the name of the estimator for error messages.
-
-    Raises
-    ------
-    ValueError
-        If an entry is negative, or if the arrays of the matrix point outside it.
+    The columns of each row are sorted in the result, and duplicate entries are summed. Negative
+    entries are refused, in the name of the estimator that is their ``owner``.
     """
     if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
         # SciPy has summed duplicate entries in their own integer type, where sums can overflow.

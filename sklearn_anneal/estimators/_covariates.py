@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 from sklearn.utils import Bunch, _safe_indexing, check_array, check_consistent_length
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _get_feature_names
 
+from ..annealing import Context
 from ..data.units import Rows
 from ..inference.response import response
 from ..models._covariates import LogitWeights
@@ -23,14 +23,6 @@ from ._base import BaseAnnealed
 from ._interface import D
 from ._shards import described, in_parts
 from ._validation import refuse_masked
-
-if TYPE_CHECKING:
-    from ..annealing import Context
-
-COVARIATE_CONSTRAINTS: dict = {
-    "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-}
-"""The constraints of the parameters of weights that depend on covariates."""
 
 USUAL_SCALE = 2.5
 """The default of ``coefficients_prior`` (Gelman, Jakulin, Pittau and Su, 2008)."""
@@ -50,21 +42,12 @@ Columns = tuple[int, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """A table, and what is known of its rows besides.
-
-    Attributes
-    ----------
-    X : array-like of shape (n_rows, n_columns)
-    classes : ndarray of intp, shape (n_rows,) or None
-        −1 where the class is unknown; None if it is unknown for all rows.
-    n_labels : int or None
-        The number of entries of y; None if there is no y.
-    covariates : ndarray of shape (n_rows, n_covariates) or None
-    """
+    """A table, and what is known of its rows besides."""
 
     X: Any
+    # The number of the class of each row, −1 where it is unknown; None if all are.
     classes: np.ndarray | None = None
-    n_labels: int | None = None
+    n_labels: int | None = None  # entries of y
     covariates: np.ndarray | None = None
 
     @property
@@ -380,12 +363,9 @@ def _in_words(columns: Columns | None) -> str:
 
 
 def read_covariates(covariates: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return covariates as an array of numbers, and the names of its columns, if there are any.
+    """Check covariates, and return them as an array with the names of its columns, if it has any.
 
-    Raises
-    ------
-    ValueError
-        If they are no table of finite numbers whose squares are numbers too.
+    Accepted are finite numbers whose squares are numbers too.
     """
     if in_parts(covariates):
         raise ValueError(

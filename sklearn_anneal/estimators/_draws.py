@@ -13,8 +13,7 @@ from sklearn.utils import check_random_state
 from ..data.units import Rows
 from ..models._draws import drawn_labels
 from ..models.mixture import Mixture
-from ._mixture_predictions import OVERFLOW
-from ._validation import finite
+from ._validation import OVERFLOW, finite
 
 if TYPE_CHECKING:
     from ._mixture_predictions import MixturePredictions
@@ -30,14 +29,7 @@ def without_names(estimator: E) -> E:
 
 
 def wants_draws(n_draws: Any, n_rounds: Any, return_std: bool) -> bool:
-    """Return whether tables are to be drawn, and refuse parameters of draws that make no sense.
-
-    Raises
-    ------
-    ValueError
-        If the number of tables is below 1 or no integer, if the number of rounds is below 0 or no
-        integer, if there are rounds without draws, or deviations beside them.
-    """
+    """Return whether tables are to be drawn, and refuse parameters of draws that make no sense."""
     if isinstance(n_rounds, bool) or not isinstance(n_rounds, Integral) or int(n_rounds) < 0:
         raise ValueError(f"n_rounds is an integer of at least 0; got {n_rounds!r}.")
     if n_draws is None:
@@ -102,20 +94,8 @@ def drawn_tables(
     augmentation (Tanner and Wong, 1987) draws the parameters from their posterior given all that
     has been drawn, and then components and cells again.
 
-    Parameters
-    ----------
-    estimator : MixturePredictions
-        A fitted mixture.
-    rows : Rows
-    complete : callable
-        Makes a table as the user has it from cells as the model has them.
-    n_draws, n_rounds : int
-    random_state : int, RandomState instance or None
-        None stands for that of the estimator.
-
-    Returns
-    -------
-    tables : ndarray of shape (n_draws, n_samples, n_features)
+    ``complete`` makes a table as the user has it from cells as the model has them. The result has
+    the shape (n_draws, n_samples, n_features).
     """
     ctx = estimator._context()
     model: Mixture = ctx.model

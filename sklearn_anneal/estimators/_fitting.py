@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 
@@ -26,8 +27,7 @@ from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import Found, Plan, best
-from ._given_starts import M
-from ._interface import D, Interface, method_name
+from ._interface import D, Interface, M, method_name
 from ._number import Choice, Origin
 from ._part_fits import opened
 from ._part_sources import Inputs
@@ -36,50 +36,26 @@ from ._state import Inference, described_value, warn_of_light_data, with_absent
 from ._streaming import WORTH_THREADS, without_schedule
 from ._validation import explained
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 # Attributes that scikit-learn sets from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 _WARM = "warm_start=True goes on from the last fit"
 
 
 class Data(NamedTuple, Generic[D, U]):
-    """The data of a fit, in memory or in parts, after all checks.
+    """The data of a fit, in memory or in parts, after all checks."""
 
-    Attributes
-    ----------
-    X : object
-        As the estimator validates it; some rows of data in parts.
-    units : Units
-    example : Units
-        Those of ``X``, in memory.
-    observed : tuple
-        The arguments of callbacks: the X of the user, y, metadata and the units.
-    """
-
-    X: D
+    X: D  # as the estimator validates it; some rows of data in parts
     units: U | PartedUnits[U]
-    example: U
-    observed: tuple
+    example: U  # the units of ``X``, in memory
+    observed: tuple  # the arguments of callbacks: the X of the user, y, metadata and the units
 
 
 class Outcome(NamedTuple):
-    """The outcome of a fit.
-
-    Attributes
-    ----------
-    found : Found
-    strategy : Annealing
-        The method, as it was calibrated.
-    n_annealed : int
-        Number of passes of the history that belong to the schedule.
-    monitor : FitMonitor or None
-    """
+    """The outcome of a fit."""
 
     found: Found
-    strategy: Annealing
-    n_annealed: int
+    strategy: Annealing  # the method, as it was calibrated
+    n_annealed: int  # passes of the history that belong to the schedule
     monitor: FitMonitor | None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 from sklearn.utils import Bunch
 
 from ..families import Natural
@@ -15,15 +16,7 @@ from ..models.components._predictive_moments import deviations
 def ahead(now: np.ndarray, transitions: np.ndarray, n_steps: int) -> np.ndarray:
     """Return the distributions of states 1, …, n_steps frames later.
 
-    Parameters
-    ----------
-    now : ndarray of shape (n_sequences, n_states)
-    transitions : ndarray of shape (n_states, n_states)
-    n_steps : int
-
-    Returns
-    -------
-    probabilities : ndarray of shape (n_sequences, n_steps, n_states)
+    ``now`` has shape (n_sequences, n_states), and the result (n_sequences, n_steps, n_states).
     """
     found = np.empty((len(now), n_steps, now.shape[1]))
     for step in range(n_steps):
@@ -37,24 +30,13 @@ def expected_frames(
 ) -> Bunch:
     """Return ``mean``, ``std`` and ``probabilities`` of frames whose columns all have one emission.
 
-    Parameters
-    ----------
-    components : Components
-    q : dict of ndarray
-    center : ndarray of shape (n_features,) or None
-        The origin of the components' coordinates.
-    shares : ndarray of shape (n_sequences, n_steps, n_components)
-        The probabilities of the states.
-    predictive : bool
-        Whether the moments are those of posterior predictive densities, or at posterior means.
+    ``shares`` has the probabilities of the states, (n_sequences, n_steps, n_components). Moments
+    are ``predictive``, or those at posterior means, relative to the ``center`` if there is one.
 
-    Returns
-    -------
-    expected : Bunch
-        ``mean`` and ``std`` of shape (n_sequences, n_steps, n_features), or None for columns that
-        have probabilities. ``probabilities`` is None for others. It has the shape (n_sequences,
-        n_steps, n_features) for binary columns and (n_sequences, n_steps, n_symbols) for symbols,
-        and is a list with an array for each column for categories.
+    ``mean`` and ``std`` have the shape (n_sequences, n_steps, n_features), and are None for columns
+    that have probabilities. ``probabilities`` is None for others. It has the shape (n_sequences,
+    n_steps, n_features) for binary columns and (n_sequences, n_steps, n_symbols) for symbols, and
+    is a list with an array for each column for categories.
     """
     moments = components.predictive_moments(q) if predictive else components.plug_in_moments(q)
     if moments is None:
@@ -98,32 +80,21 @@ def long_run_shares(start: np.ndarray, transitions: np.ndarray) -> np.ndarray:
     This is the stationary distribution if there is only one. Where transitions are forbidden, a
     chain may end in one of several sets of states that it never leaves; the shares are then those
     expected from the start.
-
-    Parameters
-    ----------
-    start : ndarray of shape (n_states,)
-    transitions : ndarray of shape (n_states, n_states)
-
-    Returns
-    -------
-    shares : ndarray of shape (n_states,)
     """
-    n = len(start)
-    reached = np.eye(n) + (transitions > 0)
-    for _ in range(max(n - 1, 1).bit_length()):
-        reached = np.minimum(reached @ reached, 1.0)
-    both = (reached > 0) & (reached.T > 0)
-    lasting = ((reached > 0) == both).all(axis=1)
-    passing = ~lasting
+    moves = transitions > 0
+    _, group = connected_components(moves, connection="strong")
+    leaves = (moves & (group[:, None] != group)).any(axis=1)
+    passing = np.isin(group, group[leaves])
+    lasting = ~passing
     into = start[lasting]
     if passing.any():
         stays = np.eye(passing.sum()) - transitions[np.ix_(passing, passing)]
         times = np.linalg.solve(stays.T, start[passing])
         into = into + times @ transitions[np.ix_(passing, lasting)]
-    total, shares = np.zeros(n), np.zeros(n)
+    total, shares = np.zeros(len(start)), np.zeros(len(start))
     total[lasting] = into
-    for first in np.flatnonzero(lasting & (np.argmax(both, axis=1) == np.arange(n))):
-        members = np.flatnonzero(both[first])
+    for one in np.unique(group[lasting]):
+        members = np.flatnonzero(group == one)
         own = _stationary(transitions[np.ix_(members, members)])
         shares[members] = total[members].sum() * own
     return shares / shares.sum()

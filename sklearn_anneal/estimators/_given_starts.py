@@ -1,15 +1,12 @@
-"""Starts that users give: parameters at which a fit begins, and their checks."""
+"""Checks of the parameters at which a user lets a fit begin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..annealing import Annealing
 from ..families import COVARIANCE_TYPES, get_structure
-from ..models._base import Model
 from ..models._componentwise import Given
 from ..models.components._base import Profile
 from ._priors import check_shape, numbers_of, refuse_indefinite
@@ -17,51 +14,6 @@ from ._validation import did_you_mean
 
 if TYPE_CHECKING:
     from ._emissions import Emission
-
-
-M = TypeVar("M", bound=Model)
-"""The model of an estimator."""
-
-
-class GivenStarts(Generic[M]):
-    """Mixin of estimators that can begin a fit at given parameters.
-
-    Attributes
-    ----------
-    _start_parameters : tuple of str
-        The names of the parameters that give a start, or a part of it.
-    """
-
-    _start_parameters: ClassVar[tuple[str, ...]] = ()
-    annealing: Any
-    _refuse_number_with: Callable[..., None]
-
-    def _given_start(self, model: M) -> Given:
-        """Check the given start and return it in the form that the model reads."""
-        return {}
-
-    def _asked_start(self) -> Given:
-        """The parameters that give a start; a dictionary without any value gives none."""
-        asked = {name: getattr(self, name) for name in self._start_parameters}
-        return {
-            name: None if isinstance(value, dict) and gives_nothing(value) else value
-            for name, value in asked.items()
-        }
-
-    def _start_for(self, model: M, strategy: Annealing) -> Given | None:
-        """The given start, after a check that the fit can begin at it; None if none is given."""
-        asked = self._asked_start()
-        given = [name for name, value in asked.items() if value is not None]
-        if not given:
-            return None
-        self._refuse_number_with(**asked)
-        if not strategy.needs_start:
-            raise ValueError(
-                f"annealing={self.annealing!r} starts at random parameters, which leaves "
-                f"{given[0]} without a use. Give the method start='init_params', or leave "
-                f"{given[0]} out."
-            )
-        return self._given_start(model)
 
 
 def gives_nothing(given: Given) -> bool:
@@ -72,17 +24,8 @@ def gives_nothing(given: Given) -> bool:
     )
 
 
-# Checks
-
-
 def given_array(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Check finite numbers of a shape.
-
-    Raises
-    ------
-    ValueError
-        If the value has another shape, or is not finite.
-    """
+    """Check that numbers are finite and have a shape, and return them as an array."""
     array = numbers_of(value, name)
     check_shape(array, shape, name)
     return array
@@ -91,13 +34,7 @@ def given_array(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
 def given_in_range(
     value: object, shape: tuple[int, ...], name: str, least: float = 0.0, most: float = np.inf
 ) -> np.ndarray:
-    """Check numbers of a shape that are in a range.
-
-    Raises
-    ------
-    ValueError
-        If they are not.
-    """
+    """Check numbers of a shape that are in a range."""
     array = given_array(value, shape, name)
     if array.size and (array.min() < least or array.max() > most):
         limits = f"[{least:g}, {most:g}]" if most < np.inf else f"[{least:g}, inf)"
@@ -109,13 +46,7 @@ def given_in_range(
 
 
 def given_probabilities(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Check probabilities, which sum to 1 along the last axis.
-
-    Raises
-    ------
-    ValueError
-        If they do not.
-    """
+    """Check probabilities, which sum to 1 along the last axis."""
     array = given_in_range(value, shape, name, 0.0, 1.0)
     totals = array.sum(axis=-1, keepdims=True)
     wrong = totals[~np.isclose(totals, 1.0)]
@@ -129,13 +60,7 @@ def given_probabilities(value: object, shape: tuple[int, ...], name: str) -> np.
 def given_matrices(
     value: object, covariance_type: str, n_components: int, n_features: int, name: str
 ) -> np.ndarray:
-    """Check covariances or precisions of all components in the shape of their type.
-
-    Raises
-    ------
-    ValueError
-        If they have another shape, or are not positive definite.
-    """
+    """Check covariances or precisions of all components in the shape of their type."""
     k, d = n_components, n_features
     shapes = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
     array = given_array(value, shapes[covariance_type], f"{covariance_type} {name}")
@@ -159,11 +84,6 @@ def given_profile(
     The names are those of the attributes without their underscores. For blocks the dictionary maps
     names of blocks to such dictionaries. ``kinds`` is the emission of the components, or a
     dictionary with that of each block.
-
-    Raises
-    ------
-    ValueError
-        If a name is not one of the emission, or if a value is refused.
     """
     blocks = isinstance(kinds, dict)
     known = tuple(components.parts if blocks else components.profile_names)

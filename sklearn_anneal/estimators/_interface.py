@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
-import warnings
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from .._compat import CallbackSupportMixin
-from .._stack import outer_level
+from .._stack import warn
 from ..annealing import ANNEALING, Annealing, Context, check_capabilities
 from ..annealing._documentation import LinkedDocumentation
 from ..data.parted_units import PartedUnits
@@ -27,19 +27,21 @@ from ..inference.messages import number
 from ..inference.progress import Settings, Trace
 from ..inference.stopping import RiseOfBound
 from ..kernels import load
+from ..models._base import Model
+from ..models._componentwise import Given
 from ..search.moves import Continuation
 from ..search.search import Found
 from ._attributes import Attributes, ExplainedAttributes
-from ._given_starts import GivenStarts, M
+from ._given_starts import gives_nothing
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
 from ._part_sources import Inputs
 from ._shards import in_parts
 from ._state import Inference, warn_of_unfinished_stream, with_absent
-from ._validation import CheckedParameters, check_parameters, checked_weights
+from ._validation import check_parameters, checked_weights
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+M = TypeVar("M", bound=Model)
+"""The model of an estimator."""
 
 D = TypeVar("D")
 """The form in which an estimator keeps the X of a user, once it has been validated."""
@@ -47,9 +49,7 @@ D = TypeVar("D")
 
 class Interface(
     ChoosesNumber,
-    GivenStarts[M],
     LinkedDocumentation,
-    CheckedParameters,
     ExplainedAttributes,
     CallbackSupportMixin,
     BaseEstimator,
@@ -79,6 +79,9 @@ class Interface(
     # Parameters of the estimator that define the model. They must not change while the fitted
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
+
+    # The names of the parameters that give a start, or a part of it.
+    _start_parameters: tuple[str, ...] = ()
 
     # Attributes that describe the data of a fit. After a later batch of a stream, those of an
     # earlier fit would belong to other parameters, so that they are removed.
@@ -128,6 +131,9 @@ class Interface(
 
     # Parameters
 
+    def _validate_params(self) -> None:
+        check_parameters(self)
+
     def _strategy(self, model: M) -> Annealing:
         """The annealing method with the model's recommendations filled in."""
         method = self.annealing
@@ -173,6 +179,35 @@ class Interface(
                     f"Restore {name}, or begin anew with fit and warm_start=False."
                 )
         return kept
+
+    # Starts that users give
+
+    def _given_start(self, model: M) -> Given:
+        """Check the given start and return it in the form that the model reads."""
+        return {}
+
+    def _asked_start(self) -> Given:
+        """The parameters that give a start; a dictionary without any value gives none."""
+        asked = {name: getattr(self, name) for name in self._start_parameters}
+        return {
+            name: None if isinstance(value, dict) and gives_nothing(value) else value
+            for name, value in asked.items()
+        }
+
+    def _start_for(self, model: M, strategy: Annealing) -> Given | None:
+        """The given start, after a check that the fit can begin at it; None if none is given."""
+        asked = self._asked_start()
+        given = [name for name, value in asked.items() if value is not None]
+        if not given:
+            return None
+        self._refuse_number_with(**asked)
+        if not strategy.needs_start:
+            raise ValueError(
+                f"annealing={self.annealing!r} starts at random parameters, which leaves "
+                f"{given[0]} without a use. Give the method start='init_params', or leave "
+                f"{given[0]} out."
+            )
+        return self._given_start(model)
 
     # Weights
 
@@ -372,19 +407,17 @@ class Interface(
         if not trace.converged and not trace.stopped and self.max_iter > 0:
             more = int(results["n_passes"][results["move"] == Continuation.name].sum())
             nor = f", nor in {more} more" if more else ""
-            warnings.warn(
+            warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1{nor}. "
                 f"{self._advice_converging}",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
         if (results["kept"] & (results["move"] == "plain")).any():
-            warnings.warn(
+            warn(
                 f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "
                 "whose optimum was taken instead. Lower its temperature or noise, or give "
                 "annealing='reheating'.",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
         self._warn_of_coincidence(ctx)
         self._warn_of_scales(ctx.summary)
@@ -395,11 +428,10 @@ class Interface(
     def _warn_of_coincidence(self, ctx: Context) -> None:
         pairs = ctx.model.coinciding(ctx.q, ctx.summary, ctx.prior)
         if pairs:
-            warnings.warn(
+            warn(
                 f"Components coincide (for example {pairs[0][0]} and {pairs[0][1]}): a "
                 f"symmetric solution that plain inference cannot leave. {self._advice_coinciding}",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
 
 

@@ -17,13 +17,12 @@ A kind whose short fit fails is not compared: the other one is taken, and a warn
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
-from .._stack import outer_level
+from .._stack import warn
 from ..data.units import Rows, cell_patterns
 
 if TYPE_CHECKING:
@@ -42,23 +41,18 @@ _ROWS, _PASSES, _TOL = 2000, 30, 1e-2
 class Scores(NamedTuple):
     """Scores of held-out cells after two short fits, one with learned probabilities.
 
-    Attributes
-    ----------
-    learned_error, gaussian_error : float
-        Roots of the mean squared errors, in standard deviations of the columns; NaN if the short
-        fit has failed, like the log density.
-    learned_log_density, gaussian_log_density : float
-        Mean log densities, in nats.
-    advantage : float
-        By how much Gaussian factors are better, in standard errors: in squared errors or in log
-        densities, whichever is clearer. It is 0 if these contradict each other, or if both short
-        fits have failed, and infinite if one of them has.
+    Those of a short fit that has failed are NaN.
     """
 
+    # Roots of the mean squared errors, in standard deviations of the columns.
     learned_error: float
     gaussian_error: float
+    # Mean log densities, in nats.
     learned_log_density: float
     gaussian_log_density: float
+    # By how much Gaussian factors are better, in standard errors: in squared errors or in log
+    # densities, whichever is clearer. It is 0 if these contradict each other, or if both short fits
+    # have failed, and infinite if one of them has.
     advantage: float
 
     @property
@@ -82,18 +76,9 @@ def compared(
 ) -> Scores | None:
     """Return the scores of cells that are held out of rows with missing cells.
 
-    Parameters
-    ----------
-    estimator : AnnealedSpikeSlabFactorAnalysis
-        Its priors, sweeps and number of factors are those of both fits.
-    units : Rows
-        Rows in memory, of which at most 2,000 are drawn, in proportion to their weights.
-    random_state : numpy.random.RandomState
-
-    Returns
-    -------
-    scores : Scores or None
-        None if there are too few cells for a comparison.
+    Priors, sweeps and the number of factors are those of the estimator in both fits. At most 2,000
+    rows are drawn, in proportion to their weights. None is returned if there are too few cells for
+    a comparison.
     """
     rows = _drawn(units, random_state)
     # Sums do not depend on the order in memory, and squares of float32 have room.
@@ -157,11 +142,9 @@ def _warn_of_failures(estimator: AnnealedSpikeSlabFactorAnalysis, failed: np.nda
     kinds = "learned probabilities", "Gaussian factors"
     which = " and with ".join(kinds[i] for i in np.flatnonzero(failed))
     taken = kinds[int(failed[0] and not failed[1])]
-    warnings.warn(
+    warn(
         f"activation_prior='auto' takes {taken} without a comparison, because short fits with "
         f"{which} failed: {estimator._advice}",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import column_or_1d
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples
 
 from .._compat import with_callbacks
+from ..annealing import Annealing, Context
 from ..data.units import ROWS_OF_A_CLASS, Rows, Units
+from ..search.search import Plan
 from ._attributes import Attributes
 from ._covariates import (
-    COVARIATE_CONSTRAINTS,
     Columns,
     GivenCovariates,
     LabelledTable,
@@ -30,34 +32,19 @@ from ._part_sources import Inputs, concatenated, refuse_lengths
 from ._shards import in_parts
 from ._validation import checks_parameters, refuse_masked, without_value
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Annealing, Context
-    from ..search.search import Plan
-
-CLASS_CONSTRAINTS: dict = {
+CONSTRAINTS_OF_ROWS: dict = {
     "n_components_per_class": [Interval(Integral, 1, None, closed="left"), dict, None],
     "n_unlabelled_components": [Interval(Integral, 0, None, closed="left")],
+    "coefficients_prior": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
 }
-"""The constraints of the parameters with which a mixture is a classifier."""
-
-CONSTRAINTS_OF_ROWS = {**CLASS_CONSTRAINTS, **COVARIATE_CONSTRAINTS}
 """The constraints of the parameters that suit what is known of rows besides X."""
 
 
 class Labels(NamedTuple):
-    """The y of a user.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows,)
-    known : ndarray of bool, shape (n_rows,)
-        Whether a value is a label, and does not stand for an unknown class.
-    """
+    """The y of a user."""
 
     values: np.ndarray
-    known: np.ndarray
+    known: np.ndarray  # whether a value is a label, and does not stand for an unknown class
 
     def distinct(self, counted: np.ndarray | None = None) -> np.ndarray:
         """Return the classes that occur in ascending order, in rows that are ``counted``."""
@@ -78,31 +65,15 @@ class Labels(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts on a part that a fit to data in parts needs before it begins.
+    """Facts on a part that a fit to data in parts needs before it begins."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (n_classes,) or None
-        The classes that occur; None without y.
-    rows : list of ndarray
-        The numbers of some rows of each class.
-    columns : Columns or None
-        Those of the covariates; None without any.
-    """
-
-    labels: np.ndarray | None
-    rows: list[np.ndarray]
-    columns: Columns | None
+    labels: np.ndarray | None  # the classes that occur; None without y
+    rows: list[np.ndarray]  # the numbers of some rows of each class
+    columns: Columns | None  # those of the covariates; None without any
 
 
 def read_labels(y: Any) -> Labels:
-    """Check labels, some of which may stand for an unknown class: −1, None or NaN.
-
-    Raises
-    ------
-    ValueError
-        If they are not one-dimensional, or no labels of classes.
-    """
+    """Check labels, some of which may stand for an unknown class: −1, None or NaN."""
     refuse_masked(y, "y")
     values = column_or_1d(y, warn=True)
     kind = values.dtype.kind
@@ -134,13 +105,7 @@ def read_labels(y: Any) -> Labels:
 
 
 def distinct(values: Any) -> np.ndarray:
-    """Return the distinct labels in ascending order.
-
-    Raises
-    ------
-    ValueError
-        If they cannot be compared with each other.
-    """
+    """Return the distinct labels in ascending order."""
     try:
         return np.unique(values)
     except TypeError:
@@ -153,11 +118,6 @@ def layout_of(classes: np.ndarray, per_class: Any, n_unlabelled: int) -> np.ndar
     """Return the number of the class of each component, −1 for those that no label names.
 
     Components of the first class come first, and those of no class last.
-
-    Raises
-    ------
-    ValueError
-        If ``per_class`` is a dictionary without the number of a class, or with other classes.
     """
     labels = classes.tolist()
     if isinstance(per_class, dict):
@@ -218,7 +178,7 @@ class KnownClasses(GivenCovariates[D]):
         """X as an array that the model can read."""
         raise NotImplementedError
 
-    def _rows(
+    def _rows_with(
         self,
         X: Any,
         weights: np.ndarray | None,
@@ -246,8 +206,8 @@ class KnownClasses(GivenCovariates[D]):
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
         if isinstance(X, LabelledTable):
-            return self._rows(X.X, sample_weight, X.classes, X.covariates)
-        return self._rows(X, sample_weight, None, None)
+            return self._rows_with(X.X, sample_weight, X.classes, X.covariates)
+        return self._rows_with(X, sample_weight, None, None)
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
@@ -554,8 +514,6 @@ class KnownClasses(GivenCovariates[D]):
         covariates: ArrayLike | None = None,
     ) -> tuple[float, float]:
         if self._fitted_classes is None:
-            if covariates is None:
-                return super()._scored(X, y, sample_weight)
             return self._mean_score(X, sample_weight, covariates)
         if y is None:
             raise ValueError(

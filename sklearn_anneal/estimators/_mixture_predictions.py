@@ -3,56 +3,86 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from numbers import Real
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from numpy.typing import ArrayLike, DTypeLike
+from sklearn.base import DensityMixin
 from sklearn.utils import ClassifierTags
-from sklearn.utils.metaestimators import available_if
+from sklearn.utils._param_validation import Interval, StrOptions
 
+from ..annealing import Context
 from ..data.units import Rows
-from ._information_criteria import akaike_criterion, bayesian_criterion
-from ._interface import D, has_unit_temperatures
-from ._known_classes import KnownClasses
+from ..models.components._base import Components
+from ..models.mixture import Mixture
+from ._attributes import Attributes
+from ._base import BaseAnnealed
+from ._interface import D
+from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
+from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
-from ._validation import explains, finite
+from ._row_predictions import UnitTemperatures
+from ._validation import OVERFLOW, explains, finite
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
+# The constraints of priors that are positive numbers.
+POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 # Plain kernels read rows with at most so many terms. Up to here a prediction takes about as long
 # with them as with compiled ones.
 _MOST_PLAIN = 60_000
 
 
-class MixturePredictions(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    DensityMixin,
-    KnownClasses[D],
-):
-    """Methods of all mixtures that assign rows to components."""
+class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, KnownClasses[D]):
+    """Parameters that all mixtures have, and their predictions for rows."""
+
+    _parameter_constraints: dict = {
+        **BaseAnnealed._parameter_constraints,
+        "n_components": NUMBER_OR_AUTO,
+        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
+        "init_params": [StrOptions({"kmeans", "k-means++", "random", "random_from_data"})],
+        "weights_init": ["array-like", None],
+        "weight_concentration_prior_type": [
+            StrOptions({"dirichlet_process", "dirichlet_distribution"})
+        ],
+        "weight_concentration_prior": POSITIVE,
+        **CONSTRAINTS_OF_ROWS,
+    }
+    _advice_coinciding = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "init_params or random_state, or ask for fewer components."
+    )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
         if self._classifies:
             tags.estimator_type = "classifier"
             tags.classifier_tags = ClassifierTags()
             tags.target_tags.required = True
         return tags
 
+    def _mixture_of(self, components: Components) -> Mixture:
+        return Mixture(
+            components,
+            self.weight_concentration_prior_type,
+            self.init_params,
+            self.weight_concentration_prior,
+            self._component_classes,
+            self._own_weights(),
+        )
+
+    def _attributes_of_mixture(self, ctx: Context) -> Attributes:
+        """The fitted attributes of all mixtures, which say nothing of their components."""
+        weights, k = ctx.model.weights, ctx.model.n_components
+        return {
+            **self._attributes_of_weights(ctx),
+            "n_components_": k,
+            "n_effective_components_": int((weights.expected_counts(ctx.q, ctx.prior) > 1).sum()),
+            **self._attributes_of_classes(ctx),
+        }
+
     @abstractmethod
     def _again(self, X: ArrayLike, covariates: ArrayLike | None = None) -> tuple[Rows, DTypeLike]:
         """Rows to predict for, as the model reads them, and the dtype of their responsibilities."""
-
-    @abstractmethod
-    @by_parts
-    def score_samples(self, X, *, covariates=None):
-        """Log of the posterior predictive density of each row."""
 
     def fit_predict(self, X, y=None, sample_weight=None, *, covariates=None):
         """Fit the model and return the result of :meth:`predict` for the training data.
@@ -168,6 +198,34 @@ class MixturePredictions(
         rows, dtype = self._again(X, covariates)
         return self._responsibilities(rows).astype(dtype, copy=False)
 
+    @by_parts
+    @explains("Prediction")
+    def score_samples(self, X, *, covariates=None):
+        """Log of the posterior predictive density (or probability) of each row.
+
+        The parameters of the components are integrated out, so that the density integrates to 1,
+        and the values of binary columns and categories have probabilities that sum to 1. Gaussian
+        components become Student-t densities; for ``factorization="independent"`` they are
+        approximated by Student-t densities whose scale adds the uncertainty of the mean. Of a row
+        with missing cells it is the density of the observed ones.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Rows.
+        covariates : array-like of shape (n_samples, n_covariates), default=None
+            Covariates of the rows, if the fit had covariates, and only then. The weights of a row
+            are those of the posterior means of the coefficients.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            Log densities in nats.
+        """
+        rows, _ = self._again(X, covariates)
+        ctx = self._context()
+        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
+
     def score(self, X, y=None, sample_weight=None, *, covariates=None):
         """Mean log predictive density per row, or the accuracy of a classifier.
 
@@ -218,7 +276,7 @@ class MixturePredictions(
             the better.
         """
         log_likelihood, _ = self._log_likelihood(X, sample_weight, covariates)
-        return akaike_criterion(log_likelihood, self._context().model.n_parameters)
+        return float(2.0 * self._context().model.n_parameters - 2.0 * log_likelihood)
 
     def bic(self, X, sample_weight=None, *, covariates=None):
         """Bayesian information criterion at the posterior means.
@@ -243,29 +301,10 @@ class MixturePredictions(
             number of rows, or the sum of their weights; the lower the better.
         """
         log_likelihood, n_rows = self._log_likelihood(X, sample_weight, covariates)
-        return bayesian_criterion(log_likelihood, self._context().model.n_parameters, n_rows)
+        return float(self._context().model.n_parameters * np.log(n_rows) - 2.0 * log_likelihood)
 
-    @available_if(has_unit_temperatures)
-    @by_parts
-    @explains("Prediction")
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each row, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the log-likelihood of the row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        rows, _ = self._again(X)
-        return self.annealing_.inverse_temperatures(self._context(), rows)
+    def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
+        return self._context(), self._again(X)[0]
 
     def _plain_if_few(self, rows: Rows) -> Rows:
         """Let plain kernels read the rows if they are few, so that none has to be compiled."""

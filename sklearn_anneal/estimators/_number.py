@@ -44,7 +44,6 @@ from ..annealing._base import Context
 from ..data.units import Units
 from ..families import Natural
 from ..models._left_out import LeftOut
-from ..models._searchable import Searchable
 from ..parallel.workers import generator
 from ..search.problem import Problem
 from ..search.search import Found
@@ -65,20 +64,11 @@ _EFFORT = 1.0
 
 
 class Tried(NamedTuple):
-    """The result of a fit with some number of components.
+    """The result of a fit with some number of components."""
 
-    Attributes
-    ----------
-    lower_bound : float
-        Nats; −inf for a fit that failed.
-    n_used : int
-        Number of components that explain more than one data point.
-    left_out : LeftOut or None
-        The densities of data points given others; None if the model cannot leave them out.
-    """
-
-    lower_bound: float
-    n_used: int
+    lower_bound: float  # nats; −inf for a fit that failed
+    n_used: int  # components that explain more than one data point
+    # The densities of data points given others; None if the model cannot leave them out.
     left_out: LeftOut | None = None
 
     @property
@@ -98,17 +88,12 @@ class Tried(NamedTuple):
 class Origin(NamedTuple):
     """Components of another fit, at which a fit with another number of components begins.
 
-    Attributes
-    ----------
-    n_components : int
-        The number that begins there. If it is smaller than that of the other fit, it is the number
-        of components in use, and the others are left out. If it is larger, some are divided.
-    ctx : Context
-        The other fit.
+    If that number is smaller, it is the number of components in use, and the others are left out.
+    If it is larger, some are divided.
     """
 
     n_components: int
-    ctx: Context
+    ctx: Context  # of the other fit
 
     def start(self, problem: Problem) -> Natural | None:
         """Return the natural parameters; None if the model has no such start."""
@@ -125,23 +110,12 @@ class Origin(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The number of components that a fit has chosen.
-
-    Attributes
-    ----------
-    n_components : int
-    origin : Origin or None
-        Where the fit with this number begins; None for its own start.
-    results : dict of ndarray
-        What was tried, as the attribute ``component_results_`` has it.
-    begun : Found or None
-        The search with this number that was tried, and goes on if the fit has more effort.
-    """
+    """The number of components that a fit has chosen."""
 
     n_components: int
-    origin: Origin | None
-    results: dict[str, np.ndarray]
-    begun: Found | None
+    origin: Origin | None  # the start of the fit with this number; None for its own one
+    results: dict[str, np.ndarray]  # all trials, as the attribute ``component_results_`` has them
+    begun: Found | None  # the search with this number, which goes on if the fit has more effort
 
 
 def best_number(
@@ -153,15 +127,10 @@ def best_number(
     components stay unused. The gaps on both sides of the best number are then halved until its
     neighbours have been tried. Larger numbers begin at its components, the next one in any case.
 
-    Parameters
-    ----------
-    fit : callable
-        Returns what the fit with a number of components reaches, and what a fit with those in use
-        reaches if some are not. The second argument is the number whose components it begins at;
-        None stands for a start of its own. Of two fits with the same number that of the higher
-        bound counts.
-    most : int
-        The largest number.
+    ``fit`` returns what the fit with a number of components reaches, and what a fit with those in
+    use reaches if some are not. Its second argument is the number whose components it begins at;
+    None stands for a start of its own. Of two fits with the same number that of the higher bound
+    counts. ``most`` is the largest number.
     """
     tried: dict[int, Tried] = {}
     # The numbers of each origin; those with starts of their own have none.
@@ -286,7 +255,7 @@ class ChoosesNumber:
             return reached, _reduced(found.kept.ctx)
 
         def fit(k: int, near: int | None) -> dict[int, Tried]:
-            origin = None if near not in fits else _divided(fits[near][0].kept.ctx, k)
+            origin = Origin(k, fits[near][0].kept.ctx) if near in fits else None
             if origin is None and k in fits:
                 return {k: fits[k][1]}
             reached, reduced = run(k, origin)
@@ -319,7 +288,8 @@ class ChoosesNumber:
             # The fit that is kept draws the same random numbers.
             how = units, None, None, copy.deepcopy(random_state), origin
             found = self._start_anew(model, strategy, plan, *how)
-            left_out = _left_out(found.kept.ctx, units)
+            ctx = found.kept.ctx
+            left_out = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
         except np.linalg.LinAlgError:
             raise
         except ValueError as error:
@@ -330,7 +300,7 @@ class ChoosesNumber:
         if self.verbose:
             of_rows = "" if left_out is None else f", rows left out {left_out.total:.6f}"
             print(f"n_components={k}: lower bound {bound:.6f}{of_rows}", flush=True)
-        n_used = len(_used(found.kept.ctx))
+        n_used = len(_used(ctx))
         return found, Tried(bound if np.isfinite(bound) else -np.inf, n_used, left_out)
 
 
@@ -351,23 +321,11 @@ def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
 def _reduced(ctx: Context) -> Origin | None:
     """Return the components that are in use; None if all are, or if none can be left out."""
     used, n_components = _used(ctx), ctx.model.n_components
-    if not isinstance(ctx.model, Searchable) or not 0 < len(used) < n_components:
+    if not 0 < len(used) < n_components:
         return None
     if ctx.model.statistics_of(ctx.q, ctx.prior, used) is None:
         return None
     return Origin(len(used), ctx)
-
-
-def _divided(ctx: Context, k: int) -> Origin | None:
-    """Return the components of a fit as the origin of more; None if none can be divided."""
-    return Origin(k, ctx) if isinstance(ctx.model, Searchable) else None
-
-
-def _left_out(ctx: Context, units: Units) -> LeftOut | None:
-    """Return the densities of data points given others; None if none can be left out."""
-    if not isinstance(ctx.model, Searchable):
-        return None
-    return ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
 
 
 def _used(ctx: Context) -> np.ndarray:

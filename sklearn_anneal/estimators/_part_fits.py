@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _num_samples
 
 from ..data.parted_units import PartedUnits
 from ..data.parts import Here, Part, Place, Request
+from ..data.units import U
 from ..parallel.workers import Workers
 from ..search.problem import ROWS_FOR_STARTS
 from ._part_sources import (
@@ -33,12 +35,8 @@ from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
 from ._validation import WITHOUT_WEIGHT
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..data.units import U
     from ._base import BaseAnnealed
-    from ._given_starts import M
-    from ._interface import D, Interface
+    from ._interface import D, Interface, M
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,12 @@ class _Missing(Request[dict[str, np.ndarray]]):
 
 
 class _Measured(NamedTuple):
-    """Sizes and keys of a part, and facts on it, before any validation.
-
-    Attributes
-    ----------
-    size : tuple of int
-    n_rows : int
-        The number of rows of positive weight.
-    ends : tuple or None
-        The smallest and the largest key.
-    facts : object
-        What :meth:`Interface._facts_of_part` returns; None of a part without such rows.
-    """
+    """Sizes and keys of a part, and facts on it, before any validation."""
 
     size: tuple[int, ...]
-    n_rows: int
-    ends: Any
-    facts: Any
+    n_rows: int  # of positive weight
+    ends: Any  # the smallest and the largest key, or None
+    facts: Any  # the result of :meth:`Interface._facts_of_part`; None without rows
 
 
 @dataclass(frozen=True)
@@ -161,12 +148,8 @@ def opened(
 ) -> Iterator[tuple[D, PartedUnits[U]]]:
     """Read data in parts for the time of a fit.
 
-    Yields
-    ------
-    X : object
-        Some rows, or all if they are few, as the estimator validates them.
-    units : PartedUnits
-        All data points. Its ``gathered`` are those of ``X``.
+    Yield some rows, or all if they are few, as the estimator validates them; and all data points,
+    whose ``gathered`` are those of these rows.
     """
     place, sources = placed(estimator, inputs, estimator._reads_targets)
     try:
@@ -244,7 +227,8 @@ def _gathered(
         first = np.concatenate([at + rows for at, rows in zip(starts, needed, strict=True)])
         rest = np.random.RandomState(0).permutation(np.setdiff1d(chosen, first))
         chosen = np.sort(np.concatenate([first, rest[: max(len(chosen) - len(first), 0)]]))
-    by_part = [c - start for c, start in zip(_split(chosen, ends), ends - sizes, strict=True)]
+    of_parts = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+    by_part = [rows - start for rows, start in zip(of_parts, ends - sizes, strict=True)]
     return place.sum(_Gather(by_part)), len(chosen) == sizes.sum()
 
 
@@ -354,10 +338,6 @@ def stream(
                 vars(estimator).update(vars(updated))
     finally:
         place.close()
-
-
-def _split(chosen: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
-    return np.split(chosen, np.searchsorted(chosen, ends[:-1]))
 
 
 def beside(values: Any, shards: Shards, name: str) -> list:

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_feature_names, _num_samples
@@ -20,8 +21,6 @@ from ._part_sources import Inputs
 from ._shards import FirstReading, Shards, as_shards, described, in_parts, naming, read
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
     from ._base import BaseAnnealed
 
 

@@ -8,23 +8,19 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _get_feature_names, _num_samples
 
 from ..data.part_views import NoUnits
 from ..data.tables import Blocks, Coded, Packing
-from ..data.units import Units
+from ..data.units import U, Units
 from ._shards import FirstReading, described, is_delayed, naming, read
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..data.units import U
     from ._base import BaseAnnealed
-    from ._given_starts import M
-    from ._interface import D, Interface
+    from ._interface import D, Interface, M
 
 T = TypeVar("T", bound=Units)
 
@@ -36,13 +32,7 @@ def concatenated(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 class Inputs(NamedTuple):
-    """The arguments of a user about some rows: those of a part, or of all parts.
-
-    Attributes
-    ----------
-    X, y, weights, covariates : object
-        The rows, and what is known of each besides; None for what was not given.
-    """
+    """The rows of a part, or of all parts, and what is known of each besides; None if not given."""
 
     X: Any
     y: Any = None
@@ -57,12 +47,8 @@ class Inputs(NamedTuple):
     def present(self) -> Inputs:
         """Return the rows without those of weight zero.
 
-        Weights that are not one number per row are refused later, with the rows.
-
-        Raises
-        ------
-        ValueError
-            If y or the covariates, whose rows are then left out as well, have another number.
+        Weights that are not one number per row are refused later, with the rows; y and covariates,
+        whose rows are left out as well, are refused here if they have another number.
         """
         n = _num_samples(self.X)
         refuse_lengths(n, covariates=self.covariates)
@@ -90,34 +76,23 @@ def refuse_lengths(n_rows: int, **beside: Any) -> None:
 class Source:
     """A part on the way to its data points: what it is read from, and who validates it.
 
-    Attributes
-    ----------
-    index : int
-    estimator : BaseAnnealed
-        An estimator with the parameters of the fit, and without anything fitted.
-    X, y, weights, covariates : object
-        The inputs from which the part, its targets, its sample weights and the covariates of its
-        rows are read; None for none.
-    dtype : dtype or None
-    first : FirstReading
-        The size of the part at its first reading.
-    columns : tuple or None
-        Number and names of the columns that the part should have, and the kind of data; None if no
-        part has been read.
-    missing : dict or None
-        The columns of categories that have missing cells in any part (:func:`missing_in`); None if
-        not all parts have been read.
+    X, y, weights and covariates are the inputs from which the part and what is known of its rows
+    are read; None for none.
     """
 
     index: int
-    estimator: BaseAnnealed
+    estimator: BaseAnnealed  # with the parameters of the fit, and without anything fitted
     X: Any
     y: Any = None
     weights: Any = None
     covariates: Any = None
     dtype: DTypeLike | None = None
     first: FirstReading = field(default_factory=FirstReading)
+    # Number and names of the columns that the part should have, and the kind of data; None if no
+    # part has been read.
     columns: Any = None
+    # The columns of categories that have missing cells in any part (:func:`missing_in`); None if
+    # not all parts have been read.
     missing: Any = None
 
     @property

@@ -9,14 +9,13 @@ rebuilds it. Only classes of a list are looked up by name, and no constructor ru
 
 from __future__ import annotations
 
-import warnings
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from .._stack import outer_level
+from .._stack import warn
 from .._version import __version__
 
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
@@ -76,27 +75,17 @@ def check_version(name: str, version: str | None) -> None:
     if version == __version__:
         return
     writer = "an early version" if version is None else f"version {version}"
-    warnings.warn(
+    warn(
         f"{name} was saved by {writer} of sklearn_anneal, and is loaded by version {__version__}. "
         "Its results may differ; fit it again if they matter.",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 
 def written(value: Any) -> Any:
     """A copy of a value in which dictionaries stand for the package's private objects.
 
-    Objects that are nested in others, at any depth, are replaced too.
-
-    Parameters
-    ----------
-    value : object
-        The value. Arrays in it are not copied. Objects of other classes stay as they are.
-
-    Returns
-    -------
-    object
+    Objects that are nested in others, at any depth, are replaced too. Arrays are not copied, and
+    objects of other classes stay as they are.
     """
     kind = type(value)
     if kind is dict:
@@ -108,18 +97,17 @@ def written(value: Any) -> Any:
     if _name(kind) not in _NAMES:
         return value
     state = value._asdict() if issubclass(kind, tuple) else vars(value)
-    kept = {key: written(one) for key, one in state.items() if not _is_cached(kind, key)}
+    # Cached properties can be computed again.
+    kept = {
+        key: written(one)
+        for key, one in state.items()
+        if not isinstance(getattr(kind, key, None), cached_property)
+    }
     return {_CLASS: _name(kind), _STATE: kept}
 
 
 def read(value: Any) -> Any:
-    """Rebuild the value from the result of :func:`written`.
-
-    Raises
-    ------
-    ValueError
-        If a dictionary names a class of which :func:`written` does not make dictionaries.
-    """
+    """Rebuild a value from the result of :func:`written`; refuse classes that this never names."""
     kind = type(value)
     if kind is list or kind is tuple:
         return kind(read(one) for one in value)
@@ -141,11 +129,6 @@ def read(value: Any) -> Any:
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _is_cached(cls: type, name: str) -> bool:
-    """Whether an attribute is the value of a cached property, which can be computed again."""
-    return isinstance(getattr(cls, name, None), cached_property)
 
 
 def _class(name: str) -> Any:

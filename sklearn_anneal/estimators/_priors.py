@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
-from .._stack import outer_level
+from .._stack import warn
 from ..families import COVARIANCE_TYPES, get_structure
 from ..models.components._moments import above_rounding
 
@@ -37,11 +36,6 @@ def checked_prior(
     """Check positive concentrations, or their default if they are None, and broadcast them.
 
     A prior that is learned starts at the default. With ``zeros``, entries may be 0.
-
-    Raises
-    ------
-    ValueError
-        If they do not fit the shape, or are not positive (or zero) and finite.
     """
     value = auto_as_none(value)
     prior = numbers_of(default if value is None else value, name)
@@ -66,11 +60,6 @@ def checked_shapes(value: Any, n_components: int) -> np.ndarray | None:
     """Check the parameter ``duration``, and return the shapes with which a fit begins, one each.
 
     The result is None for geometric durations.
-
-    Raises
-    ------
-    ValueError
-        If they are no integers above 0, or are not as many as there are states.
     """
     if isinstance(value, str):
         return None if value == "geometric" else np.ones(n_components, dtype=np.int64)
@@ -135,11 +124,6 @@ def checked_covariance_prior(
     None and ``"auto"`` are returned as they are; they mean that the prior is derived from the data,
     or learned. If ``n_components`` is given, an array with one prior for each component is accepted
     as well.
-
-    Raises
-    ------
-    ValueError
-        If its shape is not that of the covariance type, or if it is not positive definite.
     """
     if value is None or is_auto(value):
         return value
@@ -176,13 +160,9 @@ def refuse_indefinite(
 def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
     """Refuse a first batch of a stream with too few distinct rows to derive the priors from it.
 
-    ``priors`` names the parameters that the user can give in place of a larger batch. Rows without
-    any observed cell do not count, and missing cells make no difference between others.
-
-    Raises
-    ------
-    ValueError
-        If the batch has fewer distinct rows than components, or fewer than 2.
+    As many as components are needed, and at least 2. ``priors`` names the parameters that the user
+    can give in place of a larger batch. Rows without any observed cell do not count, and missing
+    cells make no difference between others.
     """
     needed = max(2, n_components)
     if X.dtype.kind == "f" and X.ndim == 2:
@@ -247,13 +227,8 @@ def warn_of_regularisation(
 ) -> None:
     """Warn if ``reg_covar`` is no longer small beside the smallest variance of a column.
 
-    Parameters
-    ----------
-    reg_covar : float
-    parts : list of tuples (summary, columns)
-        The moments of Gaussian columns, and the positions of these columns in X.
-    spherical : bool
-        Whether all columns of a part have one variance, their mean.
+    ``parts`` has the moments of Gaussian columns, and the positions of these columns in X. If they
+    are ``spherical``, all columns of a part have one variance, their mean.
     """
     smallest, column = np.inf, 0
     for summary, columns in parts:
@@ -266,11 +241,9 @@ def warn_of_regularisation(
     if reg_covar <= _SHARE_OF_REGULARISATION * smallest:
         return
     what = "columns have the mean" if spherical else f"column {column} has the"
-    warnings.warn(
+    warn(
         f"reg_covar={reg_covar:g} is added to the variances of all components, but {what} variance "
         f"{smallest:.2g} in all of X, so that groups of rows may merge. Set reg_covar to "
         f"{1e-6 * smallest:.0e} or less, or rescale X, for example with "
         "sklearn.preprocessing.StandardScaler.",
-        UserWarning,
-        stacklevel=outer_level(),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
-from .._stack import outer_level
+from .._stack import warn
 from ._tables import validated_table
 from ._validation import (
     check_largest_id,
@@ -156,13 +155,11 @@ def _warn_of_zeros(X: np.ndarray, observed: np.ndarray) -> None:
     """Warn of a matrix without missing entries of which most are zero."""
     n_zeros = np.count_nonzero(X == 0)
     if observed.all() and n_zeros > _MOSTLY * X.size:
-        warnings.warn(
+        warn(
             f"{n_zeros / X.size:.0%} of the entries of X are 0, and none is missing. Every 0 of a "
             "dense matrix is read as a rating of 0. If it means that nothing was rated, give NaN "
             "in its place, or a sparse matrix, scipy.sparse.csr_matrix(X), of which only the "
             "stored entries are ratings.",
-            UserWarning,
-            stacklevel=outer_level(),
         )
 
 
@@ -182,13 +179,11 @@ def _warn_of_triples(X: np.ndarray) -> None:
     most = n // _VALUES_PER_ID
     if any(len(np.unique(column)) > most for column in ids.T) or len(np.unique(ids, axis=0)) < n:
         return
-    warnings.warn(
+    warn(
         "X has three columns, and its first two are whole numbers that often occur, but never "
         'twice together. They are read as the ratings of three items, because of input="matrix". '
         "If a row is a user, an item and a rating, give the first two columns as X and the third "
         'as y, with input="pairs".',
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..annealing import Context
+from ..data.units import U
 from ..models._componentwise import Componentwise
-from ._attributes import Attributes
+from ._interface import D, Interface, M
 from ._state import Inference
 from ._validation import read_array
 
 
-class Reorders:
+class Reorders(Interface[D, U, M]):
     """Mixin of estimators whose components can exchange their numbers."""
-
-    _inference: Inference
-    _describe: Callable[[Attributes], None]
-    _fitted_attributes: Callable[[Context], Attributes]
-    lower_bound_: float
-    lower_bounds_: np.ndarray
 
     def reorder(self, order):
         """Change the order of the components, in all results at once.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils.validation import _num_samples
 
@@ -20,30 +21,17 @@ from ._validation import (
     without_value,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 @dataclass(frozen=True)
 class SequenceData:
-    """The frames of all sequences, one after another, and the length of each sequence.
-
-    Attributes
-    ----------
-    X : array-like of shape (n_frames, n_columns)
-    lengths : ndarray of int64, shape (n_sequences,)
-    states : ndarray of intp, shape (n_frames,) or None, default=None
-        The known states, and −1 elsewhere; None if no state is known.
-    n_symbols : int or None, default=None
-        The number of symbols that frames may have, if it is declared.
-    levels : dict
-        The numbers of categories that are declared, or those of a fit, by the name of the block.
-    """
+    """The frames of all sequences, one after another, and the length of each sequence."""
 
     X: Any
     lengths: np.ndarray
+    # The known states of frames, and −1 elsewhere; None if no state is known.
     states: np.ndarray | None = None
-    n_symbols: int | None = None
+    n_symbols: int | None = None  # the number of symbols that frames may have, if it is declared
+    # The numbers of categories that are declared, or those of a fit, by the name of the block.
     levels: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -175,16 +163,12 @@ def listed_sequences(X: Any) -> list | None:
     n_dimensions = len(getattr(X, "shape", ()))
     if n_dimensions == 3:
         return [X[i] for i in range(X.shape[0])]
-    if n_dimensions == 1 and _dtype_kind(X) == "O":
+    kind = getattr(getattr(X, "dtype", None), "kind", "")  # dtypes of other libraries have none
+    if n_dimensions == 1 and kind == "O":
         X = list(X)
     if isinstance(X, list | tuple) and len(X) > 0 and all(map(_is_sequence, X)):
         return list(X)
     return None
-
-
-def _dtype_kind(values: object) -> str:
-    """The kind of data as numpy's ``dtype.kind`` names it; empty for those of other libraries."""
-    return getattr(getattr(values, "dtype", None), "kind", "")
 
 
 def _is_sequence(element: object) -> bool:
@@ -288,11 +272,6 @@ def read_states(states: object, data: SequenceData, n_components: int) -> np.nda
 
     They are an array with one entry per frame, or a list with one array per sequence; None in the
     list is a sequence without known states.
-
-    Raises
-    ------
-    ValueError
-        If they do not have one integer for each frame, or if one is no number of a state.
     """
     if states is None:
         return None
@@ -347,13 +326,7 @@ def _states_of_sequences(states: object, n_sequences: int) -> list | None:
 
 
 def check_targets(y: Any, X: Any, data: SequenceData) -> None:
-    """Check that a y, which is ignored, has one entry per row, or per sequence if X is a list.
-
-    Raises
-    ------
-    ValueError
-        If it has another number of entries.
-    """
+    """Check that a y, which is ignored, has one entry per row, or per sequence if X is a list."""
     if y is None or _num_samples(y) == data.shape[0]:
         return
     # A search over a list of sequences splits a y with one entry per sequence. So do callbacks.
@@ -417,13 +390,7 @@ def weights_of_frames(weights: Any, X: Any) -> np.ndarray:
 
 
 def weights_of_sequences(weights: np.ndarray, data: SequenceData) -> np.ndarray:
-    """Return one weight per sequence, given one per row.
-
-    Raises
-    ------
-    ValueError
-        If the rows of a sequence have different weights.
-    """
+    """Return one weight per sequence, given one per row."""
     each = weights[data.indptr[:-1]]
     if not np.array_equal(np.repeat(each, data.lengths), weights):
         raise ValueError(

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from scipy import sparse
 from sklearn.utils.validation import _num_samples
 
 from ..parallel.workers import owned
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
 
 
 class Shards:
@@ -129,14 +127,9 @@ class FirstReading:
 
     A function that gives its rows once, such as one that reads from a cursor, would otherwise be
     fitted to all rows in the first pass and to none in the others.
-
-    Attributes
-    ----------
-    size : tuple of int or None
-        The number of rows; of a list, those of sequences and of all their frames. None if the part
-        has not been read yet.
     """
 
+    # The number of rows; of a list, those of sequences and of all their frames.
     size: tuple[int, ...] | None = None
 
     def compare(self, X: Any, name: str) -> None:

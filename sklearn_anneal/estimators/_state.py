@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from numbers import Number
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .._stack import outer_level
+from .._stack import warn
 from ..annealing import Annealing, Context
 from ..data.fingerprints import fingerprint
 from ..data.units import Units
@@ -23,33 +22,15 @@ from ..models._absent_columns import OmitsColumns
 
 @dataclass
 class Inference:
-    """The private state of a fitted estimator, with which it predicts and continues.
+    """The private state of a fitted estimator, with which it predicts and continues."""
 
-    Attributes
-    ----------
-    ctx : Context
-        The context at the end of the last fit or call, with the fitted parameters.
-    strategy : Annealing
-        The method with which a stream continues.
-    seen : float
-        Weight of the data so far.
-    fixed : dict
-        The parameters of the estimator that must not change, with their values.
-    annealed : int
-        Number of entries of the history (one per pass or call) that belong to the schedule.
-    checked : float
-        Weight of the data at the last check for components that coincide.
-    warned : tuple of str
-        Warnings that were given already, and are not repeated.
-    """
-
-    ctx: Context
-    strategy: Annealing
-    seen: float
-    fixed: dict[str, object]
-    annealed: int = 0
-    checked: float = 0.0
-    warned: tuple[str, ...] = ()
+    ctx: Context  # at the end of the last fit or call, with the fitted parameters
+    strategy: Annealing  # the method with which a stream continues
+    seen: float  # weight of the data so far
+    fixed: dict[str, object]  # the parameters of the estimator that must not change
+    annealed: int = 0  # entries of the history (one per pass or call) that belong to the schedule
+    checked: float = 0.0  # weight of the data at the last check for components that coincide
+    warned: tuple[str, ...] = ()  # warnings that were given already, and are not repeated
 
     @property
     def is_annealing(self) -> bool:
@@ -85,14 +66,11 @@ class Inference:
 def warn_of_priors(inference: Inference) -> bool:
     """Warn, once, if priors keep their values that the data should have determined.
 
-    Returns
-    -------
-    kept : bool
-        Whether they do.
+    Whether they do is returned.
     """
     reason = inference.ctx.summary.why_kept(inference.ctx.model)
     if reason is not None and inference.first_time("priors"):
-        warnings.warn(reason, UserWarning, stacklevel=outer_level())
+        warn(reason)
     return reason is not None
 
 
@@ -102,12 +80,10 @@ def warn_of_light_data(inference: Inference, units: Units) -> None:
     # Optimizers of gradients take steps of one size whatever data weigh.
     if warn_of_priors(inference) or not light or inference.ctx.model.update_rule == "gradient":
         return
-    warnings.warn(
+    warn(
         f"The sample weights sum to {units.total_weight:.2g}, but a weight is a number of copies: "
         "the fit sees less than one observation, stays near its priors, and learns none of them. "
         "Multiply sample_weight by a constant that makes its mean 1.",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 
@@ -118,14 +94,12 @@ def warn_of_unfinished_stream(inference: Inference, temperature: float) -> None:
     """
     if inference.first_time("annealing"):
         hot = f" at a temperature of {temperature:.3g}" if temperature > 1 else ""
-        warnings.warn(
+        warn(
             f"The stream is used{hot} before its annealing schedule has ended: "
             f"{inference.seen:g} of total_samples={inference.ctx.summary.weight:g} have come, and "
             "the schedule ends after a tenth of them. If no more come, begin anew with "
             "total_samples as the number that do; set_params(total_samples=None) ends the schedule "
             "with the next partial_fit.",
-            UserWarning,
-            stacklevel=outer_level(),
         )
 
 

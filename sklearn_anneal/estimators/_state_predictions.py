@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from numpy.typing import ArrayLike
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.metaestimators import available_if
 
+from ..annealing import Context
 from ..data.tables import missing_cells
 from ..data.units import Sequences
 from ..models._path_draws import drawn_frames, rows_with_holes
@@ -19,19 +20,12 @@ from ._base import BaseAnnealed
 from ._columns import TablesOfColumns
 from ._draws import check_rounds, stacked, wants_draws
 from ._forecasts import ahead, expected_blocks, expected_frames, long_run_shares
-from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._sequences import SequenceData, draw_states
 from ._shards import in_parts
 from ._tables import in_frames
 from ._validation import check_n_samples, check_n_steps, explains, finite
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
-
 
 _OVERFLOW = (
     "X has frames so far from the training data that their log densities overflow. Check their "
@@ -41,8 +35,6 @@ _OVERFLOW = (
 
 class StatePredictions(
     TablesOfColumns,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
     BaseAnnealed[SequenceData, Sequences, HiddenMarkov],
 ):
     """Methods of :class:`AnnealedHMM` that predict states, score sequences and draw new ones."""
@@ -309,7 +301,7 @@ class StatePredictions(
             the better. Transitions that the prior forbids are no parameters.
         """
         log_likelihood, _ = self._log_likelihood(X, groups, lengths, sample_weight, False)
-        return akaike_criterion(log_likelihood, self._context().model.n_parameters)
+        return float(2.0 * self._context().model.n_parameters - 2.0 * log_likelihood)
 
     def bic(self, X, *, groups=None, lengths=None, sample_weight=None):
         """Bayesian information criterion at the posterior means.
@@ -336,7 +328,7 @@ class StatePredictions(
             are counted, and transitions that the prior forbids are not.
         """
         found, n_frames = self._log_likelihood(X, groups, lengths, sample_weight, False)
-        return bayesian_criterion(found, self._context().model.n_parameters, n_frames)
+        return float(self._context().model.n_parameters * np.log(n_frames) - 2.0 * found)
 
     @in_frames
     @by_parts

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..annealing import Annealing
+from ..annealing import Annealing, Context
 from ..data.units import U
 from ..inference import loop, streaming
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
+from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import finite
-from ._given_starts import M
-from ._interface import D, Interface
+from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
 from ._state import Inference, warn_of_priors
@@ -96,8 +97,95 @@ class Streams(Interface[D, U, M]):
         return (units,)
 
     def _update(self, X: D, units: U) -> None:
-        """Update the fitted attributes with one batch of a stream."""
-        update(self, X, units)
+        """Update the fitted attributes with one batch of a stream, or begin a stream with it."""
+        first = not hasattr(self, "_inference")
+        weight = units.total_weight
+        messages = Messages(int(self.verbose), self.verbose_interval)
+        if self.total_samples is not None and weight > self.total_samples * (1.0 + 1e-9):
+            raise ValueError(
+                f"total_samples={self.total_samples!r} is the number of data points of the whole "
+                f"stream, or the sum of their weights, but this batch alone has {weight:g}. Give "
+                "the whole number, or None if it is not known."
+            )
+        if first:
+            inference, method = self._opened(X, units)
+            if self.verbose:
+                what = f"{described(self)} · {described(inference.strategy)}"
+                messages.say(f"{what} · first batch of {self._words_for(units)}")
+        elif units.is_empty:
+            return
+        else:
+            inference, method = copy.copy(self._inference), self.annealing_
+            inference.ctx = ctx = inference.context()
+            if self.total_samples is None:
+                inference.strategy = without_schedule(inference.strategy)
+            ctx.summary = ctx.summary.merge(ctx.model.summary(units))
+            inference.seen += weight
+        ctx = inference.ctx
+        total = self.total_samples or inference.seen
+        ctx.summary = replace(ctx.summary, weight=total)
+        ctx.scale = total / weight
+        # A data point of a stream may be seen only once. Without exploring, its local variables
+        # get as many iterations as they need.
+        ctx.exploring = False
+        with Workers(self._jobs_for(ctx, units)) as workers:
+            bound, temperature = streaming.update(
+                ctx,
+                inference.strategy,
+                units.centered(ctx.summary),
+                self._settings(units),
+                workers,
+                share=None if self.total_samples is None else weight / self.total_samples,
+            )
+            # Later updates cannot repair parameters that are not finite.
+            if not finite(ctx.q):
+                raise np.linalg.LinAlgError("parameters that are not finite")
+        inference.annealed += inference.strategy.is_annealing(ctx.state)
+        nothing = np.empty(0)
+        bounds = np.append(nothing if first else self.lower_bounds_, [bound])
+        temperatures = np.append(nothing if first else self.temperatures_, [temperature])
+        # If the method did not evaluate the bound at this call, the last value is kept.
+        final = bound if first or np.isfinite(bound) else self.lower_bound_
+        trace = Trace(list(bounds), list(temperatures), final=final)
+        self._keep(inference, method, trace)
+        messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
+
+    @contextmanager
+    def _workers_for(self, ctx: Context, units: U) -> Iterator[Workers]:
+        """Workers for predictions."""
+        self._load_kernels()
+        with one_thread(), Workers(self._jobs_for(ctx, units)) as workers:
+            yield workers
+
+    def _jobs_for(self, ctx: Context, units: U) -> int | None:
+        """``n_jobs``, or 1 if one look at the data points takes too little time for threads."""
+        return self.n_jobs if ctx.model.operations(units) >= WORTH_THREADS[True] else 1
+
+    def _opened(self, X: D, units: U) -> tuple[Inference, Annealing]:
+        """The start of a stream, and the method for the attribute ``annealing_``."""
+        if self._chooses_number:
+            raise ValueError(
+                "n_components='auto' compares fits with several numbers of components, and so "
+                "needs all data at once. Give a number of components, or begin with fit."
+            )
+        # The method is checked with the model of a fit as well, so that a stream is not begun with
+        # parameters with which no fit can be made.
+        self._strategy(self._make_model(X, units))
+        model = self._make_model_of_stream(X, units)
+        strategy = self._strategy(model)
+        self._check_first_batch(units, model)
+        self._load_kernels()
+        seen = units.total_weight
+        random_state = check_random_state(self.random_state)
+        total = float(self.total_samples or seen)
+        unscheduled = self.total_samples is None
+        runs = without_schedule(strategy) if unscheduled else strategy
+        how = model, runs, units, self._settings(units), random_state
+        given = self._start_for(model, runs)
+        problem, start = prepare(*how, stream_weight=total, given=given)
+        progress = problem.open(0, start)
+        inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
+        return inference, strategy if unscheduled else progress.strategy
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.
@@ -110,89 +198,6 @@ class Streams(Interface[D, U, M]):
         if not inference.is_annealing and inference.seen >= 2.0 * inference.checked:
             self._inference = replace(inference, checked=inference.seen)
             self._warn_of_coincidence(inference.ctx)
-
-
-def update(estimator: Interface[D, U, M], X: D, units: U) -> None:
-    """Update a fitted estimator with one batch of a stream, or begin a stream with it."""
-    first = not hasattr(estimator, "_inference")
-    weight = units.total_weight
-    messages = Messages(int(estimator.verbose), estimator.verbose_interval)
-    if estimator.total_samples is not None and weight > estimator.total_samples * (1.0 + 1e-9):
-        raise ValueError(
-            f"total_samples={estimator.total_samples!r} is the number of data points of the whole "
-            f"stream, or the sum of their weights, but this batch alone has {weight:g}. Give the "
-            "whole number, or None if it is not known."
-        )
-    if first:
-        inference, method = _opened(estimator, X, units)
-        if estimator.verbose:
-            what = f"{described(estimator)} · {described(inference.strategy)}"
-            messages.say(f"{what} · first batch of {estimator._words_for(units)}")
-    elif units.is_empty:
-        return
-    else:
-        inference, method = copy.copy(estimator._inference), estimator.annealing_
-        inference.ctx = ctx = inference.context()
-        if estimator.total_samples is None:
-            inference.strategy = without_schedule(inference.strategy)
-        ctx.summary = ctx.summary.merge(ctx.model.summary(units))
-        inference.seen += weight
-    ctx = inference.ctx
-    total = estimator.total_samples or inference.seen
-    ctx.summary = replace(ctx.summary, weight=total)
-    ctx.scale = total / weight
-    # A data point of a stream may be seen only once. Without exploring, its local variables
-    # get as many iterations as they need.
-    ctx.exploring = False
-    worth = ctx.model.operations(units) >= WORTH_THREADS[True]
-    with Workers(estimator.n_jobs if worth else 1) as workers:
-        bound, temperature = streaming.update(
-            ctx,
-            inference.strategy,
-            units.centered(ctx.summary),
-            estimator._settings(units),
-            workers,
-            share=None if estimator.total_samples is None else weight / estimator.total_samples,
-        )
-        # Later updates cannot repair parameters that are not finite.
-        if not finite(ctx.q):
-            raise np.linalg.LinAlgError("parameters that are not finite")
-    inference.annealed += inference.strategy.is_annealing(ctx.state)
-    nothing = np.empty(0)
-    bounds = np.append(nothing if first else estimator.lower_bounds_, [bound])
-    temperatures = np.append(nothing if first else estimator.temperatures_, [temperature])
-    # If the method did not evaluate the bound at this call, the last value is kept.
-    final = bound if first or np.isfinite(bound) else estimator.lower_bound_
-    trace = Trace(list(bounds), list(temperatures), final=final)
-    estimator._keep(inference, method, trace)
-    messages.after_batch(len(bounds), temperature, bound, inference.seen, estimator.total_samples)
-
-
-def _opened(estimator: Interface[D, U, M], X: D, units: U) -> tuple[Inference, Annealing]:
-    """The start of a stream, and the method for the attribute ``annealing_``."""
-    if estimator._chooses_number:
-        raise ValueError(
-            "n_components='auto' compares fits with several numbers of components, and so needs "
-            "all data at once. Give a number of components, or begin with fit."
-        )
-    # The method is checked with the model of a fit as well, so that a stream is not begun with
-    # parameters with which no fit can be made.
-    estimator._strategy(estimator._make_model(X, units))
-    model = estimator._make_model_of_stream(X, units)
-    strategy = estimator._strategy(model)
-    estimator._check_first_batch(units, model)
-    estimator._load_kernels()
-    seen = units.total_weight
-    random_state = check_random_state(estimator.random_state)
-    total = float(estimator.total_samples or seen)
-    unscheduled = estimator.total_samples is None
-    runs = without_schedule(strategy) if unscheduled else strategy
-    how = model, runs, units, estimator._settings(units), random_state
-    given = estimator._start_for(model, runs)
-    problem, start = prepare(*how, stream_weight=total, given=given)
-    progress = problem.open(0, start)
-    inference = Inference(progress.ctx, progress.strategy, seen, estimator._fixed_parameters())
-    return inference, strategy if unscheduled else progress.strategy
 
 
 def without_schedule(strategy: Annealing) -> Annealing:

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csc_array
 from sklearn.utils._set_output import ADAPTERS_MANAGER, _get_output_config
 from sklearn.utils.validation import validate_data
@@ -16,8 +17,6 @@ from sklearn.utils.validation import validate_data
 from ._shards import in_parts, is_collection
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ._base import BaseAnnealed
 
 # The types of times in arrays of objects; those of pandas are among them.
@@ -40,24 +39,9 @@ def validated_table(
 ) -> Any:
     """Return a table as ``sklearn.utils.validation.validate_data`` returns it.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-    X : array-like or sparse matrix
-    text : str
-        The way out in the error about a column of text.
-    missing : str
-        The way out in the error about missing cells.
-    unobserved : bool
-        Whether cells that a sparse matrix does not store are unobserved, and not 0.
-    **how
-        The parameters of ``validate_data``.
-
-    Raises
-    ------
-    ValueError
-        If the table is refused: for times, for text, for missing cells where none are allowed, or
-        for any other reason that scikit-learn has.
+    ``text`` and ``missing`` are the ways out in the errors about columns of text and about missing
+    cells. Cells that a sparse matrix does not store are 0, or ``unobserved``. All other parameters
+    are those of ``validate_data``.
     """
     if is_collection(X):
         raise TypeError(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import softmax
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 
+from ..annealing import Context
 from ..data.units import Documents, Units
 from ..families import Dirichlet
 from ..metrics import (
@@ -22,20 +18,11 @@ from ..metrics import (
     split_documents,
 )
 from ..models.topics import TOPICS, LatentDirichlet, predictions
-from ..parallel.thread_limits import one_thread
-from ..parallel.workers import Workers
 from ._attributes import read_only
-from ._base import BaseAnnealed
-from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
-from ._streaming import WORTH_THREADS
+from ._row_predictions import UnitTemperatures
 from ._validation import check_activations, check_n_samples, finite
 from ._words import listed_words, names_of_words
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
 
 _OVERFLOW = (
     "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
@@ -43,12 +30,10 @@ _OVERFLOW = (
 )
 
 
-class TopicPredictions(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[csr_matrix, Documents, LatentDirichlet],
-):
+class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet]):
     """Methods of topic models that need no training."""
+
+    _overflow = _OVERFLOW
 
     @property
     def components_(self) -> np.ndarray:
@@ -108,7 +93,7 @@ class TopicPredictions(
         proportions : ndarray of shape (n_samples, n_components)
             Their dtype is that of the data to which the model was fitted.
         """
-        ctx, units = self._documents(X)
+        ctx, units = self._rows(X)
         gamma = self._infer(ctx, units)
         if normalize:
             gamma /= gamma.sum(axis=1, keepdims=True)
@@ -218,7 +203,7 @@ class TopicPredictions(
         perplexity : float
             The perplexity; lower is better.
         """
-        ctx, units = self._documents(X)
+        ctx, units = self._rows(X)
         self._check_training(units)
         if predictions.are_few(ctx.model, units, ctx.q):
             bound = predictions.lower_bound_of_few(ctx.model, units, ctx.q)
@@ -344,32 +329,6 @@ class TopicPredictions(
             "term_frequency": frequency[occur],
         }
 
-    @available_if(has_unit_temperatures)
-    @by_parts
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each document, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the document's log-likelihood.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Counts of words in documents.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        ctx, units = self._documents(X)
-        self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
-
-    def _documents(self, X: ArrayLike) -> tuple[Context, Documents]:
-        ctx = self._context()
-        return ctx, self._make_units(self._validate_data(X, reset=False), None)
-
     def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
         """γ of documents, of shape (n_documents, n_components)."""
         if predictions.are_few(ctx.model, units, ctx.q, ctx.model.collapsed_predictions):
@@ -380,13 +339,6 @@ class TopicPredictions(
     def _document_bound(self, ctx: Context, units: Documents) -> float:
         with self._workers_for(ctx, units) as workers:
             return predictions.lower_bound(ctx.model, units, ctx.q, workers)
-
-    @contextmanager
-    def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
-        self._load_kernels()
-        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
-        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
-            yield workers
 
 
 def perplexity_of(bound: float, units: Units) -> float:

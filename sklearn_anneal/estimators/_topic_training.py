@@ -28,15 +28,7 @@ _MANY_OF_WORD, _MANY_OF_TOPIC = 8.0, 100.0
 
 
 def has_many_counts(documents: Documents, n_components: int) -> bool:
-    """Whether documents have so many tokens that single draws of these bring nothing.
-
-    Parameters
-    ----------
-    documents : Documents
-        All documents, or some of them.
-    n_components : int
-        Number of topics.
-    """
+    """Whether documents have so many tokens that single draws of these bring nothing."""
     tokens = documents.weighted_whole
     of_words = tokens >= _MANY_OF_WORD * documents.weighted_entries
     return bool(of_words and tokens >= _MANY_OF_TOPIC * n_components * documents.total_weight)
@@ -44,27 +36,13 @@ def has_many_counts(documents: Documents, n_components: int) -> bool:
 
 @dataclass(frozen=True)
 class TopicTraining:
-    """The parameters of an estimator of topics on which its local step and its batches depend.
-
-    Parameters
-    ----------
-    annealing : str or Annealing
-        The method, as the user gave it.
-    given_step : {"auto", "mean_field", "cvb0", "gibbs", "collapsed_gibbs"}
-        ``local_step`` of the estimator.
-    learning_method : {"auto", "batch", "online"}
-        When the parameters of topics are updated.
-    batch_size : int or "auto"
-        Number of documents per update.
-    many_counts : bool, default=False
-        The result of :func:`has_many_counts` for the documents of a fit.
-    """
+    """The parameters of an estimator of topics on which its local step and its batches depend."""
 
     annealing: str | Annealing
-    given_step: str
+    given_step: str  # ``local_step`` of the estimator
     learning_method: str
     batch_size: int | str
-    many_counts: bool = False
+    many_counts: bool = False  # :func:`has_many_counts` of the documents of a fit
 
     @property
     def is_structured(self) -> bool:
@@ -135,13 +113,7 @@ class TopicTraining:
         return self.batch_size
 
     def check_stream(self) -> None:
-        """Refuse to begin a stream with topics of tokens that are to be kept.
-
-        Raises
-        ------
-        ValueError
-            If ``local_step`` asks for them.
-        """
+        """Refuse to begin a stream with topics of tokens that are to be kept."""
         if self.given_step == SAMPLER:
             raise ValueError(
                 f"local_step={SAMPLER!r} draws the topic of a token again at every pass, and "
@@ -150,19 +122,7 @@ class TopicTraining:
             )
 
     def check(self, strategy: Annealing) -> None:
-        """Refuse settings that cannot be combined with topics of tokens that are kept.
-
-        Parameters
-        ----------
-        strategy : Annealing
-            The method with its settings.
-
-        Raises
-        ------
-        ValueError
-            If the topics of tokens are to be kept from pass to pass by a method or with settings
-            that make no use of them.
-        """
+        """Refuse settings that cannot be combined with topics of tokens that are kept."""
         reason = None
         if not isinstance(strategy, StructuredVI):
             reason = (

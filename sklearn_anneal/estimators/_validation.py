@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -23,7 +22,7 @@ from sklearn.utils._param_validation import (
 )
 
 from .._compat import check_sample_weight
-from .._stack import outer_level
+from .._stack import warn
 from ..data.tables import missing_cells
 from ..data.units import Rows
 from ..parallel.overflow import judged_by_results
@@ -31,6 +30,11 @@ from ..parallel.overflow import judged_by_results
 WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
     "least one row, or leave sample_weight out."
+)
+
+OVERFLOW = (
+    "X has rows so far from the training data that their squared distances overflow. Check their "
+    "units, or rescale X before fitting and predicting."
 )
 
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
@@ -85,13 +89,6 @@ def check_parameters(owner: Any) -> None:
             known = [option for c in constraints for option in _names(c)]
             way_out = _instead_of_class(value) or did_you_mean(value, known)
             raise InvalidParameterError(f"{error}{way_out}") from None
-
-
-class CheckedParameters:
-    """Mixin that validates the parameters of an estimator by :func:`check_parameters`."""
-
-    def _validate_params(self) -> None:
-        check_parameters(self)
 
 
 def _check_integer(name: str, value: object, constraints: list, owner: str) -> None:
@@ -372,13 +369,11 @@ def warn_of_zero(what: str, plural: str, columns: list[int] | None, declare: str
     if columns is not None:
         some = ", ".join(map(str, columns[:5])) + (", …" if len(columns) > 5 else "")
         where = f" in the column{'s' * (len(columns) > 1)} {some} of X"
-    warnings.warn(
+    warn(
         f"The {what} 0 does not occur{where}, but {plural} are numbered from 0, so that it has "
         f"parameters, which bic counts. If {plural} were coded from 1, subtract 1, or let "
         "sklearn.preprocessing.OrdinalEncoder number them. If these data merely lack it, declare "
         f"{declare}.",
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .._stack import outer_level
+from .._stack import warn
 from ..metrics import top_words
 from ._validation import read_array
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ._base import BaseAnnealed
 
 
 def names_of_words(
     estimator: BaseAnnealed, feature_names: ArrayLike | None, n_features: int
 ) -> np.ndarray:
-    """The names of the columns of X: those given, those of the fitted frame, or numbers.
-
-    Raises
-    ------
-    ValueError
-        If there is not one name for each column.
-    """
+    """The names of the columns of X: those given, those of the fitted frame, or numbers."""
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
     names = read_array(feature_names, "feature_names")
@@ -59,10 +51,8 @@ def listed_words(
     words = [names[row] for row in top_words(weights, min(int(n), n_features), floors)]
     empty = sum(len(row) == 0 for row in words)
     if empty:
-        warnings.warn(
+        warn(
             f"{empty} of {len(words)} {unused}, so that their lists of words are empty. Fewer "
             "n_components leave fewer of them without use.",
-            UserWarning,
-            stacklevel=outer_level(),
         )
     return words

@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
+from ..annealing import Context
 from ..data.units import Rows
 from ..models._componentwise import Given
 from ..models.factorial_mixture import FactorialMixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
-from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._row_predictions import ScoresRows, UnitTemperatures
 from ._tables import validated_table
-from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
+from ._validation import (
+    OVERFLOW,
+    check_activations,
+    check_n_samples,
+    explains,
+    finite,
+    refuse_masked,
+)
 
 _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 # There are 2^K states of K components, all of which are enumerated for every row.
 _MOST_ENUMERATED = 10
-_OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
 class AnnealedFactorialMixture(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray, Rows, FactorialMixture],
+    ScoresRows[np.ndarray, Rows, FactorialMixture],
+    UnitTemperatures[np.ndarray, Rows, FactorialMixture],
 ):
     """Factorial mixture (sums of binary parts), fitted by annealed variational inference.
 
@@ -340,11 +337,6 @@ class AnnealedFactorialMixture(
         "center",
     )
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     # Methods that the base class calls
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
@@ -479,26 +471,7 @@ class AnnealedFactorialMixture(
         if self._context().model.local_step_name == "mean_field":
             return self._infer(X)[2]
         ctx, units = self._rows(X)
-        return finite(ctx.model.log_predictive(units, ctx.q), _OVERFLOW)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean of :meth:`score_samples`: a log predictive density per row, or its lower bound.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean. With data in parts, one array for each part.
-
-        Returns
-        -------
-        log_density : float
-            The mean in nats per row; higher is better.
-        """
-        return self._score(X, y, sample_weight)
+        return finite(ctx.model.log_predictive(units, ctx.q), OVERFLOW)
 
     def sample(self, n_samples=1):
         """Draw rows and their activations from the predictive density of the fitted model.
@@ -524,39 +497,11 @@ class AnnealedFactorialMixture(
         noise = np.sqrt(variances)[:, None] * rng.standard_normal((n_samples, self.n_features_in_))
         return Z @ self.means_ + self.offset_ + noise, Z
 
-    @available_if(has_unit_temperatures)
-    @by_parts
-    @explains("Prediction")
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each row, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the log-likelihood of the row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        ctx, units = self._rows(X)
-        self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
-
-    def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
-        ctx = self._context()
-        X = self._validate_data(X, reset=False, ensure_min_samples=1)
-        return ctx, Rows(X, None, ctx.summary.center)
-
     @explains("Prediction")
     def _infer(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows, E z of shape (n_samples, n_components), and the bounds of the rows."""
         ctx, units = self._rows(X)
         self._load_kernels()
         activations, bounds = ctx.model.infer(units, ctx.q)
-        finite(bounds, _OVERFLOW)
+        finite(bounds, OVERFLOW)
         return units.X, activations, bounds

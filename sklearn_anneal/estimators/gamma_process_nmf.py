@@ -411,7 +411,6 @@ class AnnealedGammaProcessNMF(CountPredictions):
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     # Methods that the base class calls

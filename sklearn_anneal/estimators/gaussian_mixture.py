@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from ..annealing import Context
 from ..data.units import Rows, cell_patterns
 from ..families import (
     COVARIANCE_TYPES,
@@ -17,14 +18,12 @@ from ..models._componentwise import Given
 from ..models.components.fused_gaussian import FusedGaussian
 from ..models.mixture import Mixture
 from ._attributes import Attributes
-from ._base import BaseAnnealed
 from ._conditionals import conditional_sample
 from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._given_starts import given_array, given_precisions, given_probabilities
-from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
-from ._mixture_predictions import OVERFLOW, MixturePredictions
-from ._number import NUMBER_OR_AUTO
+from ._known_classes import KnownClasses
+from ._mixture_predictions import POSITIVE, MixturePredictions
 from ._part_predictions import by_parts
 from ._priors import (
     check_first_rows,
@@ -34,14 +33,12 @@ from ._priors import (
     warn_of_regularisation,
 )
 from ._tables import in_frames, validated_table
-from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from ..annealing import Context
-
-_POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
+from ._validation import (
+    check_n_samples,
+    explains,
+    refuse_masked,
+    refuse_unobserved_columns,
+)
 
 
 class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
@@ -384,24 +381,15 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     """
 
     _parameter_constraints: dict = {
-        **BaseAnnealed._parameter_constraints,
-        "n_components": NUMBER_OR_AUTO,
+        **MixturePredictions._parameter_constraints,
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
-        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
-        "init_params": [StrOptions({"kmeans", "k-means++", "random", "random_from_data"})],
-        "weights_init": ["array-like", None],
         "means_init": ["array-like", None],
         "precisions_init": ["array-like", None],
-        "weight_concentration_prior_type": [
-            StrOptions({"dirichlet_process", "dirichlet_distribution"})
-        ],
-        "weight_concentration_prior": _POSITIVE,
-        "mean_precision_prior": _POSITIVE,
+        "mean_precision_prior": POSITIVE,
         "mean_prior": [None, "array-like", StrOptions({"auto"})],
-        "degrees_of_freedom_prior": _POSITIVE,
-        "covariance_prior": [*_POSITIVE, "array-like"],
+        "degrees_of_freedom_prior": POSITIVE,
+        "covariance_prior": [*POSITIVE, "array-like"],
         "factorization": [StrOptions({"joint", "independent"})],
-        **CONSTRAINTS_OF_ROWS,
     }
 
     def __init__(
@@ -479,10 +467,6 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "
         "components, give a larger covariance_prior, or rescale X."
     )
-    _advice_coinciding = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "init_params or random_state, or ask for fewer components."
-    )
     _start_parameters = ("weights_init", "means_init", "precisions_init")
     _model_parameters = (
         "n_components",
@@ -498,12 +482,6 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         *KnownClasses._class_parameters,
     )
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.input_tags.allow_nan = True
-        return tags
-
     # Methods that the base class calls
 
     def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> np.ndarray:
@@ -517,7 +495,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             ensure_min_samples=ensure_min_samples,
         )
 
-    def _rows(
+    def _rows_with(
         self,
         X: np.ndarray,
         weights: np.ndarray | None,
@@ -567,14 +545,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
                 self.covariance_prior, self.covariance_type, n_features, "covariance_prior"
             ),
         )
-        return Mixture(
-            components,
-            self.weight_concentration_prior_type,
-            self.init_params,
-            self.weight_concentration_prior,
-            self._component_classes,
-            self._own_weights(),
-        )
+        return self._mixture_of(components)
 
     def _given_start(self, model: Mixture) -> Given:
         k, d, own = model.n_components, self.n_features_in_, self.covariance_type
@@ -589,9 +560,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         return given | {"profile": profile}
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
-        model, q = ctx.model, ctx.q
-        components = model.components
-        standard = components.standard(q)
+        components = ctx.model.components
+        standard = components.standard(ctx.q)
         structure = components.structure
         dof = standard["dof"]
         covariances = components.covariances(standard["inverse_scale"], dof)
@@ -603,21 +573,18 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             precisions_cholesky = 1.0 / np.sqrt(covariances)
             precisions = precisions_cholesky**2
         return {
-            **self._attributes_of_weights(ctx),
+            **self._attributes_of_mixture(ctx),
             "mean_precision_": standard["mean_precision"],
             "means_": standard["mean"] + ctx.summary.center,
             "degrees_of_freedom_": dof if dof.ndim else float(dof),
             "covariances_": covariances,
             "precisions_cholesky_": precisions_cholesky,
             "precisions_": precisions,
-            "n_components_": model.n_components,
-            "n_effective_components_": int((model.weights.expected_counts(q, ctx.prior) > 1).sum()),
             "mean_precision_prior_": components.mean_precision_prior,
             "mean_prior_": components.mean_prior,
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,
             "covariance_prior_": components.common_scale,
             "covariance_prior_sizes_": components.described_sizes,
-            **self._attributes_of_classes(ctx),
         }
 
     def _warn_of_scales(self, summary: Any) -> None:
@@ -707,31 +674,6 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         means, std = ctx.model.components.imputed(rows, shares, ctx.q)
         imputed = means.astype(dtype, copy=False)
         return (imputed, std) if return_std else imputed
-
-    @by_parts
-    @explains("Prediction")
-    def score_samples(self, X, *, covariates=None):
-        """Log of the posterior predictive density of each row.
-
-        The density is a mixture of Student-t densities, with the expected weights; it integrates
-        to 1. For ``factorization="independent"`` the components are approximated by Student-t
-        densities whose scale adds the uncertainty of the mean.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
-        covariates : array-like of shape (n_samples, n_covariates), default=None
-            Covariates of the rows, if the fit had covariates, and only then. The weights of a row
-            are those of the posterior means of the coefficients.
-
-        Returns
-        -------
-        log_density : ndarray of shape (n_samples,)
-            Log densities in nats.
-        """
-        ctx, (rows, _) = self._context(), self._again(X, covariates)
-        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     @explains("Sampling")
     def sample(self, n_samples=1, *, predictive=False, given=None):

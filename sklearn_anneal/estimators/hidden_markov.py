@@ -5,13 +5,15 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._compat import with_callbacks
+from ..annealing import Annealing, Context
 from ..data.tables import missing_cells
 from ..data.units import Sequences, cell_patterns
 from ..families import COVARIANCE_TYPES
@@ -27,6 +29,7 @@ from ._emissions.categorical import LEAST_CONCENTRATION, SymbolEmission
 from ._given_starts import given_probabilities
 from ._number import NUMBER_OR_AUTO
 from ._part_fits import stream
+from ._part_sources import Inputs
 from ._priors import checked_prior, checked_shapes, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
@@ -41,16 +44,10 @@ from ._sequences import (
     weights_of_sequences,
 )
 from ._shards import in_parts
+from ._state import Inference
 from ._state_predictions import StatePredictions
 from ._tables import validated_table
 from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_zero
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Annealing, Context
-    from ._part_sources import Inputs
-    from ._state import Inference
 
 _PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 
@@ -551,7 +548,6 @@ class AnnealedHMM(StatePredictions):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = True
         tags.input_tags.positive_only = self._kind is not None and self._kind.positive_only
         return tags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -13,7 +13,9 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative
 
+from ..annealing import Annealing, Context
 from ..annealing.structured import StructuredVI
+from ..data.parted_units import PartedUnits
 from ..data.units import Documents, Units
 from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
 from ..models._componentwise import Given
@@ -26,10 +28,6 @@ from ._tables import validated_table
 from ._topic_predictions import TopicPredictions, perplexity_of
 from ._topic_training import TopicTraining, has_many_counts
 from ._validation import check_sparse, refuse_masked
-
-if TYPE_CHECKING:
-    from ..annealing import Annealing, Context
-    from ..data.parted_units import PartedUnits
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
@@ -405,7 +403,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _training(self, units: Units | None = None) -> TopicTraining:
@@ -441,9 +438,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                 dtype="numeric",
                 ensure_min_samples=1,
             )
-            if X.dtype == object:
-                # Before scikit-learn 1.9, columns of pandas' own type of texts pass.
-                X = X.astype(np.float64)
         except ValueError:
             refuse_texts(X, type(self).__name__)
             raise

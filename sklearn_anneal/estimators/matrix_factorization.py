@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from .._compat import with_callbacks
-from .._stack import outer_level
+from .._stack import warn
 from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
 from ..families import (
@@ -95,7 +94,7 @@ def _of_items(ctx: Context) -> Context:
     return replace(ctx, model=model, q=q, prior=prior)
 
 
-class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredictions):
+class AnnealedPMF(RatingPredictions):
     """Bayesian matrix factorisation of ratings, fitted by annealed variational inference.
 
     A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). The factors and the bias of
@@ -443,7 +442,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         matrix = of_matrix(self)
         # Ids count from 0.
         tags.input_tags.positive_only = not matrix
@@ -465,13 +463,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         if of_pairs(self):
             return Pairs(X, y, weights, stream)
         if look_like_pairs(X, y):
-            warnings.warn(
+            warn(
                 "X has two columns of integers, and y as many entries as X has rows. They are "
                 "read as the ratings of two items, and y is ignored, because of "
                 'input="matrix". If the columns are the ids of users and items, and y the '
                 'ratings, input="pairs" was probably meant.',
-                UserWarning,
-                stacklevel=outer_level(),
             )
         return X
 
@@ -622,12 +618,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         super()._warn(ctx, trace)
         squares = np.square(self.components_).mean(axis=1)
         if trace.converged and squares.max() < _OFF * ctx.model.factor_variance:
-            warnings.warn(
+            warn(
                 "All factors are switched off: ratings are predicted by the mean and the biases "
                 "alone. If there is more to find, give a smaller noise_variance or a larger "
                 "factor_variance, fewer components, or more jitter to the annealing.",
                 ConvergenceWarning,
-                stacklevel=outer_level(),
             )
 
     def _snapshot(self, ctx: Context, units: Ratings | PartedUnits[Ratings]) -> Attributes:

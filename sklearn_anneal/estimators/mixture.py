@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from numbers import Integral
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from ..annealing import ANNEALING
+from ..annealing import ANNEALING, Context
 from ..data.tables import Blocks, merged_rows, missing_cells
 from ..data.units import Rows, cell_patterns
 from ..families import COVARIANCE_TYPES
@@ -20,15 +21,14 @@ from ..models._componentwise import Given
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, as_numbers, cells_of
+from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, cells_of
 from ._conditionals import conditional_sample
 from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
-from ._known_classes import CONSTRAINTS_OF_ROWS, KnownClasses
-from ._mixture_predictions import OVERFLOW, MixturePredictions
-from ._number import NUMBER_OR_AUTO
+from ._known_classes import KnownClasses
+from ._mixture_predictions import POSITIVE, MixturePredictions
 from ._part_predictions import by_parts
 from ._tables import in_frames, validated_table
 from ._validation import (
@@ -36,19 +36,12 @@ from ._validation import (
     check_n_samples,
     check_sparse,
     explains,
-    finite,
     refuse_masked,
     refuse_unobserved_columns,
 )
 from ._words import listed_words
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from ..annealing import Context
-
-_POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
-_PRIOR = [*_POSITIVE, "array-like"]
+_PRIOR = [*POSITIVE, "array-like"]
 
 
 def _counts(estimator: BaseAnnealed) -> bool:
@@ -395,16 +388,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     """
 
     _parameter_constraints: dict = {
-        **BaseAnnealed._parameter_constraints,
-        "n_components": NUMBER_OR_AUTO,
+        **MixturePredictions._parameter_constraints,
         "emission": [StrOptions(EMISSIONS.keys()), list],
-        "init_params": [StrOptions({"random", "kmeans", "k-means++", "random_from_data"})],
-        "weights_init": ["array-like", None],
         "emission_init": [dict, None],
-        "weight_concentration_prior_type": [
-            StrOptions({"dirichlet_process", "dirichlet_distribution"})
-        ],
-        "weight_concentration_prior": _POSITIVE,
         "emissionprob_prior": _PRIOR,
         "lambdas_prior": _PRIOR,
         "lambdas_weight": _PRIOR,
@@ -413,9 +399,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         "beta_prior": _PRIOR,
         "dof_prior": _PRIOR,
         "scale_prior": _PRIOR,
-        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "n_categories": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
-        **CONSTRAINTS_OF_ROWS,
     }
 
     def __init__(
@@ -495,10 +479,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
     _levels_parameter = "n_categories"
-    _advice_coinciding = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "init_params or random_state, or ask for fewer components."
-    )
     _start_parameters = ("weights_init", "emission_init")
     _model_parameters = (
         "n_components",
@@ -520,8 +500,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.input_tags.allow_nan = True
         if (kind := self._kind) is not None:
             tags.input_tags.sparse = kind.sparse
             tags.input_tags.positive_only = kind.positive_only
@@ -531,7 +509,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     # Methods that the base class calls
 
     def _validated_rows(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
-        """X as a table of numbers, whose categories :meth:`_rows` counts."""
+        """X as a table of numbers, whose categories :meth:`_rows_with` counts."""
         given = X
         X = self._table(X, reset, ensure_min_samples)
         if reset:
@@ -546,7 +524,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """X as an array or a sparse matrix of numbers."""
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
-        given = X
         X = validated_table(
             self,
             X,
@@ -557,10 +534,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             ensure_all_finite=False,
             ensure_min_samples=ensure_min_samples,
         )
-        if X.dtype.kind == "O":
-            X = as_numbers(X, given)
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X should have real numbers, but has the dtype {X.dtype}.")
         if issparse(X):
             X = as_csr(X)
         _refuse_infinite(X.data if issparse(X) else X)
@@ -570,7 +543,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         """A table in the form that the model reads, with declared numbers of categories."""
         return cells_of(X, self.emission, self._blocks, self._number, declared, "n_categories")
 
-    def _rows(
+    def _rows_with(
         self,
         X: Any,
         weights: np.ndarray | None,
@@ -612,14 +585,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         self._check_all_declared()
 
     def _make_model(self, X: ArrayLike, units: Rows) -> Mixture:
-        return Mixture(
-            self._components(units.X),
-            self.weight_concentration_prior_type,
-            self.init_params,
-            self.weight_concentration_prior,
-            self._component_classes,
-            self._own_weights(),
-        )
+        return self._mixture_of(self._components(units.X))
 
     def _given_start(self, model: Mixture) -> Given:
         given: Given = {}
@@ -631,14 +597,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         return given
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
-        model, q, prior = ctx.model, ctx.q, ctx.prior
-        attributes = self._attributes_of_weights(ctx) | {
-            "n_components_": model.n_components,
-            "n_effective_components_": int((model.weights.expected_counts(q, prior) > 1).sum()),
-        }
-        own = ctx.summary.components
-        attributes |= self._attributes_of_classes(ctx)
-        return attributes | self._attributes_of_components(model.components, q, prior, own)
+        own = ctx.model.components, ctx.q, ctx.prior, ctx.summary.components
+        return self._attributes_of_mixture(ctx) | self._attributes_of_components(*own)
 
     @staticmethod
     def _summary_of_components(summary: Any) -> Any:
@@ -650,32 +610,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         return 1.0
 
     # Public methods
-
-    @by_parts
-    @explains("Prediction")
-    def score_samples(self, X, *, covariates=None):
-        """Log of the posterior predictive density (or probability) of each row.
-
-        The parameters of the components are integrated out, so that the values of binary columns
-        and categories have probabilities that sum to 1. Of a row with missing cells it is the
-        density of the observed ones.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Rows.
-        covariates : array-like of shape (n_samples, n_covariates), default=None
-            Covariates of the rows, if the fit had covariates, and only then. The weights of a row
-            are those of the posterior means of the coefficients.
-
-        Returns
-        -------
-        log_density : ndarray of shape (n_samples,)
-            Log densities in nats.
-        """
-        rows, _ = self._again(X, covariates)
-        ctx = self._context()
-        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     def relative_entropy(self, X, sample_weight=None, *, covariates=None):
         """How certain the assignment of rows to components is (entropy R²).

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit, logsumexp
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from ..annealing import Context
 from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Settings
@@ -25,13 +26,9 @@ from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
 from ._part_predictions import by_parts
+from ._row_predictions import ScoresRows
 from ._tables import validated_table
 from ._validation import as_csr, check_n_samples, check_sparse, explains, finite, refuse_masked
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Context
 
 # Entries that are checked at a time.
 _ENTRIES = 1 << 17
@@ -47,11 +44,7 @@ _STARTS = {
 }
 
 
-class AnnealedSigmoidBeliefNet(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray | csr_array, BinaryRows, SigmoidBeliefNet],
-):
+class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, SigmoidBeliefNet]):
     """Sigmoid belief net for binary data, fitted by annealed variational inference.
 
     A net of binary units generates each row from its top layer down, x = h_0 ← h_1 ← … ← h_L: the
@@ -320,7 +313,6 @@ class AnnealedSigmoidBeliefNet(
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.sparse = True
         return tags
 
@@ -601,25 +593,6 @@ class AnnealedSigmoidBeliefNet(
                 log_w = of_rows(log_p, few.stop - few.start) - log_q[:, few]
                 found[rows][few] = np.logaddexp(found[rows][few], logsumexp(log_w, axis=0))
         return finite(found - np.log(self.n_score_samples), _OVERFLOW)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean of :meth:`score_samples`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features), or data in parts
-            Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean. With data in parts, one array for each part.
-
-        Returns
-        -------
-        log_probability : float
-            The mean lower bound in nats per row; higher is better.
-        """
-        return self._score(X, y, sample_weight)
 
     def sample(self, n_samples=1):
         """Draw rows and their hidden units from the net, from the top down.

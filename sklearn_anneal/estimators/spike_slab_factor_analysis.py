@@ -5,16 +5,20 @@ from __future__ import annotations
 from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from ..data.units import Rows, cell_patterns
+from ..annealing import Annealing, Context
+from ..data.units import Rows, Units, cell_patterns
+from ..inference.callbacks import FitMonitor
+from ..inference.checkpoint import Checkpoint
 from ..inference.gradient import OPTIMIZERS
+from ..inference.progress import Progress, Trace
 from ..models._componentwise import Given
 from ..models._factor_cells import drawn_cells, imputed
 from ..models._gaussian_factors import always_on
@@ -25,17 +29,22 @@ from ..models.spike_slab_gradient import (
     coordinate,
     without_rows,
 )
+from ..search.search import Found
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._conditionals import given_row
 from ._draws import check_rounds, stacked, wants_draws, without_names
+from ._fitting import Data, Outcome
 from ._given_starts import given_array
 from ._interface import has_unit_temperatures
 from ._kinds_of_factors import compared
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._row_predictions import ScoresRows
+from ._state import Inference
 from ._tables import in_frames, validated_table
 from ._validation import (
+    OVERFLOW,
     check_activations,
     check_n_samples,
     explains,
@@ -44,18 +53,6 @@ from ._validation import (
     refuse_unobserved_columns,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from ..annealing import Annealing, Context
-    from ..data.units import Units
-    from ..inference.callbacks import FitMonitor
-    from ..inference.checkpoint import Checkpoint
-    from ..inference.progress import Progress, Trace
-    from ..search.search import Found
-    from ._fitting import Data, Outcome
-    from ._state import Inference
-
 _Model = SpikeSlabFactorAnalysis | SpikeSlabByGradients
 
 _VARIANCE = [
@@ -63,17 +60,9 @@ _VARIANCE = [
     "array-like",
     StrOptions({"auto"}),
 ]
-_OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
-class AnnealedSpikeSlabFactorAnalysis(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseAnnealed[np.ndarray, Rows, _Model],
-):
+class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     """Factor analysis with factors that are mostly switched off, by annealed variational inference.
 
     Every row is the mean plus a few of K loadings, each with a weight of its own, plus noise:
@@ -429,7 +418,6 @@ class AnnealedSpikeSlabFactorAnalysis(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     # Methods that the base class calls
@@ -717,7 +705,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         holes = np.isnan(units.X)
 
         def filled(cells: np.ndarray) -> np.ndarray:
-            return np.where(holes, finite(cells, _OVERFLOW), units.X).astype(units.X.dtype)
+            return np.where(holes, finite(cells, OVERFLOW), units.X).astype(units.X.dtype)
 
         if draws:
             check_rounds(ctx.summary.weight, units.n_units, n_rounds)
@@ -753,25 +741,6 @@ class AnnealedSpikeSlabFactorAnalysis(
             Lower bounds in nats.
         """
         return self._infer(X)[3]
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean of :meth:`score_samples`, a lower bound on the mean log density of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows; NaN where a cell is missing.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean. With data in parts, one array for each part.
-
-        Returns
-        -------
-        log_density : float
-            The mean in nats per row; higher is better.
-        """
-        return self._score(X, y, sample_weight)
 
     def get_covariance(self):
         """Covariance of the rows under the model: Σ_k π_k w_k w_kᵀ + diag(ψ).
@@ -851,7 +820,7 @@ class AnnealedSpikeSlabFactorAnalysis(
             model, prior, q = ctx.model.for_missing_cells(ctx.q)
             ctx = replace(ctx, model=model, prior=prior, q=q)
         self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
+        return finite(self.annealing_.inverse_temperatures(ctx, units), OVERFLOW)
 
     def _conditional_sample(self, n_samples: int, given: Any) -> tuple[np.ndarray, np.ndarray]:
         self._context()
@@ -863,7 +832,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         seed = check_random_state(self.random_state).randint(0, 2**31 - 1, size=4)
         rng = np.random.default_rng(seed)
         cells, factors = drawn_cells(model, q, units, 0, rng, at_means=True)
-        return np.where(np.isnan(row), finite(cells, _OVERFLOW), row), factors
+        return np.where(np.isnan(row), finite(cells, OVERFLOW), row), factors
 
     def _rows(self, X: ArrayLike) -> tuple[Context, Rows]:
         ctx = self._context()
@@ -877,5 +846,5 @@ class AnnealedSpikeSlabFactorAnalysis(
         self._load_kernels()
         model, _, q = coordinate(ctx)
         factors, activations, bounds = model.infer(units, q)
-        finite(bounds, _OVERFLOW)
+        finite(bounds, OVERFLOW)
         return units.X, factors, activations, bounds

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.parallel import Parallel, delayed
 
 from ..estimators._base import BaseAnnealed
 from ._plotting import COLORS, import_pyplot, tidy
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 class ComponentsDisplay:

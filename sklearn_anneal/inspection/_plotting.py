@@ -24,18 +24,10 @@ _DOT: dict[str, Any] = {
 
 
 class Curve(NamedTuple):
-    """One quantity over the passes of a fit.
+    """One quantity over the passes of a fit."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_iter,)
-        The quantity after each pass.
-    n_annealed : int
-        How many of the passes were annealed.
-    """
-
-    values: np.ndarray
-    n_annealed: int
+    values: np.ndarray  # after each pass, (n_iter,)
+    n_annealed: int  # how many of the passes were annealed
 
 
 def import_pyplot(caller: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import inspect
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -18,7 +17,7 @@ import numpy as np
 from numba import types
 
 from .._compat import is_tried_numba
-from .._stack import outer_level
+from .._stack import warn
 from . import COMPILATIONS, LOADING
 from .simd.emitter import CHECKED
 
@@ -268,11 +267,10 @@ def _warn_once(error: Exception) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn(
             f"Compiled kernels cannot be kept on disk or read from there ({type(error).__name__}: "
             f"{error}); every new process compiles them again. Make room on the disk, delete the "
             "damaged files of the cache (*.nbi and *.nbc), or set the environment variable "
             "NUMBA_CACHE_DIR to another directory, which must be writable.",
             RuntimeWarning,
-            stacklevel=outer_level(),
         )

@@ -7,7 +7,6 @@ import os
 import pickle
 import sys
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -22,7 +21,7 @@ from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 
 from .._compat import PROPERTIES_SHARE_LOCKS, CloudPickler
-from .._stack import outer_level
+from .._stack import warn
 from ..kernels import MOST_PARTS
 from .kept_memory import keep_memory, memory_kept
 from .overflow import judged_by_results
@@ -358,11 +357,9 @@ class _Ahead(Iterator[V], Generic[T, V]):
 
 
 def _say_that_work_stays(backend: object, reason: str) -> None:
-    warnings.warn(
+    warn(
         f"joblib's {type(backend).__name__} is not used for these data: {reason}. "
         'parallel_config(backend="threading") does without this warning.',
-        UserWarning,
-        stacklevel=outer_level(),
     )
 
 

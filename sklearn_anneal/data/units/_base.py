@@ -39,6 +39,8 @@ class Units(ABC):
     weights: np.ndarray | None
     in_parts = False
     """Whether the data points are not in the memory of this process."""
+    plain = False
+    """Whether kernels in numpy read the data points, so that none has to be compiled."""
     caches: ClassVar[tuple[str, ...]] = ()
     """Names of attributes that hold what was computed from the others."""
 

@@ -5,7 +5,7 @@ Estimators, data sets and displays find an emission by its name in ``EMISSIONS``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from sklearn.base import BaseEstimator
 
 from .._priors import is_auto, numbers_of, refuse_nonpositive
 from ._base import Emission
@@ -15,9 +15,6 @@ from .gaussian import GaussianEmission
 from .negative_binomial import NegativeBinomialEmission
 from .poisson import PoissonEmission
 from .zero_inflated_poisson import ZeroInflatedPoissonEmission
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 EMISSIONS: dict[str, type[Emission]] = {
     "gaussian": GaussianEmission,
@@ -55,11 +52,6 @@ def check_priors_of_others(estimator: BaseEstimator) -> None:
 
     The fit does not use them, but a value that no emission would accept is refused all the same.
     Their shapes are not checked, because the data do not say which shapes they should have.
-
-    Raises
-    ------
-    ValueError
-        If one is not finite, or is not positive where it has to be.
     """
     if isinstance(estimator.emission, str):
         used = [estimator.emission]

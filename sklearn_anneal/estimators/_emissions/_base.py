@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 
 from ...families import Natural
 from ...models._chain_moves import goes_one_way
 from ...models.components._base import Components, Profile
 from .._attributes import Attributes
 
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
-
 C = TypeVar("C", bound=Components)
 
 
 class Wanted(NamedTuple):
-    """The sizes and the separation of components that random data are to have.
-
-    Attributes
-    ----------
-    n_components, n_columns : int
-    n_categories : int
-        The number of levels of each column, for an emission that ``has_levels``.
-    separation : float
-        The larger it is, the more the components differ.
-    """
+    """The sizes and the separation of components that random data are to have."""
 
     n_components: int
     n_columns: int
-    n_categories: int
-    separation: float
+    n_categories: int  # levels of each column, for an emission that ``has_levels``
+    separation: float  # the larger it is, the more the components differ
 
     @property
     def size(self) -> tuple[int, int]:
@@ -48,46 +37,26 @@ class Emission(ABC, Generic[C]):
     The distribution of a row given its component or state is a class of ``models/components``. An
     emission adds the parts that estimators, data sets and displays need: what cells may be, the
     parameters of the priors, the fitted attributes, draws and profiles.
-
-    Attributes
-    ----------
-    title : str
-        The name of columns of this emission in messages, such as "Gaussian columns".
-    init_params : tuple of str
-        The values of the parameter ``init_params`` of hidden Markov models that this emission
-        supports. The first one is used for ``init_params="auto"``, unless states are visited in
-        one order.
-    prior_parameters : dict of bool
-        The estimators' parameters for the priors of this emission, by name. The value says whether
-        all entries must be positive.
-    fitted_attributes : tuple of str
-        The names of the attributes that :meth:`attributes` returns.
-    sparse : bool
-        Whether a table of such columns may be a sparse matrix.
-    positive_only : bool
-        Whether no cell is below zero.
-    has_levels : bool
-        Whether cells are the numbers of categories or symbols, of which users can declare how many
-        there are.
-    counts_words : bool
-        Whether cells can be counts of words, whose largest rates ``lambdas_`` describe components.
-    priors_of_data : bool
-        Whether default priors depend on the data, so that the first batch of a stream needs an
-        observed cell in every column.
-    regularised : bool
-        Whether ``reg_covar`` is added to variances.
     """
 
-    title: ClassVar[str]
+    title: ClassVar[str]  # the name of such columns in messages, as "Gaussian columns"
+    # The values of the parameter ``init_params`` of hidden Markov models that this emission
+    # supports. "auto" is the first one, unless states are visited in one order.
     init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random", "segments")
+    # The estimators' parameters for the priors of this emission, and whether all of their entries
+    # must be positive.
     prior_parameters: ClassVar[dict[str, bool]]
-    fitted_attributes: ClassVar[tuple[str, ...]]
-    sparse: ClassVar[bool] = False
-    positive_only: ClassVar[bool] = False
+    fitted_attributes: ClassVar[tuple[str, ...]]  # the names in the result of :meth:`attributes`
+    sparse: ClassVar[bool] = False  # whether a table of such columns may be a sparse matrix
+    positive_only: ClassVar[bool] = False  # whether no cell is below zero
+    # Whether cells are the numbers of categories or symbols, whose number users can declare.
     has_levels: ClassVar[bool] = False
+    # Whether cells can be counts of words, whose largest rates ``lambdas_`` describe components.
     counts_words: ClassVar[bool] = False
+    # Whether default priors depend on the data, so that the first batch of a stream needs an
+    # observed cell in every column.
     priors_of_data: ClassVar[bool] = False
-    regularised: ClassVar[bool] = False
+    regularised: ClassVar[bool] = False  # whether ``reg_covar`` is added to variances
 
     @classmethod
     def of_frames(cls) -> type[Emission]:
@@ -104,22 +73,9 @@ class Emission(ABC, Generic[C]):
     def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
         """Return columns of a table in the form that the components read.
 
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n_rows, n_columns)
-        n_components : int
-        declared : int, array-like of int or None
-            The number of levels of each column; None where the data show it. Only an emission that
-            ``has_levels`` reads it.
-        parameter : str
-            The name of the parameter that declares levels, for messages.
-
-        Raises
-        ------
-        TypeError
-            If X is sparse, and such columns cannot be.
-        ValueError
-            If a value cannot be one of this emission.
+        Values that cannot be of this emission are refused. ``declared`` has the number of levels of
+        each column, or is None where the data show it; only an emission that ``has_levels`` reads
+        it. ``parameter`` is the name of the parameter that declares levels, for messages.
         """
         if issparse(X) and not cls.sparse:
             raise TypeError(f"{cls.title} cannot be sparse. Give a dense array.")
@@ -181,11 +137,6 @@ class Emission(ABC, Generic[C]):
 
         ``key`` is one of the ``profile_names`` of the components, and ``name`` the name of the
         value in messages.
-
-        Raises
-        ------
-        ValueError
-            If the value has a wrong shape, or is out of range.
         """
 
     # Results
@@ -260,15 +211,8 @@ def profile_of_means(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the means of columns, and their deviations in standard deviations of the column.
 
-    Parameters
-    ----------
-    means, variances : ndarray of shape (n_components, n_columns)
-        Those of the cells of a row, given its component.
-    weights : ndarray of shape (n_components,)
-
-    Returns
-    -------
-    means, deviations : ndarray of shape (n_columns, n_components)
+    ``means`` and ``variances`` are those of the cells of a row, given its component, of shape
+    (n_components, n_columns). Both results have the shape (n_columns, n_components).
     """
     center = weights @ means
     total = weights @ (variances + (means - center) ** 2)

@@ -18,18 +18,7 @@ PROBABILITIES = ("emissionprob_", "emissionprob_posterior_", "emissionprob_prior
 def levels_of(X: Any, what: str, largest: int | None = None) -> list[np.ndarray]:
     """Return levels as small integers, with −1 for missing cells, in chunks of rows.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_columns)
-    what : str
-        The name of the values in error messages.
-    largest : int, default=None
-        The largest level. None: as large as the integers in which levels are counted.
-
-    Raises
-    ------
-    ValueError
-        If a value is not a level.
+    ``what`` says in error messages which values are levels, and ``largest`` is the largest one.
     """
     chunks = []
     n_rows = max(CELLS_AT_A_TIME // max(X.shape[1], 1), 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from ...families import Natural
 from ...models.components._gamma_rates import GammaRates
@@ -13,20 +14,11 @@ from .._given_starts import given_in_range
 from .._priors import auto_as_none, checked_prior, is_auto
 from ._base import Emission
 
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
-
 
 class EmissionOfRates(Emission[GammaRates]):
-    """Columns that each have a rate in every component.
+    """Columns that each have a rate in every component."""
 
-    Attributes
-    ----------
-    distributions : type
-        The class of the components.
-    """
-
-    distributions: ClassVar[type[GammaRates]]
+    distributions: ClassVar[type[GammaRates]]  # the class of the components
     prior_parameters: ClassVar[dict[str, bool]] = {"lambdas_prior": True, "lambdas_weight": True}
     fitted_attributes: ClassVar[tuple[str, ...]] = (
         "lambdas_",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 
 from ...families import Natural
 from ...models.components._base import Profile
@@ -15,9 +16,6 @@ from .._given_starts import given_in_range
 from .._priors import checked_prior, is_auto
 from ._base import Emission, Wanted, as_floats, filled, refuse_cells
 from ._levels import PROBABILITIES, coded, levels_of
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 
 class BernoulliEmission(Emission[BernoulliComponents]):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 
 from ...data.tables import Coded
 from ...families import Natural
@@ -19,9 +20,6 @@ from .._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_n
 from .._validation import check_largest_id, hint_of_one
 from ._base import Emission, Wanted, refuse_cells
 from ._levels import PROBABILITIES, coded, drawn_levels, levels_of
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 # The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
 LEAST_CONCENTRATION = 0.1

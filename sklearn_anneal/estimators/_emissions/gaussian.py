@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 
 from ...families import Natural
@@ -23,9 +24,6 @@ from .._priors import (
     refuse_indefinite,
 )
 from ._base import Emission, Wanted, profile_of_means
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 
 class GaussianEmission(Emission[Any]):

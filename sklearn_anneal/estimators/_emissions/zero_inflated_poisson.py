@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from ...families import Natural
 from ...models.components._base import Profile
@@ -16,9 +17,6 @@ from ._base import Wanted, profile_of_means
 from ._rates import EmissionOfRates
 from .bernoulli import BernoulliEmission
 from .poisson import PoissonEmission
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 
 class ZeroInflatedPoissonEmission(PoissonEmission):
