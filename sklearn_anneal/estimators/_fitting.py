@@ -308,12 +308,14 @@ class Fits(Interface[D, U, M]):
             self._reopened(checkpoint, units, np.random.RandomState(0), kept.identity())
             progress = checkpoint.load("restart-0") or progress
             save = partial(checkpoint.save, "restart-0")
-        after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
+        after_pass = None
+        if monitor is not None:
+            after_pass = monitor.begin_phase("restart", 0, 0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
             units = units.centered(ctx.summary)
             loop.fit(progress, units, self._settings(units), workers, after_pass, save)
         if monitor is not None:
-            monitor.end_restart(0, progress)
+            monitor.end_phase("restart", 0, progress)
         return progress
 
     def _reopened(

@@ -658,7 +658,7 @@ class AnnealedHMM(StatePredictions):
         shapes = self._shapes
         if shapes is None:
             return HiddenMarkov(*parts)
-        return HiddenSemiMarkov(*parts, shapes=shapes, chooses_shapes=is_auto(self.duration))
+        return HiddenSemiMarkov(*parts, shapes=shapes, learns_shapes=is_auto(self.duration))
 
     @property
     def _shapes(self) -> np.ndarray | None:

@@ -74,13 +74,17 @@ class Dirichlet(Family):
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every row once, in log space so that concentrations of 1e-3 do not underflow."""
-        log_gamma = log_standard_gamma(natural["concentration"], rng)
+        log_gamma = self._log_gamma(natural, rng)
         log_probabilities = log_gamma - logsumexp(log_gamma, axis=-1, keepdims=True)
         return {
             "log_probabilities": log_probabilities,
             "probabilities": np.exp(log_probabilities),
             "log_gamma": log_gamma,
         }
+
+    def _log_gamma(self, natural: Natural, rng: np.random.Generator) -> np.ndarray:
+        """Draw the logarithms of the gamma variables, of shape (..., K)."""
+        return log_standard_gamma(natural["concentration"], rng)
 
     def implicit_statistics(
         self, draw: dict[str, np.ndarray], natural: Natural, stats: Natural
@@ -292,16 +296,9 @@ class PartialDirichlet(Dirichlet):
         inside, total = self._filled(natural), natural["concentration"].sum(-1)
         return gammaln(inside).sum(-1) - gammaln(total)
 
-    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw every row once, in log space as :meth:`Dirichlet.sample` does."""
+    def _log_gamma(self, natural: Natural, rng: np.random.Generator) -> np.ndarray:
         drawn = log_standard_gamma(self._filled(natural), rng)
-        log_gamma = np.where(self.support, drawn, -np.inf)
-        log_probabilities = log_gamma - logsumexp(log_gamma, axis=-1, keepdims=True)
-        return {
-            "log_probabilities": log_probabilities,
-            "probabilities": np.exp(log_probabilities),
-            "log_gamma": log_gamma,
-        }
+        return np.where(self.support, drawn, -np.inf)
 
     def implicit_statistics(
         self, draw: dict[str, np.ndarray], natural: Natural, stats: Natural

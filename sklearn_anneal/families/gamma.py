@@ -119,25 +119,7 @@ class Gamma(Family):
     ) -> Natural:
         """Return statistics for the exact gradient of structured stochastic VI, kept in bounds.
 
-        Parameters
-        ----------
-        draw : dict of ndarray
-            From :meth:`sample` at `natural`.
-        natural, prior : dict of ndarray
-            Natural parameters of q and of the prior.
-        stats : dict of ndarray
-            Sufficient statistics S that local steps with the draw have found, not negative.
-
-        Returns
-        -------
-        dict of ndarray
-            The estimate of V S for the update ``prior + V S``, from :func:`controlled_statistics`.
-            Its control variate has the statistics that q contains now, (natural - prior)_+.
-
-        References
-        ----------
-        Hoffman and Blei (2015), Structured stochastic variational inference, Eqs. 7 and 8; the
-        control variate and the bounds are additions.
+        :meth:`Dirichlet.exact_gradient_statistics` explains the arguments and the result.
         """
         size = draw["log_value"].shape
 

@@ -170,20 +170,7 @@ class NormalWishart(Family):
         return self._expectations_given(natural, *moments), log_normalizer
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw every row once. The rows are independent, even if they share parameters (tied).
-
-        Parameters
-        ----------
-        natural : dict of ndarray
-            Natural parameters.
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        dict of ndarray
-            ``mean`` (K, D), ``precision`` (K, D, D), ``log_det_precision`` (K,).
-        """
+        """Draw every row once. The rows are independent, even if they share parameters (tied)."""
         beta = natural["mean_precision"][:, None]
         draw, scatter_root, root = self._wishart._draw(self._wishart_natural(natural), rng)
         noise = rng.standard_normal((self.n_components, self.n_features, 1))

@@ -175,18 +175,7 @@ class Wishart(Family):
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every row once, by Bartlett's decomposition.
 
-        Parameters
-        ----------
-        natural : dict of ndarray
-            Natural parameters.
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        dict of ndarray
-            ``precision`` (..., D, D) and ``log_det_precision`` (...). The rows are independent,
-            even if they share parameters (tied).
+        The rows are independent, even if they share parameters (tied).
 
         References
         ----------

@@ -160,25 +160,19 @@ class FitMonitor:
         """Print a line if ``verbose`` asks for lines."""
         self.messages.say(text)
 
-    def begin_restart(
-        self, index: int, n_annealed: int, n_plain: int, note: str | None = None
+    def begin_phase(
+        self, phase: str, index: int, n_annealed: int, n_plain: int, note: str | None = None
     ) -> Monitor:
-        """Begin a restart or go on with it, and return the function to call after its passes.
+        """Begin a restart or a move, or go on with it; return the function to call after passes.
 
-        The note is what there is to say about its annealing method.
+        The phase is ``"restart"`` or the name of a move, and the note is what there is to say about
+        its annealing method.
         """
+        name = self._name(phase, index)
         if note is not None:
-            self.say(" · ".join(filter(None, (self._name("restart", index), note))))
-        return self._begin("restart", index, n_annealed, n_plain)
-
-    def begin_move(self, number: int, name: str, n_annealed: int, n_plain: int) -> Monitor:
-        """Begin a move, and return the function to call after its passes."""
-        return self._begin(name, number, n_annealed, n_plain)
-
-    def _begin(self, phase: str, index: int, n_annealed: int, n_plain: int) -> Monitor:
+            self.say(" · ".join(filter(None, (name, note))))
         if self.callbacks is not None:
             self.callbacks.begin(phase, index, n_annealed + n_plain)
-        name = self._name(phase, index)
 
         def after_pass(ctx: Context, trace: Trace) -> bool:
             self.messages.after_pass(name, trace, n_annealed, n_plain, self.units.n_observations)
@@ -188,15 +182,8 @@ class FitMonitor:
 
         return after_pass
 
-    def end_restart(self, index: int, progress: Progress) -> None:
-        """Print that a restart has ended, or will not go on after a pause."""
-        self._end("restart", index, progress)
-
-    def end_move(self, number: int, name: str, progress: Progress) -> None:
-        """Print that a move has ended."""
-        self._end(name, number, progress)
-
-    def _end(self, phase: str, index: int, progress: Progress) -> None:
+    def end_phase(self, phase: str, index: int, progress: Progress) -> None:
+        """Print that a restart or a move has ended, or will not go on after a pause."""
         left = "a callback asked to stop" if self.stopped else "other restarts are better"
         self.messages.ended(self._name(phase, index), progress.trace, left)
         if self.callbacks is not None:

@@ -182,28 +182,8 @@ def update(
     The gradient is that of the bound per unit of weight, so that its size depends neither on the
     size of the batch nor on that of the data.
 
-    Parameters
-    ----------
-    ctx : Context
-        The context of the fit. Its parameters and its state are replaced.
-    method : Annealing
-    units : Units
-        The data of the update.
-    visited : Visited
-        The visit at ``ctx.q``.
-    rates : LearningRates
-        Not used: the optimizer of the model has the step sizes.
-    workers : Workers
-        Workers for methods that visit the data at other parameters too.
-    minibatch : bool
-        Whether ``units`` are only a part of the data, which makes no difference here.
-    passes : float
-        The number (or fraction) of passes by which the update advances the schedules.
-
-    Returns
-    -------
-    visited : Visited
-        The same visit.
+    The arguments and the result are those of :func:`conjugate.update`. The optimizer of the model
+    has the step sizes, and not ``rates``, and ``minibatch`` makes no difference.
     """
     weight = units.total_weight
     ctx.q_start, ctx.report = ctx.q, _per_unit(visited.step, weight)

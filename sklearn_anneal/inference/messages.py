@@ -67,20 +67,10 @@ class Messages:
     def after_pass(
         self, name: str, trace: Trace, n_annealed: int, n_plain: int, n_observations: float
     ) -> None:
-        """Print where a restart or a reheat is.
+        """Print where a restart or a reheat is, whose name is empty if it is the only one.
 
-        Parameters
-        ----------
-        name : str
-            Which restart or reheat it is; empty for the only one.
-        trace : Trace
-            Its history so far.
-        n_annealed : int
-            Number of passes of its schedule.
-        n_plain : int
-            Largest number of passes at T = 1 after the schedule.
-        n_observations : float
-            Weighted number of observations, by which the rise of the bound is divided.
+        Its schedule has ``n_annealed`` passes, and at most ``n_plain`` at T = 1 follow. The rise of
+        the bound is divided by the weighted number of observations.
         """
         n = len(trace.lower_bounds)
         if not self.due(n):
@@ -127,18 +117,9 @@ class Messages:
     def after_batch(
         self, n: int, temperature: float, bound: float, seen: float, total: float | None
     ) -> None:
-        """Print where a stream is.
+        """Print where a stream is after n batches, with the temperature and the bound of the last.
 
-        Parameters
-        ----------
-        n : int
-            Number of batches so far.
-        temperature, bound : float
-            Of the last batch; the bound is NaN where it was not evaluated.
-        seen : float
-            Weight of the data so far.
-        total : float or None
-            Weight of the whole stream, if it is given.
+        ``seen`` is the weight of the data so far, and ``total`` that of the stream, if it is given.
         """
         if self.due(n):
             whole = "" if total is None else f" of {number(total)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +12,6 @@ from scipy.special import softmax
 
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
-from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Expected, Known, LocalStep, S, Visit
 
 # Largest number of rows whose projections are in memory at a time, and the number that the kernels
@@ -254,6 +254,34 @@ class BinaryCodes(ConjugateModel[Rows, S]):
         """Return the ``expected`` of a visit, which sweeps over rows at the power ``x``."""
         raise NotImplementedError
 
+    def capabilities(self) -> dict[str, str | None]:
+        can = dict.fromkeys(
+            ("draws", "log_partition", "unit_log_partition", "locally_tempered_step", "assignments")
+        )
+        return can | {
+            "assignment_entropy": (
+                "its activations do not exclude each other, so that the rule for mixtures does not "
+                "apply; initial_temperature needs a number"
+            )
+        }
+
+    @abstractmethod
+    def _drawn(self, rng: np.random.RandomState | np.random.Generator) -> np.ndarray:
+        """Return components that are drawn from their prior, (n_components, n_features)."""
+
+    @abstractmethod
+    def _around(self, means: np.ndarray, summary: S) -> Natural:
+        """Return a Gaussian around components, as narrow as the data will make it.
+
+        That is if activations are drawn from their prior.
+        """
+
+    def random_natural(
+        self, summary: S, prior: Natural, rng: np.random.Generator, block: Block | None = None
+    ) -> Natural:
+        """Return a Gaussian around components that are drawn from their prior."""
+        return self._around(self._drawn(rng), summary)
+
     @property
     def learns_late(self) -> bool:
         """Whether hyperparameters are learned once the bound hardly rises."""
@@ -274,13 +302,10 @@ class BinaryCodes(ConjugateModel[Rows, S]):
         units: Rows,
         t: Tempering = Tempering(),  # noqa: B008
         *,
-        block: Block | None = None,
         rng: np.random.Generator | None = None,
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
-        evaluation: bool = False,
-        known: Known | None = None,
-        workers: Workers = SEQUENTIAL,
+        **how: Any,
     ) -> BinaryCodesVisit:
         # The start of a row must not depend on a temperature of its own.
         x = 1.0 if unit_temperatures is not None else float(t.local)

@@ -133,44 +133,27 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
     def points(self, units: Sequences) -> Any:
         return self.emission.embedding(units.rows())
 
-    def labelled(
-        self,
-        units: Sequences,
-        summary: Summary,
-        prior: Natural,
-        random_state: np.random.RandomState,
-    ) -> Natural:
-        """Return the posterior given that the states are the clusters of the frames.
+    def start_states(
+        self, units: Sequences, segments: bool, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        """Return states of all frames with which a fit can start.
 
-        Unlike a start of the emissions alone, it begins with the transitions between clusters too.
-        Symbols are clusters of their own, or groups of rare ones.
+        They are the clusters of the frames. Unlike a start of the emissions alone, this one begins
+        with the transitions between clusters too. Symbols are clusters of their own, or groups of
+        rare ones. With ``segments`` every sequence passes through all states in their order, whose
+        shares are drawn once for all sequences.
         """
-        units = self.sampled(units)
-        points, k = self.points(units), self.n_components
+        k = self.n_components
+        if segments:
+            ends = np.cumsum(random_state.dirichlet(np.full(k, _CONCENTRATION_OF_SHARES)))
+            passed = (_times(units) + 0.5) / units.per_frame(units.lengths)
+            return np.minimum(np.searchsorted(ends, passed), k - 1)
+        points = self.points(units)
         weights = None if units.weights is None else units.per_frame(units.weights)
         n_distinct = len(np.unique(points.indices if issparse(points) else points, axis=0))
         clusters = clusterings().KMeans(min(k, n_distinct), n_init=1, random_state=random_state)
-        labels = clusters.fit(points, sample_weight=weights).labels_
-        one_hot = np.equal.outer(labels, np.arange(k)).astype(float)
-        return self.posterior_given(one_hot, units, summary, prior)
-
-    def segmented(
-        self,
-        units: Sequences,
-        summary: Summary,
-        prior: Natural,
-        random_state: np.random.RandomState,
-    ) -> Natural:
-        """Return the posterior given that every sequence passes through all states in their order.
-
-        The shares of the states in a sequence are drawn once for all sequences.
-        """
-        units, k = self.sampled(units), self.n_components
-        ends = np.cumsum(random_state.dirichlet(np.full(k, _CONCENTRATION_OF_SHARES)))
-        passed = (_times(units) + 0.5) / units.per_frame(units.lengths)
-        states = np.minimum(np.searchsorted(ends, passed), k - 1)
-        one_hot = np.equal.outer(states, np.arange(k)).astype(float)
-        return self.posterior_given(one_hot, units, summary, prior)
+        labels: np.ndarray = clusters.fit(points, sample_weight=weights).labels_
+        return labels
 
     def division(
         self, weights: np.ndarray, points: Any, units: Any, rng: np.random.Generator

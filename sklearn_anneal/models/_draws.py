@@ -14,17 +14,9 @@ _LARGEST_RATE = np.iinfo(np.int64).max - 10.0 * np.sqrt(np.iinfo(np.int64).max)
 
 
 def drawn_labels(log_joint: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw one of the components for each row, with probabilities ∝ exp(``log_joint``).
+    """Draw one of the components for each row, (n_rows,), with probabilities ∝ exp(``log_joint``).
 
-    Parameters
-    ----------
-    log_joint : ndarray of shape (n_rows, n_components)
-        Log probabilities of rows and components, up to a constant for each row.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    labels : ndarray of int, shape (n_rows,)
+    ``log_joint`` has shape (n_rows, n_components).
     """
     shares = np.exp(log_joint - log_joint.max(axis=1, keepdims=True))
     limits = np.cumsum(shares, axis=1)

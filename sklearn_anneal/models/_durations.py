@@ -8,18 +8,11 @@ from ..families import Natural
 
 
 def divided(transmat: np.ndarray) -> Natural:
-    """Return concentrations of jumps and of durations, given those of transitions of frames.
+    """Return concentrations of jumps and of durations, given those of transitions, (K, K).
 
-    Parameters
-    ----------
-    transmat : ndarray of shape (n_components, n_components)
-
-    Returns
-    -------
-    divided : dict of ndarray
-        ``transmat`` (n_components, n_components) without the diagonal, and ``durations``
-        (n_components, 2) with the concentrations of leaving a state and of staying. The jump to
-        itself of a state that cannot be left has the concentration 1.
+    These are ``transmat`` (K, K) without the diagonal, and ``durations`` (K, 2) with the
+    concentrations of leaving a state and of staying. The jump to itself of a state that cannot be
+    left has the concentration 1.
     """
     jumps = without_diagonal(transmat)
     leaving = jumps.sum(axis=1)

@@ -84,14 +84,8 @@ def evidence(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how far a factor raises the log evidence of rows, nats, and its activations.
 
-    Parameters
-    ----------
-    drive : ndarray of shape (n_rows, ...)
-        E[w]·r, where r is what the other factors leave of a row.
-    own : ndarray of shape (n_rows or 1, ...)
-        E[w·w].
-    log_odds : float or ndarray
-        log(π / (1 − π)).
+    ``drive`` (n_rows, …) is E[w]·r, where r is what the other factors leave of a row, ``own``
+    (n_rows or 1, …) is E[w·w], and ``log_odds`` is log(π / (1 − π)).
     """
     logits = log_odds + 0.5 * (drive**2 / (1.0 + own) - np.log1p(own))
     return np.logaddexp(0.0, logits) - np.logaddexp(0.0, log_odds), expit(logits)
@@ -144,12 +138,7 @@ def kl_of_loadings(squares: np.ndarray, variances: np.ndarray, prior: float | np
 def given_up(brought: np.ndarray, rng: np.random.Generator, guided: bool) -> int:
     """Return the factor to give up: the one that brings least, up to chance, or any one.
 
-    Parameters
-    ----------
-    brought : ndarray of shape (n_components,)
-        The gain of the bound by each factor, nats.
-    rng : numpy.random.Generator
-    guided : bool
+    ``brought`` (n_components,) is the gain of the bound by each factor, nats.
     """
     if not guided:
         return int(rng.integers(len(brought)))

@@ -35,21 +35,9 @@ def posterior(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return q(s) ∝ p(x, s | W)^x = N(s; (I + G)⁻¹ p, (I + G)⁻¹ / x) of rows that share G.
 
-    Parameters
-    ----------
-    projections : ndarray of shape (n_components, n_rows)
-        p, the products of the loadings and the rows, in units of the noise.
-    gram : ndarray of shape (n_components, n_components)
-        G = E W Wᵀ.
-    x : ndarray of shape (n_rows,) or (1,)
-        Inverse temperatures.
-
-    Returns
-    -------
-    means : ndarray of shape (n_rows, n_components)
-    covariances : ndarray of shape (n_rows or 1, n_components, n_components)
-    log_det : ndarray of shape (n_rows,) or (1,)
-        log |x (I + G)|.
+    ``projections`` (K, n_rows) has p, the products of the loadings and the rows, in units of the
+    noise, ``gram`` is G = E W Wᵀ, and ``x`` (n_rows,) or (1,) has inverse temperatures. The results
+    are the means (n_rows, K), the covariances (n_rows or 1, K, K) and log |x (I + G)|.
     """
     k = len(projections)
     precision = gram + np.eye(k)
@@ -221,13 +209,8 @@ def scales(active: np.ndarray, slabs: np.ndarray, lengths: np.ndarray | None, d:
     a log c − c² S / 2 − D log c − Q / (2 c²); a learned v follows the loadings, so that the last
     two terms do not depend on c.
 
-    Parameters
-    ----------
-    active, slabs : ndarray of shape (n_components,)
-        a and S.
-    lengths : ndarray of shape (n_components,) or None
-        Q; None for a learned v.
-    d : int
+    ``active``, ``slabs`` and ``lengths`` (n_components,) are a, S and Q, which is None for a
+    learned v.
     """
     if lengths is None:
         return np.divide(active, slabs, out=np.ones(len(slabs)), where=slabs > 0)
@@ -248,15 +231,7 @@ def transformation(
     Σ E w wᵀ diagonal; :func:`scales` has the lengths. Without it, EM turns and stretches the
     factors in many small steps.
 
-    Parameters
-    ----------
-    active : ndarray of shape (n_components,)
-    second : ndarray of shape (n_components, n_components)
-        Σ E u uᵀ over rows.
-    squares : ndarray of shape (n_components, n_components)
-        Σ E w wᵀ / v over columns.
-    d : int
-        The number of columns.
+    ``second`` is Σ E u uᵀ over rows, and ``squares`` Σ E w wᵀ / v over the d columns.
     """
     root = np.linalg.cholesky(second)
     lengths, turned = np.linalg.eigh(root.T @ squares @ root)

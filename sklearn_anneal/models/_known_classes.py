@@ -31,14 +31,8 @@ _TINY = 1e-300
 def exclude_others(density: np.ndarray, classes: np.ndarray, of_components: np.ndarray) -> None:
     """Make all components impossible that do not belong to the known class of a row.
 
-    Parameters
-    ----------
-    density : ndarray of shape (n_rows, n_components)
-        Log densities, which are changed in place.
-    classes : ndarray of intp, shape (n_rows,)
-        The class of each row where it is known, and −1 elsewhere.
-    of_components : ndarray of intp, shape (n_components,)
-        The class of each component.
+    ``density`` (n_rows, n_components) has log densities, which are changed in place. ``classes``
+    (n_rows,) has the class of each row where it is known, and −1 elsewhere.
     """
     known = np.flatnonzero(classes >= 0)
     others = np.not_equal.outer(classes[known], of_components)

@@ -30,14 +30,8 @@ def are_light(total: float, whole: float) -> bool:
 def why_fractions(names: Iterable[str], what: str, total: float, whole: float) -> str:
     """Return why priors are not learned from fractions, and what to do.
 
-    Parameters
-    ----------
-    names : iterable of str
-        The priors, as parameters of the estimator.
-    what : str
-        The name of a count in the model.
-    total, whole : float
-        Σ c and Σ ⌈c⌉.
+    ``names`` has the priors, as parameters of the estimator, and ``what`` is the name of a count in
+    the model. The numbers are Σ c and Σ ⌈c⌉.
     """
     listed = " and ".join(names)
     return (

@@ -70,22 +70,9 @@ def responsibilities_step(
 ) -> Assigned:
     """Infer R ∝ exp{t.local · L} and return the weights of rows in the statistics.
 
-    Parameters
-    ----------
-    joint : ndarray of shape (n_rows, n_components)
-        L, which is E log p(x_n, z_n = k) in nats.
-    t : Tempering
-        Its ``local`` tempers the responsibilities, and its ``statistics`` multiplies the shares.
-    weights : ndarray of shape (n_rows,) or None, default=None
-        Sample weights.
-    noise : ndarray of shape (n_rows,) or None, default=None
-        Random factors of the statistics.
-    separate_noise : bool, default=False
-        Whether ``shares`` leaves out the noise, which ``noisy`` then includes.
-
-    Returns
-    -------
-    assigned : Assigned
+    ``joint`` has L, E log p(x_n, z_n = k) in nats. ``t.statistics``, the sample ``weights`` and the
+    ``noise``, random factors of the rows, multiply the shares, of which ``noisy`` alone has the
+    noise with ``separate_noise``.
     """
     shares = np.empty(joint.shape)
     noisy = np.empty(joint.shape) if separate_noise else None
@@ -113,23 +100,11 @@ def locally_tempered_responsibilities_step(
 ) -> Assigned:
     """Infer responsibilities and one temperature per row, in turns.
 
-    Parameters
-    ----------
-    joint : ndarray of shape (n_rows, n_components)
-        L, which is E log p(x_n, z_n = k) in nats.
-    temperatures : UnitTemperatures
-        The grid of inverse temperatures, which is m/M, m = 1, …, M, and the number of rounds. Its
-        ``log_partition`` is not read.
-    log_partition : ndarray of shape (n_partitions, M) or (M,)
-        log c(x) of a row. It can differ between rows, for example if other cells are missing.
-    which : ndarray of int64, shape (n_rows,) or None, default=None
-        The row of ``log_partition`` that belongs to each row of the data; None for the first one.
-    weights, noise : ndarray of shape (n_rows,) or None, default=None
-        Sample weights and random factors of the statistics.
-
-    Returns
-    -------
-    assigned : Assigned
+    The grid of inverse temperatures is m/M, m = 1, …, M, and ``log_partition``, (n_partitions, M)
+    or (M,), has log c(x) of a row, not ``temperatures``: it can differ between rows, for example if
+    other cells are missing. ``which`` (n_rows,) has the row of it that belongs to each row of the
+    data; None stands for the first one. The other arguments are those of
+    :func:`responsibilities_step`.
     """
     partition, reference = partition_polynomials(temperatures.inverse_temperatures, log_partition)
     n_rows = len(joint)
@@ -156,11 +131,7 @@ def partition_polynomials(
 
     Kernels evaluate polynomials with these coefficients, whose terms could overflow or underflow.
     Energies are therefore measured from the one at which both ends of the grid have equal weights.
-
-    Returns
-    -------
-    partition : ndarray of shape (n_partitions, M)
-    reference : ndarray of shape (n_partitions,)
+    The shapes are (n_partitions, M) and (n_partitions,).
     """
     log_partition = np.atleast_2d(log_partition)
     reference = (log_partition[:, -1] - log_partition[:, 0]) / (x[-1] - x[0])

@@ -20,9 +20,15 @@ class Searchable(ABC, Generic[U, S]):
     """Mixin of models that can propose swaps of their components and starts of several kinds.
 
     Models without it are searched by reheats alone.
+
+    Attributes
+    ----------
+    learns_shapes : bool
+        Whether :meth:`reshaped` proposes other shapes of distributions.
     """
 
     n_components: int
+    learns_shapes: bool = False
 
     @abstractmethod
     def swapped(
@@ -72,11 +78,6 @@ class Searchable(ABC, Generic[U, S]):
         those of :meth:`swapped`.
         """
         return None
-
-    @property
-    def learns_shapes(self) -> bool:
-        """Whether :meth:`reshaped` proposes other shapes of distributions."""
-        return False
 
     def reshaped(
         self,

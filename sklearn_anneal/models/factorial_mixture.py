@@ -184,17 +184,6 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         # Smallest permitted variance of the noise; :meth:`resolved` computes it from the data.
         self.least_noise = 0.0
 
-    def capabilities(self) -> dict[str, str | None]:
-        can = dict.fromkeys(
-            ("draws", "log_partition", "unit_log_partition", "locally_tempered_step", "assignments")
-        )
-        return can | {
-            "assignment_entropy": (
-                "its activations do not exclude each other, so that the rule for mixtures does not "
-                "apply; initial_temperature needs a number"
-            )
-        }
-
     def factors(self) -> Factors:
         return _FACTORS
 
@@ -261,26 +250,15 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         """Return a Gaussian around draws from the prior, or around random rows."""
         k = self.n_components
         if self.init_params == "random":
-            normal = random_state.standard_normal((k, self.n_features))
-            return self._around(np.sqrt(self.mean_variance) * normal, summary)
+            return self._around(self._drawn(random_state), summary)
         share = None if units.weights is None else units.weights / units.weights.sum()
         n = units.n_units if share is None else int(np.count_nonzero(share))
         chosen = random_state.choice(units.n_units, size=k, replace=n < k, p=share)
         return self._around(units.X[chosen] - units.center, summary)
 
-    def random_natural(
-        self,
-        summary: Summary,
-        prior: Natural,
-        rng: np.random.Generator,
-        block: Block | None = None,
-    ) -> Natural:
-        """Return Gaussians around means that are drawn from their prior.
-
-        Their precision is what the data would lead to if activations were drawn from theirs.
-        """
+    def _drawn(self, rng: np.random.RandomState | np.random.Generator) -> np.ndarray:
         normal = rng.standard_normal((self.n_components, self.n_features))
-        return self._around(np.sqrt(self.mean_variance) * normal, summary)
+        return np.sqrt(self.mean_variance) * normal
 
     def started_at(
         self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural

@@ -412,10 +412,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         prior: Natural,
         random_state: np.random.RandomState,
     ) -> Natural:
-        if self.init_params == "labels":
-            return self.labelled(units, summary, prior, random_state)
-        if self.init_params == "segments":
-            return self.segmented(units, summary, prior, random_state)
+        if self.init_params in ("labels", "segments"):
+            some = self.sampled(units)
+            states = self.start_states(some, self.init_params == "segments", random_state)
+            one_hot = np.equal.outer(states, np.arange(self.n_components)).astype(float)
+            return self.posterior_given(one_hot, some, summary, prior)
         rng = np.random.default_rng(random_state.randint(0, 2**31 - 1, size=4))
         q = self.random_natural(summary, prior, rng)
         if self.init_params != "random":

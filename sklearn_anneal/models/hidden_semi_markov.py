@@ -58,7 +58,7 @@ class HiddenSemiMarkov(HiddenMarkov):
         its jump to itself has probability 1, and does not happen.
     shapes : ndarray of int64, shape (n_components,)
         r_k.
-    chooses_shapes : bool, default=False
+    learns_shapes : bool, default=False
         Whether :meth:`reshaped` changes them.
 
     References
@@ -77,10 +77,10 @@ class HiddenSemiMarkov(HiddenMarkov):
         learned_names: tuple[str, ...] = (),
         *,
         shapes: np.ndarray,
-        chooses_shapes: bool = False,
+        learns_shapes: bool = False,
     ):
         self.shapes = np.ascontiguousarray(shapes, dtype=np.int64)
-        self.chooses_shapes = chooses_shapes
+        self.learns_shapes = learns_shapes
         super().__init__(emission, startprob_prior, transmat_prior, init_params, learned_names)
 
     # The chain
@@ -243,10 +243,6 @@ class HiddenSemiMarkov(HiddenMarkov):
         model, prior, q = super().reordered(q, prior, order)
         model.shapes = self.shapes[order]
         return model, prior, q
-
-    @property
-    def learns_shapes(self) -> bool:
-        return self.chooses_shapes
 
     def reshaped(
         self,

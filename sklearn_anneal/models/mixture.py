@@ -141,28 +141,6 @@ class MixtureVisit(Visit[Rows]):
         return result
 
 
-class GatedVisit(MixtureVisit):
-    """A visit to rows whose weights depend on covariates, or some of whose classes are known too.
-
-    A limited number of rows is in memory at a time, and their steps read the log joint densities
-    of all components as an array.
-    """
-
-    def step(self, units: Rows, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
-        size = rows_at_a_time(units.X.shape[1], self.model.n_components)
-        separate, total = self.separate_noise and noise is not None, None
-        for start in range(0, units.n_units, size):
-            part = slice(start, start + size)
-            t = self.t._replace(
-                local=values_at(self.t.local, part), statistics=values_at(self.t.statistics, part)
-            )
-            own = units.take(part), self.expected, t, values_at(noise, part), separate
-            step = Components.local_step(self.model, *own)
-            total = step if total is None else total + step
-        assert total is not None
-        return total
-
-
 class LocallyTemperedVisit(MixtureVisit):
     """A visit whose local steps infer a temperature for each row."""
 
@@ -174,33 +152,38 @@ class LocallyTemperedVisit(MixtureVisit):
 
 @dataclass(frozen=True)
 class LabelledVisit(MixtureVisit):
-    """A visit to rows some of whose classes are known."""
+    """A visit to rows some of whose classes are known, or whose weights depend on covariates."""
 
     def step(self, units: Rows, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
-        """Make the local steps of rows of unknown and of known class.
+        """Make the local steps of rows that kernels can read, and of the others.
 
-        The kernels of components make the former. Of the latter, a limited number is in memory at a
-        time, and their steps read the log joint densities of all components as an array.
+        The kernels of components read rows of unknown class that all have the same weights. Of the
+        others, a limited number is in memory at a time, and their steps read the log joint
+        densities of all components as an array.
         """
-        assert units.classes is not None
-        unknown, known = np.flatnonzero(units.classes < 0), np.flatnonzero(units.classes >= 0)
-        size = rows_at_a_time(units.X.shape[1], self.model.n_components)
-        parts, steps = [known[i : i + size] for i in range(0, len(known), size)], []
-        if len(unknown):
-            rows, own = units.unlabelled(unknown), self._for(unknown)
+        size, rows = rows_at_a_time(units.X.shape[1], self.model.n_components), units.n_units
+        parts: list[Any] = [slice(start, start + size) for start in range(0, rows, size)]
+        alike, steps = np.arange(0), []
+        if self.expected.gate is None:
+            assert units.classes is not None
+            alike, known = np.flatnonzero(units.classes < 0), np.flatnonzero(units.classes >= 0)
+            parts = [known[i : i + size] for i in range(0, len(known), size)]
+        if len(alike):
+            unlabelled, own = units.unlabelled(alike), self._for(alike)
             kind = MixtureVisit if self.unit_temperatures is None else LocallyTemperedVisit
-            steps.append(kind.step(own, rows, values_at(noise, unknown)))  # type: ignore[arg-type]
+            made = kind.step(own, unlabelled, values_at(noise, alike))  # type: ignore[arg-type]
+            steps.append(made)
         for part in parts:
             steps.append(self._for(part)._plain_step(units.take(part), values_at(noise, part)))
         total = sum(steps[1:], start=steps[0])
         if steps[0].inverse_temperatures is not None:
-            found = np.empty(units.n_units)
-            order = np.concatenate([unknown, known])
-            found[order] = np.concatenate([step.inverse_temperatures for step in steps])
+            found = np.empty(rows)
+            for index, step in zip([alike, *parts] if len(alike) else parts, steps, strict=True):
+                found[index] = step.inverse_temperatures
             total.inverse_temperatures = found
         return total
 
-    def _for(self, index: np.ndarray) -> LabelledVisit:
+    def _for(self, index: np.ndarray | slice) -> LabelledVisit:
         """Return the visit as rows of an index have it, which can have factors of their own."""
         t = self.t
         own = t._replace(local=values_at(t.local, index), statistics=values_at(t.statistics, index))
@@ -357,10 +340,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         example = units.example
         own = components.for_rows(expected.own, example)
         kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
-        if example.classes is not None:
+        if example.classes is not None or expected.gate is not None:
             kind = LabelledVisit
-        if expected.gate is not None:
-            kind = GatedVisit
         return kind(
             *(components, expected._replace(own=own), t, unit_temperatures, separate_noise),
             draws=draws,

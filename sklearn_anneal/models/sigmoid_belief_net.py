@@ -23,14 +23,12 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
-from ..families import Natural, Tempering, UnitTemperatures
-from ..parallel.workers import SEQUENTIAL, Workers
+from ..families import Natural, Tempering
 from ._base import (
     Block,
     Constraint,
     DataSummary,
     GradientModel,
-    Known,
     LocalStep,
     Optimizer,
     Visit,
@@ -239,22 +237,13 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         units: BinaryRows,
         t: Tempering = Tempering(),  # noqa: B008
         *,
-        block: Block | None = None,
-        rng: np.random.Generator | None = None,
-        unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: Known | None = None,
-        workers: Workers = SEQUENTIAL,
         constraint: str | None = None,
+        **how: Any,
     ) -> NetVisit:
         return NetVisit(
-            self,
-            q,
-            t,
-            separate_noise=separate_noise,
-            constraint=constraint,
-            evaluation=evaluation,
+            *(self, q, t, None, separate_noise), constraint=constraint, evaluation=evaluation
         )
 
     def operations(self, units: BinaryRows) -> float:

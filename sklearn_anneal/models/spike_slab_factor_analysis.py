@@ -199,17 +199,6 @@ class SpikeSlabFactorAnalysis(
         self.column_variances = np.ones(n_features)
         self.init_params = "random"
 
-    def capabilities(self) -> dict[str, str | None]:
-        can = dict.fromkeys(
-            ("draws", "log_partition", "unit_log_partition", "locally_tempered_step", "assignments")
-        )
-        return can | {
-            "assignment_entropy": (
-                "its activations do not exclude each other, so that the rule for mixtures does not "
-                "apply; initial_temperature needs a number"
-            )
-        }
-
     def factors(self) -> Factors:
         return _FACTORS[self.missing]
 
@@ -290,22 +279,11 @@ class SpikeSlabFactorAnalysis(
                 random_state,
             )
             return self._around(loadings / np.sqrt(self.noise_variance), summary)
-        normal = random_state.standard_normal((self.n_components, self.n_features))
-        return self._around(np.sqrt(self.loading_variance)[:, None] * normal, summary)
+        return self._around(self._drawn(random_state), summary)
 
-    def random_natural(
-        self,
-        summary: Summary,
-        prior: Natural,
-        rng: np.random.Generator,
-        block: Block | None = None,
-    ) -> Natural:
-        """Return Gaussians around loadings that are drawn from their prior.
-
-        Their precision is what the data would lead to if factors were drawn from theirs.
-        """
+    def _drawn(self, rng: np.random.RandomState | np.random.Generator) -> np.ndarray:
         normal = rng.standard_normal((self.n_components, self.n_features))
-        return self._around(np.sqrt(self.loading_variance)[:, None] * normal, summary)
+        return np.sqrt(self.loading_variance)[:, None] * normal
 
     def started_at(
         self, given: Given, usual: Callable[[], Natural], summary: Summary, prior: Natural

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from ..data.units import Centered, Rows
-from ..families import Natural, Tempering, UnitTemperatures
+from ..families import Natural, Tempering
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     LOG_2PI,
@@ -244,14 +244,9 @@ class SpikeSlabByGradients(Componentwise[Summary], GradientModel[Rows, Summary])
         units: Rows,
         t: Tempering = Tempering(),  # noqa: B008
         *,
-        block: Block | None = None,
-        rng: np.random.Generator | None = None,
-        unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
-        evaluation: bool = False,
-        known: Known | None = None,
-        workers: Workers = SEQUENTIAL,
         constraint: str | None = None,
+        **how: Any,
     ) -> GradientVisit:
         if constraint == "active_units" and LOGITS not in q:
             raise ValueError(

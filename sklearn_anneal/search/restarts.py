@@ -59,7 +59,7 @@ class Course(NamedTuple):
         for i in indices:
             progress = found[i]
             if self.monitor is not None and progress is not None and not progress.finished:
-                self.monitor.end_restart(i, progress)
+                self.monitor.end_phase("restart", i, progress)
 
 
 def completed(
@@ -139,10 +139,10 @@ def restart(
     if monitor is not None:
         finish = problem.settings.max_iter if progress.strategy.finish else 0
         note = progress.strategy.note() if progress.passes == 0 else None
-        after_pass = monitor.begin_restart(index, n_annealed, finish, note)
+        after_pass = monitor.begin_phase("restart", index, n_annealed, finish, note)
     until = None if n_passes is None else n_annealed + n_passes
     ended = progress.finished
     loop.fit(progress, problem.units, problem.settings, workers, after_pass, save, until=until)
     if monitor is not None and progress.finished and not ended:
-        monitor.end_restart(index, progress)
+        monitor.end_phase("restart", index, progress)
     return progress

@@ -374,7 +374,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 after_pass, longest = None, settings.max_iter * move.longest
                 if monitor is not None:
                     n_annealed = result.trial.strategy.schedule_length()
-                    after_pass = monitor.begin_move(number, move.name, n_annealed, longest)
+                    after_pass = monitor.begin_phase(move.name, number, n_annealed, longest)
                 rule = move.rule(stop, result.kept.trace.final, result.pace)
                 loop.fit(
                     result.trial,
@@ -385,7 +385,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                     save,
                 )
                 if monitor is not None:
-                    monitor.end_move(number, move.name, result.trial)
+                    monitor.end_phase(move.name, number, result.trial)
         except np.linalg.LinAlgError:
             # The proposal of a move can lead out of the domain of the parameters.
             pass

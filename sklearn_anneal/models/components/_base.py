@@ -726,9 +726,9 @@ class Components(ABC, Generic[P, R]):
         """Return the log of the sum (or integral) of p(x_n | z_n = k)^x over all values of x_n.
 
         The result is in nats and has shape (len(x), n_components), ``x`` being inverse
-        temperatures.
+        temperatures. By default columns are independent.
         """
-        raise NotImplementedError
+        return self.log_volumes(x, summary, expected).sum(axis=-1)
 
     def row_volume(self, summary: P) -> Any:
         """Return how :meth:`log_volume` changes if some cells of rows are missing.

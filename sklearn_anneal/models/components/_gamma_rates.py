@@ -12,8 +12,8 @@ from scipy.sparse import issparse
 from ...data.units import Rows
 from ...families import Factor, Gamma, Natural
 from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
-from ._base import BOUNDS, least_mean, moved
-from ._linear import LinearComponents, filled
+from ._base import BOUNDS, Profile, least_mean, moved
+from ._linear import LinearComponents, LinearSums, filled, unpacked
 
 # Bounds of a prior mean that is learned, in multiples of the mean of the data. A component without
 # events would otherwise draw it towards zero.
@@ -187,3 +187,52 @@ class GammaRates(LinearComponents[Moments]):
     @property
     def n_parameters(self) -> int:
         return self.n_components * self.n_features
+
+
+class CountRates(GammaRates):
+    """Distributions of vectors of counts: what Poisson and over-dispersed counts have in common.
+
+    Rows add their number to the rate of a prior, and their counts to its shape.
+    """
+
+    def rates(self, summary: Any) -> np.ndarray:
+        # A column of zeros would have an infinite rate of the prior. Its mean is therefore taken as
+        # if there were about one event in all rows.
+        return np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
+
+    def posterior_like(
+        self, profile: Profile, counts: np.ndarray, q: Natural, summary: Any, prior: Natural
+    ) -> Natural:
+        n = counts[:, None]
+        return {"shape": prior["shape"] + n * profile["lambdas"], "rate": prior["rate"] + n}
+
+    def random_natural(
+        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        rates = summary.mean * rng.standard_exponential((self.n_components, self.n_features))
+        return self.posterior_like({"lambdas": rates}, counts, {}, summary, prior)
+
+    def statistics(
+        self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
+    ) -> Natural:
+        return {"shape": raw.sum, "rate": raw.observed}
+
+    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+        return q["shape"] / q["rate"] / np.maximum(summary.mean, 1e-300)
+
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the sums of the log predictive densities of the observed cells."""
+        X = unpacked(rows).X
+        out = np.zeros((len(X), self.n_components))
+        for d, column in enumerate(X.T):
+            # Columns of counts have few different values.
+            counts, where = np.unique(column, return_inverse=True)
+            out += np.nan_to_num(self._log_predictive(counts[:, None], d, q), nan=0.0)[where]
+        return out
+
+    @abstractmethod
+    def _log_predictive(self, x: np.ndarray, d: int, q: Natural) -> np.ndarray:
+        """Return the log predictive densities of counts of column d, (n_counts, n_components).
+
+        ``x`` has shape (n_counts, 1).
+        """

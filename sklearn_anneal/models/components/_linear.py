@@ -370,11 +370,6 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         raw.sum[:] += pairs[:, 1].T
         raw.missing[:, some] += count[:, None] - pairs[some].sum(axis=1).T
 
-    # Operations that only some annealing methods need
-
-    def log_volume(self, x: np.ndarray, summary: P, expected: Coefficients) -> np.ndarray:
-        return self.log_volumes(x, summary, expected).sum(axis=-1)
-
     # Missing cells
 
     def imputed(

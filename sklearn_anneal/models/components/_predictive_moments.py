@@ -43,18 +43,9 @@ class CellMoments(NamedTuple):
 def student_t_spreads(dof: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the spreads of standard Student-t distributions, and which of them are variances.
 
-    Parameters
-    ----------
-    dof : ndarray of any shape
-        Degrees of freedom.
-
-    Returns
-    -------
-    spreads : ndarray of the shape of ``dof``
-        The variances ν / (ν − 2), or the squares of half the widths of the central intervals that
-        have the probability of those between −1 and 1 of a standard Gaussian.
-    exists : ndarray of bool, of the same shape
-        Where it is the variance.
+    They are the variances ν / (ν − 2), or the squares of half the widths of the central intervals
+    that have the probability of those between −1 and 1 of a standard Gaussian. Both results have
+    the shape of the degrees of freedom, ``dof``.
     """
     exists = np.asarray(dof >= _SMALLEST_DOF)
     spreads = np.divide(dof, dof - 2.0, out=np.empty(exists.shape), where=exists)
@@ -65,17 +56,9 @@ def student_t_spreads(dof: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def kept_shares(shares: np.ndarray, exists: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Leave components without a variance out, where the others have enough of the share.
 
-    Parameters
-    ----------
-    shares : ndarray of shape (n_rows, n_components)
-    exists : ndarray of bool of the same shape
-
-    Returns
-    -------
-    shares : ndarray of shape (n_rows, n_components)
-        The shares among the components that are kept, which are all where too few have a variance.
-    fewer : ndarray of bool, shape (n_rows,)
-        Where not all of them are kept.
+    ``exists`` has the shape of the ``shares``, (n_rows, n_components). The results are the shares
+    among the components that are kept, which are all where too few have a variance, and the mask
+    (n_rows,) of the rows in which not all of them are kept.
     """
     others = np.where(exists, shares, 0.0)
     total = others.sum(axis=1)

@@ -224,6 +224,3 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         exponents = np.asarray(x)[:, None, None] * expected
         parts = np.split(exponents, np.cumsum(self.n_levels)[:-1], axis=1)
         return np.stack([np.logaddexp.reduce(part, axis=1) for part in parts], axis=-1)
-
-    def log_volume(self, x: np.ndarray, summary: None, expected: np.ndarray) -> np.ndarray:
-        return self.log_volumes(x, summary, expected).sum(axis=-1)

@@ -213,8 +213,7 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         """
         model = copy(self)
         now = self.standard(q)
-        precision = now["dof"] / now["inverse_scale"]
-        log_precision = psi(0.5 * now["dof"]) + np.log(2.0) - np.log(now["inverse_scale"])
+        precision, log_precision = _expected_precisions(now)
         center = (prior["mean_natural"] / prior["mean_precision"][:, None]).reshape(precision.shape)
         priors, dof = dict(self.priors), prior["dof"].reshape(precision.shape)
         rows = np.maximum((now["dof"] - dof).mean(axis=0), 0.0)
@@ -320,10 +319,8 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
 
     def expected_coefficients(self, q: Natural) -> Coefficients:
         now = self.standard(q)
-        precision = now["dof"] / now["inverse_scale"]
-        log_precision = psi(0.5 * now["dof"]) + np.log(2.0) - np.log(now["inverse_scale"])
         return self._coefficients(
-            now["mean"], precision, log_precision, 1.0 / now["mean_precision"]
+            now["mean"], *_expected_precisions(now), 1.0 / now["mean_precision"]
         )
 
     def coefficients(self, draws: Draws) -> Coefficients:
@@ -435,6 +432,12 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         powers = np.asarray(x)[:, None]
         each = 0.5 * (1 - powers) * (LOG_2PI + log_variance) - 0.5 * np.log(powers)
         return np.repeat(each[:, None], self.n_components, axis=1)
+
+
+def _expected_precisions(now: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return E λ and E log λ, given standard parameters."""
+    scale = now["inverse_scale"]
+    return now["dof"] / scale, psi(0.5 * now["dof"]) + np.log(2.0) - np.log(scale)
 
 
 def _gamma_shapes(gap: np.ndarray, free_rate: bool, starts: np.ndarray) -> np.ndarray:

@@ -39,9 +39,9 @@ from ...data.units import Rows
 from ...families import Factor, Natural, ScaledBeta, log_rising
 from ...families._empirical_bayes import maxima, trigamma
 from .._draws import drawn_counts
-from ._base import BOUNDS, Draws, Profile, moved
-from ._gamma_rates import GammaRates, Moments
-from ._linear import Coefficients, LinearSums, points_of, unpacked
+from ._base import BOUNDS, Draws, moved
+from ._gamma_rates import CountRates, Moments
+from ._linear import Coefficients, points_of
 from ._predictive_moments import CellMoments
 
 # Bounds of a shape r. At the upper one, which is multiplied by means above 1, the variance exceeds
@@ -160,7 +160,7 @@ class Totals(NamedTuple):
         return value, curvature
 
 
-class NegativeBinomialComponents(GammaRates):
+class NegativeBinomialComponents(CountRates):
     """Distributions of vectors of over-dispersed counts, with conjugate priors given their shapes.
 
     The entries of a vector are independent given its component. The natural parameters ``shape``
@@ -197,11 +197,7 @@ class NegativeBinomialComponents(GammaRates):
     def summary(self, rows: Rows) -> Any:
         return CountMoments(*super().summary(rows), Histogram.of(rows))
 
-    def rates(self, summary: Any) -> np.ndarray:
-        # As for Poisson counts: a column of zeros has about one event in all rows.
-        return np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
-
-    def resolved(self, summary: Any) -> GammaRates:
+    def resolved(self, summary: Any) -> NegativeBinomialComponents:
         found: Any = super().resolved(summary)
         found.counts, found.observed = summary.counts, summary.observed
         n, size = summary.observed, (1, self.n_features)
@@ -214,18 +210,6 @@ class NegativeBinomialComponents(GammaRates):
     @property
     def factors(self) -> tuple[Factor, ...]:
         return (Factor(ScaledBeta(self.count_shapes), {"shape": "shape", "rate": "rate"}),)
-
-    def posterior_like(
-        self, profile: Profile, counts: np.ndarray, q: Natural, summary: Any, prior: Natural
-    ) -> Natural:
-        n = counts[:, None]
-        return {"shape": prior["shape"] + n * profile["lambdas"], "rate": prior["rate"] + n}
-
-    def random_natural(
-        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
-    ) -> Natural:
-        rates = summary.mean * rng.standard_exponential((self.n_components, self.n_features))
-        return self.posterior_like({"lambdas": rates}, counts, {}, summary, prior)
 
     # Learned hyperparameters
 
@@ -359,36 +343,20 @@ class NegativeBinomialComponents(GammaRates):
         """Return log Γ(x + r) − log Γ(r) − log x!, which is 0 at x = 0."""
         return log_rising(r, x) - gammaln(x + 1.0)
 
-    def statistics(
-        self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
-    ) -> Natural:
-        return {"shape": raw.sum, "rate": raw.observed}
-
     def embedding(self, rows: Rows) -> Any:
         # Distances of raw counts would be those of the few largest.
         points = points_of(rows)
         return points.log1p() if issparse(points) else np.log1p(points)
 
-    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
-        return q["shape"] / q["rate"] / np.maximum(summary.mean, 1e-300)
-
     # Predictions, which integrate over p
 
-    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
-        """Return the log densities of beta negative binomial distributions, one for each column."""
-        X = unpacked(rows).X
-        out = np.zeros((len(X), self.n_components))
-        for d, column in enumerate(X.T):
-            r, b = self.count_shapes[d], q["shape"][:, d]
-            a = r * q["rate"][:, d]
-            # Columns of counts have few different values.
-            counts, where = np.unique(column, return_inverse=True)
-            x = counts[:, None]
-            # log B(a + r, b + x) − log B(a, b), from ratios of Γ functions
-            each = self._carriers(x, np.asarray(r)) + log_rising(a, r) + log_rising(b, x)
-            each = each - log_rising(a + b, r + x)
-            out += np.nan_to_num(each, nan=0.0)[where]
-        return out
+    def _log_predictive(self, x: np.ndarray, d: int, q: Natural) -> np.ndarray:
+        """Return the log densities of beta negative binomial distributions."""
+        r, b = self.count_shapes[d], q["shape"][:, d]
+        a = r * q["rate"][:, d]
+        # log B(a + r, b + x) − log B(a, b), from ratios of Γ functions
+        each = self._carriers(x, np.asarray(r)) + log_rising(a, r) + log_rising(b, x)
+        return each - log_rising(a + b, r + x)
 
     def predictive_moments(self, q: Natural) -> CellMoments:
         r, b = self.count_shapes, q["shape"]

@@ -11,9 +11,9 @@ from scipy.special import gammaln
 from ...data.units import Rows
 from ...families import Natural, digamma_excess, log_negative_binomial, log_poisson
 from .._draws import drawn_counts
-from ._base import Draws, Profile
-from ._gamma_rates import GammaRates, Moments
-from ._linear import Coefficients, LinearSums, kernels, points_of, unpacked
+from ._base import Draws
+from ._gamma_rates import CountRates
+from ._linear import Coefficients, kernels, points_of
 from ._predictive_moments import CellMoments
 
 # Above this rate, x log λ − λ − log x! is far smaller than its terms, and loses more than
@@ -73,7 +73,7 @@ class Rates(NamedTuple):
         )
 
 
-class PoissonComponents(GammaRates):
+class PoissonComponents(CountRates):
     """Distributions of vectors of counts, with gamma priors of their rates.
 
     The entries of a vector are independent given its component.
@@ -83,29 +83,6 @@ class PoissonComponents(GammaRates):
         "log C(T) sums the tempered density of a row over all possible rows, and no formula for "
         "this sum is known for Poisson counts"
     )
-
-    def rates(self, summary: Moments) -> np.ndarray:
-        # A column of zeros would have an infinite rate of the prior. Its mean is therefore taken as
-        # if there were about one event in all rows.
-        return np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
-
-    def posterior_like(
-        self,
-        profile: Profile,
-        counts: np.ndarray,
-        q: Natural,
-        summary: Moments,
-        prior: Natural,
-    ) -> Natural:
-        n = counts[:, None]
-        return {"shape": prior["shape"] + n * profile["lambdas"], "rate": prior["rate"] + n}
-
-    def random_natural(
-        self, counts: np.ndarray, summary: Moments, prior: Natural, rng: np.random.Generator
-    ) -> Natural:
-        rates = summary.mean * rng.standard_exponential((self.n_components, self.n_features))
-        counts = counts[:, None]
-        return {"shape": prior["shape"] + counts * rates, "rate": prior["rate"] + counts}
 
     def expected_coefficients(self, q: Natural) -> Rates:
         factor = self.factors[0]
@@ -136,18 +113,9 @@ class PoissonComponents(GammaRates):
         kernels().add_large_counts(large, expected.means, expected.excess, out)
         return out
 
-    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
-        """Return the log densities of negative binomial distributions, one for each column."""
-        X = unpacked(rows).X
-        out = np.zeros((len(X), self.n_components))
-        for d, column in enumerate(X.T):
-            shape, rate = q["shape"][:, d], q["rate"][:, d]
-            # Columns of counts have few different values.
-            counts, where = np.unique(column, return_inverse=True)
-            x = counts[:, None]
-            each = log_negative_binomial(x, shape, rate)
-            out += np.nan_to_num(each, nan=0.0)[where]
-        return out
+    def _log_predictive(self, x: np.ndarray, d: int, q: Natural) -> np.ndarray:
+        """Return the log densities of negative binomial distributions."""
+        return log_negative_binomial(x, q["shape"][:, d], q["rate"][:, d])
 
     def predictive_moments(self, q: Natural) -> CellMoments:
         mean = q["shape"] / q["rate"]
@@ -174,13 +142,5 @@ class PoissonComponents(GammaRates):
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)
 
-    def coordinates(self, q: Natural, summary: Moments) -> np.ndarray:
-        return q["shape"] / q["rate"] / np.maximum(summary.mean, 1e-300)
-
     def _carrier(self, X: np.ndarray) -> np.ndarray:
         return -gammaln(X + 1.0).sum(axis=1)
-
-    def statistics(
-        self, raw: LinearSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
-    ) -> Natural:
-        return {"shape": raw.sum, "rate": raw.observed}

@@ -30,10 +30,10 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from ...data.units import Rows
-from ...families import Factor, Natural, log_negative_binomial
+from ...families import Factor, Natural
 from ._base import Draws, Profile
 from ._gamma_rates import Moments
-from ._linear import LinearSums, unpacked
+from ._linear import LinearSums
 from ._predictive_moments import CellMoments
 from .bernoulli import BernoulliComponents
 from .poisson import PoissonComponents, Rates
@@ -218,19 +218,12 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
 
     # Predictions, which integrate over the parameters
 
-    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+    def _log_predictive(self, x: np.ndarray, d: int, q: Natural) -> np.ndarray:
         """Return the log densities of zero-inflated negative binomial distributions."""
-        X = unpacked(rows).X
-        out = np.zeros((len(X), self.n_components))
-        total = np.log(q["a"] + q["b"])
-        log_zero, log_rest = np.log(q["a"]) - total, np.log(q["b"]) - total
-        for d, column in enumerate(X.T):
-            counts, where = np.unique(column, return_inverse=True)
-            x = counts[:, None]
-            each = log_negative_binomial(x, q["shape"][:, d], q["rate"][:, d]) + log_rest[:, d]
-            each = np.where(x == 0, np.logaddexp(each, log_zero[:, d]), each)
-            out += np.nan_to_num(each, nan=0.0)[where]
-        return out
+        a, b = q["a"][:, d], q["b"][:, d]
+        total = np.log(a + b)
+        each = super()._log_predictive(x, d, q) + (np.log(b) - total)
+        return np.where(x == 0, np.logaddexp(each, np.log(a) - total), each)
 
     def predictive_moments(self, q: Natural) -> CellMoments:
         return _with_zeros(super().predictive_moments(q), q)

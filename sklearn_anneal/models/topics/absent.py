@@ -59,15 +59,8 @@ class AbsentWords:
     def summed_draws(self, draw: Callable[[int], np.ndarray]) -> np.ndarray:
         """Return random values of all words, with the sum of those of absent ones.
 
-        Parameters
-        ----------
-        draw : callable
-            Returns the values of the next n words, of shape (n, n_topics). They are not kept in
-            memory all at once.
-
-        Returns
-        -------
-        ndarray of shape (n_columns, n_topics)
+        ``draw`` returns the values of the next n words, (n, n_topics), which are not in memory all
+        at once. The result has shape (n_columns, n_topics).
         """
         parts, total = [], 0.0
         for first in range(0, self.n_words, _DRAWN):
@@ -85,19 +78,10 @@ class AbsentWords:
         return bool((found == found[..., :1]).all())
 
     def restored(self, topics: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return λ of all words.
+        """Return λ of all words, (n_topics, n_words), given that of a fit, (n_topics, n_columns).
 
-        Parameters
-        ----------
-        topics : ndarray of shape (n_topics, n_columns)
-            λ of a fit.
-        prior : ndarray of shape (n_words,) or (n_topics, n_words)
-            η. An absent word has it, and its part of what the column of all has beyond it.
-
-        Returns
-        -------
-        ndarray of shape (n_topics, n_words)
-            It is laid out word by word, as that of a fit.
+        It is laid out word by word, as that of a fit. An absent word has η, which is the ``prior``,
+        (n_words,) or (n_topics, n_words), and its part of what the column of all has beyond it.
         """
         beyond = topics[:, -1] - self.summed(np.atleast_2d(prior))[:, -1]
         found = np.empty((self.n_words, len(topics)))

@@ -160,16 +160,8 @@ def pooled_sums(
 ) -> np.ndarray:
     """Return Σ λ_kw over all words but the given ones, of shape (n_topics,).
 
-    Parameters
-    ----------
-    totals : ndarray of shape (n_topics,)
-        Σ λ_kw over all words.
-    given : ndarray of shape (n_topics,)
-        Σ λ_kw over the given words.
-    words : ndarray of int32, shape (n_given,)
-        The given words.
-    topics : ndarray or LazyColumns of shape (n_topics, n_words)
-        λ of all words.
+    ``totals`` and ``given`` (n_topics,) have Σ λ_kw over all words and over the given ``words``,
+    and ``topics`` is λ of all words.
     """
     pooled = totals - given
     if (pooled < _SMALLEST_SHARE * totals).any():

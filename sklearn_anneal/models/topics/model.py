@@ -337,13 +337,12 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         units: Documents,
         t: Tempering = Tempering(),  # noqa: B008
         *,
-        block: Block | None = None,
         rng: np.random.Generator | None = None,
         unit_temperatures: UnitTemperatures | None = None,
         separate_noise: bool = False,
         evaluation: bool = False,
-        known: Any = None,
         workers: Workers = SEQUENTIAL,
+        **others: Any,
     ) -> TopicsVisit:
         words = Words.of(units, q[TOPICS], self.absent)
         expected = Concentrations.of(q[TOPICS], words)
