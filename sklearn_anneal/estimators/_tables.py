@@ -52,7 +52,9 @@ def validated_table(
     _refuse_times(X)
     X = _real_categories(_without_foreign_fill(X, unobserved))
     try:
-        found = validate_data(estimator, X, **how)
+        # Sums depend on the layout of a table in their last bits, and data frames have another than
+        # arrays.
+        found = validate_data(estimator, X, order="C", **how)
         # Before version 1.9, scikit-learn lets pandas' own columns of text through.
         return found.astype(np.float64) if found.dtype == object else found
     except (ValueError, TypeError) as error:
