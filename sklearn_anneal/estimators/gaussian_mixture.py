@@ -279,7 +279,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         ``lower_bound`` that was reached, and whether the result was ``kept``. A data frame can be
         made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and moves together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not. One that
+        undoes an update with momentum visits the data again and counts as two, but as one in
+        ``search_results_`` and for ``effort``, ``max_iter``, callbacks and ``verbose``.
     n_components_ : int
         Number of components: that of the parameter, or the one that ``"auto"`` has found.
     component_results_ : dict of ndarrays of shape (n_numbers,)

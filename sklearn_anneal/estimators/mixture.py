@@ -325,7 +325,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         ``lower_bound`` that was reached, and whether the result was ``kept``. A data frame can be
         made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and moves together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not. One that
+        undoes an update with momentum visits the data again and counts as two, but as one in
+        ``search_results_`` and for ``effort``, ``max_iter``, callbacks and ``verbose``.
     classes_ : ndarray of shape (n_classes,)
         Only with ``n_components_per_class``: the classes of the labels, preceded by −1 if there are
         ``n_unlabelled_components``.

@@ -218,6 +218,9 @@ class Progress:
         The parameters with the highest bound of the data for validation so far, if there are any.
     momentum : Momentum
         The momentum of plain passes, if they have any.
+    undone : int
+        Number of updates that momentum has undone, for each of which a pass visited the data once
+        more.
     mean, prior_of_mean : dict of ndarray or None
         A mean of the parameters after the passes so far, and the same mean of those of the prior.
         They are there if the method returns a mean and there have been enough passes.
@@ -233,6 +236,7 @@ class Progress:
     known: Known | None = None
     best: Natural | None = None
     momentum: Momentum = field(default_factory=Momentum)
+    undone: int = 0
     mean: Natural | None = None
     prior_of_mean: Natural | None = None
 
