@@ -89,7 +89,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         row.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
-        of rows of the component.
+        of rows of the component. The lower bound is exact only if it is 0: it has no term for this
+        number, and may fall by a little where components are about as small.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. If the best fit of a

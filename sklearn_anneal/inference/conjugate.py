@@ -87,7 +87,7 @@ def update(
         ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
         prior = {key: ctx.prior[key] for key in block.keys}
         proposed = posterior(prior, stats, base, visited.visit.t)
-        if (minibatch or rho == ctx.scale == 1.0) and visited.visit.extrapolates:
+        if visited.visit.extrapolates:
             raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
             proposed = visited.visit.extrapolated(ctx.q, proposed, raw)
         proposed = method.target(ctx, proposed, stats, visited)
