@@ -15,7 +15,7 @@ from scipy.special import gammaln
 from scipy.stats import nbinom
 
 from sklearn_anneal import AnnealedGammaProcessNMF
-from sklearn_anneal.annealing import NoAnnealing
+from sklearn_anneal.annealing import NoAnnealing, StructuredVI, SVIPlus
 from sklearn_anneal.kernels import load
 from sklearn_anneal.kernels.plain import count_noise as plain_noise
 from sklearn_anneal.models import _count_bounds
@@ -246,15 +246,37 @@ def test_fits_to_large_counts_do_not_end_early(rng):
     assert longer.lower_bound_ - est.lower_bound_ < 5.0
 
 
-def test_minibatches_find_parts_of_large_counts(rng):
+def test_a_search_does_not_begin_with_joined_parts_of_large_counts():
+    """A start with strong noise ended with one part, from which no move found the others."""
+    rng = np.random.default_rng(0)
+    rates = 6e3 * rng.gamma(0.7, 1 / 0.7, (150, 4)) @ np.kron(np.eye(4), np.ones(5))
+    X = rng.poisson(rates * rng.gamma(10.0, 0.1, rates.shape))
+    est = AnnealedGammaProcessNMF(8, dispersion="auto", random_state=0).fit(X)
+    assert est.n_effective_components_ == 4
+    assert 0.07 < est.dispersion_ < 0.1
+
+
+METHODS = ("none", SVIPlus(), SVIPlus(noise="gaussian"), "structured")
+
+
+@pytest.mark.parametrize("annealing", METHODS, ids=str)
+def test_minibatches_find_parts_of_large_counts(annealing, rng):
     """Steps of EM left the parts mixed, which a large dispersion then explained."""
     rates = 60.0 * rng.gamma(0.7, 1 / 0.7, (200, 4)) @ np.kron(np.eye(4), np.ones(5))
     X = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, rates.shape))
-    settings = {"dispersion": "auto", "annealing": "none", "max_iter": 50, "random_state": 0}
-    batch, est = (AnnealedGammaProcessNMF(8, **settings, batch_size=n).fit(X) for n in (None, 50))
+    settings = {"dispersion": "auto", "max_iter": 50, "random_state": 0}
+    batch = AnnealedGammaProcessNMF(8, **settings, annealing="none").fit(X)
+    est = AnnealedGammaProcessNMF(8, **settings, annealing=annealing, batch_size=50).fit(X)
     assert 0.2 < est.dispersion_ < 0.3
     assert est.n_effective_components_ <= 6
     assert est.score(X) > batch.score(X) - 0.03
+
+
+def test_exact_gradients_of_draws_go_without_longer_steps(rng):
+    """The sum of both left the domain of the parameters."""
+    method = StructuredVI(gradient="exact", n_passes=30)
+    est = nmf(dispersion=0.3, n_components=4, annealing=method).fit(noisy_counts(rng, 0.3, n=60))
+    assert np.isfinite(est.lower_bound_)
 
 
 def test_a_stream_learns_its_dispersion(rng):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from harness import open_run
+from sklearn.datasets import load_iris
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -15,7 +17,7 @@ from sklearn_anneal import (
     AnnealedHMM,
 )
 from sklearn_anneal.families import Dirichlet, NormalWishart
-from sklearn_anneal.inference import loop, progress
+from sklearn_anneal.inference import loop, progress, visits
 from sklearn_anneal.inference.loop import PLAIN as PLAIN_METHOD
 from sklearn_anneal.inference.stopping import History, RiseOfBound
 from sklearn_anneal.parallel.workers import SEQUENTIAL
@@ -115,6 +117,52 @@ def test_steps_that_are_far_too_long_are_undone(monkeypatch):
     assert (np.diff(bounds) >= -1e-10 * np.abs(bounds[1:])).all()
     assert fit.trace.converged
     assert fit.momentum == progress.Momentum()
+
+
+@pytest.mark.parametrize("name", ["gaussian mixture", "chain"])
+def test_a_longer_step_from_which_no_priors_can_be_learned_is_undone(name, monkeypatch):
+    """A fit in which that is the case for all of them is one without momentum, bit for bit."""
+    plain = ran(without_momentum(begun(name, tol=1e-4)))
+    fit = begun(name, tol=1e-4)
+    failed, learned = [], type(fit[0].ctx.model).learned
+
+    def learned_from_plain_updates(self, q, *args):
+        if q is not fit[0].momentum.target:
+            failed.append(q)
+            raise np.linalg.LinAlgError
+        return learned(self, q, *args)
+
+    monkeypatch.setattr(type(fit[0].ctx.model), "learned", learned_from_plain_updates)
+    found = ran(fit)
+    assert len(failed) > 3
+    assert found.trace == plain.trace
+    for key, value in plain.ctx.q.items():
+        np.testing.assert_array_equal(found.ctx.q[key], value)
+
+
+def test_visits_after_updates_that_are_undone_count_as_passes(monkeypatch):
+    """The last visits of the first fit and of each move only evaluate the bound."""
+    counted, undone, undo = [], [], progress.Momentum.undo
+
+    def visit(*args, **kwargs):
+        counted.append(args)
+        return visits.visit(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "visits", SimpleNamespace(visit=visit))
+    monkeypatch.setattr(
+        progress.Momentum, "undo", lambda self, ctx: (undone.append(1), undo(self, ctx))
+    )
+    est = AnnealedBayesianGaussianMixture(6, max_iter=500, random_state=0).fit(load_iris().data)
+    moves = est.search_results_["n_passes"]
+    assert est.n_passes_ == len(counted) - 1 - len(moves)
+    first = est.n_passes_ - moves.sum() - len(undone)
+    assert len(undone) > 0
+    assert (
+        first
+        == AnnealedBayesianGaussianMixture(6, max_iter=500, effort=0, random_state=0)
+        .fit(load_iris().data)
+        .n_passes_
+    )
 
 
 def test_a_pass_goes_on_from_a_pickle():

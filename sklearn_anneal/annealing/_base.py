@@ -92,7 +92,8 @@ class Context:
         it.
     extend : callable or None
         Lets the current update go beyond its target (``Momentum.extend``), given the argument
-        ``late`` of :meth:`Model.learned` that follows. None in a plain update.
+        ``late`` of :meth:`Model.learned` that follows, and returns what undoes that, or None. It
+        is None in a plain update.
     """
 
     model: Any
@@ -107,7 +108,7 @@ class Context:
     report: Any = None
     known: Known | None = None
     deviation: Natural | None = None
-    extend: Callable[[Context, bool | None], None] | None = None
+    extend: Callable[[Context, bool | None], Callable[[Context], None] | None] | None = None
 
 
 Rehearsal = Callable[["Annealing", int], Natural]

@@ -139,5 +139,6 @@ class StructuredVI(DampedMixin, Annealing):
     def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
         if self.gradient == "approximate":
             return target
+        # The target with the usual statistics may be that of a longer step, which this is not.
         exact = visited.visit.exact_gradient_statistics(ctx.q, ctx.prior, stats)
-        return {key: target[key] + exact[key] - stats[key] for key in target}
+        return {key: ctx.prior[key] + exact[key] for key in target}

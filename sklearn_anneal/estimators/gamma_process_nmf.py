@@ -108,8 +108,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
         components. None: no noise. ``"auto"`` learns it by the lower bound, from 1e-4 to 1000,
         like the priors. First it is 1.4 times the best one for the components that a pass has
         found. A search also starts from 10, which keeps bursts of small counts from becoming
-        components and joins those of large counts. Minibatches and streams learn it after 100
-        updates, and have 1 until then.
+        components, but joins those of large counts: from a mean of 30 on, other moves come first.
+        Minibatches and streams learn it after 100 updates, and have 1 until then.
         With noise a pass takes time for every cell, also of sparse matrices, because cells without
         counts differ. Rows need no noise: it would multiply activations, which vary anyway.
     popularity_prior : float, "auto" or None, default=None

@@ -86,7 +86,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         row.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
-        of rows of the component.
+        of rows of the component. The lower bound is exact only if it is 0: it has no term for this
+        number, and may fall by a little where components are about as small.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. If the best fit of a
@@ -276,7 +277,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         ``lower_bound`` that was reached, and whether the result was ``kept``. A data frame can be
         made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and moves together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not. One that
+        undoes an update with momentum visits the data again and counts as two, but as one in
+        ``search_results_`` and for ``effort``, ``max_iter``, callbacks and ``verbose``.
     n_components_ : int
         Number of components: that of the parameter, or the one that ``"auto"`` has found.
     component_results_ : dict of ndarrays of shape (n_numbers,)

@@ -329,7 +329,7 @@ class AnnealedHMM(StatePredictions):
         fit before it (``n_before``), the number of its own passes (``n_passes``), the
         ``lower_bound`` that was reached, and whether the result was ``kept``.
     n_passes_ : int
-        Number of passes over the data in all restarts and moves together, kept or not.
+        Number of passes of all restarts and moves. One that undoes an update counts twice.
     n_components_ : int
         Number of states: that of the parameter, or the one that ``"auto"`` has found.
     component_results_ : dict of ndarrays of shape (n_numbers,)

@@ -181,7 +181,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         the precisions. ``"auto"``: learned. None: the means of the columns, 1, the number of
         columns (1 for ``"independent"``), and the covariance (or the variances) of the columns.
     reg_covar : float, default=1e-6
-        Regularisation that is added to the variances of Gaussian columns.
+        Regularisation that is added to the variances of Gaussian columns. The lower bound is exact
+        only if it is 0, and may fall by a little where components are about as small.
     n_categories : int, array-like of int, dict or None, default=None
         Numbers of categories: one for all columns of categories, or one for each. For blocks a
         dictionary maps the name of a block to one of these. It declares categories that the
@@ -318,7 +319,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         ``lower_bound`` that was reached, and whether the result was ``kept``. A data frame can be
         made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and moves together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not. One that
+        undoes an update with momentum visits the data again and counts as two, but as one in
+        ``search_results_`` and for ``effort``, ``max_iter``, callbacks and ``verbose``.
     classes_ : ndarray of shape (n_classes,)
         Only with ``n_components_per_class``: the classes of the labels, preceded by −1 if there are
         ``n_unlabelled_components``.

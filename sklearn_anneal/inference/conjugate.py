@@ -8,6 +8,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Protocol
 
+import numpy as np
+
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural, posterior, settled
@@ -85,7 +87,7 @@ def update(
         ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
         prior = {key: ctx.prior[key] for key in block.keys}
         proposed = posterior(prior, stats, base, visited.visit.t)
-        if (minibatch or rho == ctx.scale == 1.0) and visited.visit.extrapolates:
+        if visited.visit.extrapolates:
             raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
             proposed = visited.visit.extrapolated(ctx.q, proposed, raw)
         proposed = method.target(ctx, proposed, stats, visited)
@@ -96,11 +98,15 @@ def update(
     late = None
     if _determine_priors(units, ctx) and not (method.finish and method.is_annealing(ctx.state)):
         late = _learns_late(ctx, method, minibatch, visited)
-    if ctx.extend is not None:
-        ctx.extend(ctx, late)
+    undo = None if ctx.extend is None else ctx.extend(ctx, late)
     if late is not None:
-        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
-        ctx.model, ctx.prior, ctx.q = learned
+        try:
+            learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
+            ctx.model, ctx.prior, ctx.q = learned
+        except np.linalg.LinAlgError:
+            if undo is None:
+                raise
+            undo(ctx)
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
     # Parameters and statistics can be as large as the data. Those that are no longer needed are

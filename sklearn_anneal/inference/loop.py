@@ -130,6 +130,7 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         bound = np.nan
     if momentum.plain is not None and not momentum.bound <= bound < np.inf:
         momentum.undo(ctx)
+        progress.undone += 1
         visited = visits.visit(ctx, method, run.units, run.workers)
         bound = _bound(progress, method, visited.step, run, p, visited.visit.known)
     if p == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -152,11 +153,14 @@ class Momentum:
     pause: int = 1
     remaining: int = 0
 
-    def extend(self, ctx: Context, late: bool | None, bound: float, wanted: bool) -> None:
+    def extend(
+        self, ctx: Context, late: bool | None, bound: float, wanted: bool
+    ) -> Callable[[Context], None] | None:
         """Go beyond the target λ̂ of an update, which is ``ctx.q``, as far as the domain allows.
 
         The update began at parameters with this bound. Unless more is ``wanted``, or if the bound
-        did not rise before, it stays a plain one.
+        did not rise before, it stays a plain one. If it does not, :meth:`undo` is returned, for the
+        case that no priors can be learned from the result.
         """
         last, self.target, self.plain = self.target, ctx.q, None
         rises = bound - self.bound > _ROUNDING * abs(bound)
@@ -171,6 +175,7 @@ class Momentum:
             for f in ctx.model.factors():
                 picked = (f.pick(natural) for natural in (self.target, change, ctx.prior))
                 ctx.q |= f.rename(f.family.extended(*picked))
+        return None if self.plain is None else self.undo
 
     def undo(self, ctx: Context) -> None:
         """Go back to the plain update, and begin anew after a pause.
@@ -213,6 +218,9 @@ class Progress:
         The parameters with the highest bound of the data for validation so far, if there are any.
     momentum : Momentum
         The momentum of plain passes, if they have any.
+    undone : int
+        Number of updates that momentum has undone, for each of which a pass visited the data once
+        more.
     mean, prior_of_mean : dict of ndarray or None
         A mean of the parameters after the passes so far, and the same mean of those of the prior.
         They are there if the method returns a mean and there have been enough passes.
@@ -228,6 +236,7 @@ class Progress:
     known: Known | None = None
     best: Natural | None = None
     momentum: Momentum = field(default_factory=Momentum)
+    undone: int = 0
     mean: Natural | None = None
     prior_of_mean: Natural | None = None
 

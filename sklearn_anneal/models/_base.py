@@ -399,7 +399,7 @@ class Visit(Generic[U]):
         Steps of EM, which lead from ``q`` to ``proposed``, are short where local variables and
         parameters explain the same data. Longer ones must not lower the bound of all data, and must
         leave fixed points of EM as they are. ``statistics`` are those of the visit, scaled from a
-        minibatch to all the data; updates from a minibatch go a part of the way.
+        minibatch to all the data; updates with a step size below 1 go a part of the way.
         """
         return proposed
 

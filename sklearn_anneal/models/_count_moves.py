@@ -250,6 +250,8 @@ def excess(explained: Explained, rest: np.ndarray, rng: np.random.Generator) -> 
     x = explained.counts.data
     above = np.maximum(x - rest, 0.0)
     worse = np.where(above > 0, x * (np.log(x) - np.log(rest)) - above, 0.0)
+    # Rounding errors of large counts can exceed a small difference.
+    worse = np.maximum(worse, 0.0)
     energies = explained.weights * np.asarray(explained.with_entries(worse).sum(axis=1))
     total = energies.sum()
     if not (np.isfinite(total) and total > 0):

@@ -271,7 +271,6 @@ class NoisyCountsVisit(CountsVisit):
         )
         terms = _Terms(exposure=np.zeros((n_columns, k)))
         extrapolates = self.counts_components and self._goes_further
-        extrapolates &= self.draw is None and noise is None
         held = np.zeros((n_columns if extrapolates else 0, k))
         slopes = self._needs_slopes
         for rows in self._blocks(units):
@@ -341,7 +340,8 @@ class NoisyCountsVisit(CountsVisit):
         _add_counts(predicted, e, own, sums.clean_out)
         if len(held):
             taken = predicted * (1.0 - self._shape / (self._shape + expected))
-            _add_counts(taken.astype(dtype, copy=False), e, own, held)
+            weights = own if self.separate_noise else noisy
+            _add_counts(taken.astype(dtype, copy=False), e, weights, held)
         means = (shape / rate).astype(dtype, copy=False)
         exposures: Any = sums.exposures
         for out, weights in zip(exposures, (own, noisy), strict=False):

@@ -103,6 +103,8 @@ _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
 _NOISY_EXPLORING_SWEEPS = 8
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
+# The mean count from which moves come before this start.
+_LARGE_COUNTS = 30.0
 # Moves read no more entries of X than this, or cells of dense rows.
 _ENTRIES_FOR_MOVES = 1 << 19
 
@@ -431,7 +433,9 @@ class GammaProcessNMF(
 
     @property
     def tries_other_start_first(self) -> bool:
-        return self.allocates or "dispersion" in self.learns
+        # Strong noise joins parts of large counts, and moves from there hardly find them again.
+        few = self.scale * _LARGE_COUNTS > 1.0
+        return self.allocates or (few and "dispersion" in self.learns)
 
     def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)

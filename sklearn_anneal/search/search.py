@@ -130,7 +130,7 @@ class Found:
     best_restart : int
         Index of the restart from which ``kept`` comes.
     n_passes : int
-        Number of passes of all restarts and moves together.
+        Number of passes of all restarts and moves together, and of updates that were undone.
     pace : list of float
         The bounds of the best restart after each of its passes.
     attempts : list of Attempt
@@ -168,7 +168,7 @@ class Found:
         kept = found[best]
         if kept is None or not np.isfinite(bounds[best]) or not finite(kept.ctx.q):
             raise np.linalg.LinAlgError("results that are not finite")
-        n_passes = sum(p.passes for p in found if p is not None)
+        n_passes = sum(p.passes + p.undone for p in found if p is not None)
         pace = list(kept.trace.lower_bounds)
         return cls(kept, kept.strategy, bounds, best, n_passes, pace)
 
@@ -192,7 +192,7 @@ class Found:
         if trial.finished:
             bound = trial.trace.final
             rise = bound - before.final
-        self.n_passes += passes
+        self.n_passes += passes + trial.undone
         kept = 0 < rise < np.inf and finite(trial.ctx.q)
         n_before = len(before.lower_bounds) if move.continues else 0
         self.attempts.append(Attempt(move.name, n_before, passes, float(bound), kept))
