@@ -65,7 +65,10 @@ def collapsed_means(
         Whether plain kernels work on the rows.
     """
     n_rows, k = counts.shape[0], parts.shape[1]
-    exposures = parts.sum(axis=0)[None] if observed is None else observed.astype(float) @ parts
+    exposures = parts.sum(axis=0)[None]
+    if observed is not None:
+        # Products depend on the layout of their factors, in the last digits.
+        exposures = np.ascontiguousarray(observed, dtype=np.float64) @ parts
     rates, prior = b + exposures, np.full(k, max(b, _SMALLEST_PRIOR))
     indptr = counts.indptr.astype(np.int64)
     if observed is None:
