@@ -95,11 +95,11 @@ class CountPredictions(
         activations integrated out (collapsed variational Bayes of order zero), which predicts
         better than the mean-field steps of the fit. With ``dispersion`` these are made here too.
 
-        Activations are 0 for components that are not in use, so that ``transform(X) @ components_`` has
-        the expected counts of the components in use. The data do not determine the activations of
-        the others, whose posterior mean is therefore that of the prior, 1. A component is in use if
-        its expected count in the training data is above 1, as for ``n_effective_components_``, or
-        if the sum of its row of ``components_`` is at least 5 percent of the mean of all such sums.
+        Activations are 0 for components that are not in use, so that ``transform(X) @ components_``
+        has the expected counts of the components in use. The data do not determine the activations
+        of the others, whose posterior mean is therefore that of the prior, 1. A component is in use
+        if its expected count in the training data is above 1, as for ``n_effective_components_``,
+        or if the sum of its row of ``components_`` is at least 5 percent of the mean of all sums.
 
         Parameters
         ----------
