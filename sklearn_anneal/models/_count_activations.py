@@ -22,7 +22,7 @@ from ._base import compiled
 
 # Tables are padded to a multiple of this many components.
 _LANES = 8
-# Where cells are missing, each count has a row of the table, of so many numbers at a time.
+# Each count has a row of the table where cells are missing, of so many numbers at a time.
 _NUMBERS = 1 << 20
 # A prior of fewer counts than this would vanish beside the number that kernels add to normalisers.
 _SMALLEST_PRIOR = 1e-200
