@@ -93,6 +93,19 @@ def test_texts_of_many_parts_have_a_higher_bound_after_a_few_passes():
     assert few.lower_bound_ > many.lower_bound_ + 0.01 * X.sum()
 
 
+def test_zeros_that_are_stored_change_nothing(rng):
+    """Allocations and moves leave them out, and the columns of the other counts stay."""
+    X = rng.poisson(0.4, size=(40, 12)).astype(float)
+    stored = csr_matrix(X + 1.0)
+    stored.data -= 1.0
+    how = {"max_iter": 10, "random_state": 0}
+    found, expected = (
+        AnnealedGammaProcessNMF(3, **how).fit(each) for each in (stored, csr_matrix(X))
+    )
+    assert list(found.search_results_["move"]) == list(expected.search_results_["move"])
+    assert_allclose(found.components_, expected.components_, rtol=1e-6)
+
+
 def test_rows_with_missing_cells_begin_too():
     X = np.random.default_rng(0).poisson(2.0, size=(40, 8)).astype(float)
     X[::3, 2] = np.nan

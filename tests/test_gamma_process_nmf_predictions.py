@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import plain_gamma_process_nmf as plain
+import plain_topics
 import pytest
 from cases_gamma_process_nmf import drawn_counts, nmf, sparse
 from harness import context_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csc_matrix, csr_matrix, vstack
+from scipy.special import gammaln, softmax
 from scipy.stats import poisson
 from sklearn.decomposition._nmf import _beta_divergence
 
@@ -33,12 +37,53 @@ def gapped(rng):
 # Transform and back
 
 
+def collapsed(est, X, exposure=1.0):
+    """E h of rows, by the plain step of topics with a prior b and parts divided by the rates."""
+    b, parts = est.activation_prior_, exposure * est.components_
+    result = []
+    for row in X:
+        rate = b + parts[:, ~np.isnan(row)].sum(axis=1)
+        filled = np.flatnonzero(row > 0)
+        shares = parts[:, filled] / rate[:, None]
+        n = plain_topics.cvb0(row[filled], shares, b, est.max_sweeps)[1] if len(filled) else 0.0
+        result.append((b + n) / rate)
+    return np.array(result)
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_transform_returns_the_expected_activations(missing, rng):
     X = drawn_counts(rng, missing=missing)
     est = nmf(**SWEEPS).fit(X)
-    step = plain.local_step(X, context_of(est).q, 0.1, n_sweeps=15, tol=0.0)
-    assert_allclose(est.transform(X), step.shape / step.rate, rtol=1e-9)
+    assert_allclose(est.transform(X), collapsed(est, X), rtol=1e-9)
+
+
+def test_a_single_count_has_the_exact_posterior(X):
+    """It belongs to one part, and its row has no other counts that would say to which."""
+    est = nmf().fit(X)
+    b, parts = est.activation_prior_, est.components_
+    rate = b + parts.sum(axis=1)
+    shares = parts / rate[:, None]
+    expected = (b + (shares / shares.sum(axis=0)).T) / rate
+    assert_allclose(est.transform(np.eye(7)), expected, rtol=1e-9)
+
+
+def test_few_counts_are_nearer_to_the_exact_posterior_than_in_the_mean_field(rng):
+    """All ways of dividing five counts among three parts are enumerated."""
+    est = nmf(component_prior=1.0).fit(drawn_counts(rng))
+    rows = np.array([rng.multinomial(5, np.full(7, 1.0 / 7)) for _ in range(12)], dtype=float)
+    b, parts = est.activation_prior_, est.components_
+    rate = b + parts.sum(axis=1)
+    exact = np.empty((len(rows), 3))
+    ways = np.array(list(product(range(3), repeat=5)))
+    numbers = np.array([np.bincount(way, minlength=3) for way in ways])
+    for row, result in zip(rows, exact, strict=True):
+        columns = np.repeat(np.arange(7), row.astype(int))
+        logs = np.log(parts[ways, columns]).sum(axis=1)
+        logs += (gammaln(b + numbers) - (b + numbers) * np.log(rate)).sum(axis=1)
+        result[:] = (b + softmax(logs) @ numbers) / rate
+    step = plain.local_step(rows, context_of(est).q, b, n_sweeps=500, tol=1e-8)
+    errors = [np.abs(h - exact).sum() for h in (est.transform(rows), step.shape / step.rate)]
+    assert errors[0] < 0.5 * errors[1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -137,17 +182,13 @@ def test_threads_change_nothing(gapped, monkeypatch):
 
 def plain_score(est, X, weights=None):
     """The score from the split of the counts, the plain step, and scipy's Poisson distribution."""
-    ctx = context_of(est)
     missing = np.isnan(X)
     observed, held_out = (
         half.toarray().astype(float) for half in split_documents(csr_matrix(np.nan_to_num(X)))
     )
     observed[missing] = np.nan
     # Half of the exposure is half of all rates.
-    q = {**ctx.q, "weights_rate": 2.0 * ctx.q["weights_rate"]}
-    b = est.activation_prior_
-    step = plain.local_step(observed, q, b, n_sweeps=est.max_sweeps, tol=est.sweep_tol)
-    rates = 0.5 * (step.shape / step.rate) @ est.components_
+    rates = 0.5 * collapsed(est, observed, exposure=0.5) @ est.components_
     logs = np.where(missing, 0.0, poisson(rates).logpmf(held_out)).sum(axis=1)
     weights = np.ones(len(X)) if weights is None else weights
     return weights @ logs / (weights @ (~missing).sum(axis=1))

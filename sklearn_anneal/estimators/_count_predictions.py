@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from ..data.units import DenseCounts, SparseCounts
 from ..families import deviance, log_negative_binomial, log_poisson
 from ..metrics import floors_of_used, split_documents
+from ..models._count_activations import are_few
 from ..models._count_cells import drawn_cells, imputed
 from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
@@ -39,10 +40,9 @@ OVERFLOW = (
     "X has numbers so large that their sums overflow. Check their units, or divide X by a "
     "constant before fitting and predicting."
 )
-# Plain kernels predict for rows with at most so many products of a row, a column and a component.
-# Up to here they take hardly longer than compiled ones. A sparse row has as many columns as the
-# longest one, and each of them takes so many times as long.
-_MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
+# Plain kernels predict for rows with noise if there are at most so many products of a row, a column
+# and a component. Up to here they take hardly longer than compiled ones.
+_MOST_PLAIN = 2**15
 
 
 class CountPredictions(
@@ -85,11 +85,15 @@ class CountPredictions(
     def transform(self, X):
         """Expected activations of rows, inferred at the fitted components.
 
-        They are 0 for components that are not in use, so that ``transform(X) @ components_`` has
-        the expected counts of the components in use. The data do not determine the activations of
-        the others, whose posterior mean is therefore that of the prior, 1. A component is in use if
-        its expected count in the training data is above 1, as for ``n_effective_components_``, or
-        if the sum of its row of ``components_`` is at least 5 percent of the mean of all such sums.
+        Each unit of a count is assigned to a component given the other counts of its row, with the
+        activations integrated out (collapsed variational Bayes of order zero), which predicts
+        better than the mean-field steps of the fit. With ``dispersion`` these are made here too.
+
+        Activations are 0 for components that are not in use, so that ``transform(X) @ components_``
+        has the expected counts of the components in use. The data do not determine the activations
+        of the others, whose posterior mean is therefore that of the prior, 1. A component is in use
+        if its expected count in the training data is above 1, as for ``n_effective_components_``,
+        or if the sum of its row of ``components_`` is at least 5 percent of the mean of all sums.
 
         Parameters
         ----------
@@ -169,7 +173,7 @@ class CountPredictions(
         # Without rounds, rows that lack nothing have no use for draws.
         rows = np.arange(len(holes)) if n_rounds > 0 else np.flatnonzero(holes.any(axis=1))
         some, cells = units.take(rows), np.zeros(holes.shape)
-        activations = self._infer(ctx, some, _are_few(ctx, some)) if len(rows) else cells[rows]
+        activations = self._infer(ctx, some) if len(rows) else cells[rows]
 
         def filled(found: np.ndarray) -> np.ndarray:
             cells[rows] = finite(found, OVERFLOW)
@@ -251,7 +255,7 @@ class CountPredictions(
             observed = observed.toarray()
             observed[missing] = np.nan
         units = self._make_units(observed, None)
-        activations = self._infer(ctx, units, _are_few(ctx, units), exposure=0.5)
+        activations = self._infer(ctx, units, exposure=0.5)
         components = 0.5 * ctx.model.means(ctx.q)
         if ctx.model.dispersion is None:
             rates = _rates(held_out, activations, components)
@@ -430,27 +434,21 @@ class CountPredictions(
     def _inferred(self, X: np.ndarray | csr_matrix) -> np.ndarray:
         """Return E h of validated rows, as :meth:`transform` does, by whichever kernels serve."""
         ctx, units = self._context(), self._make_units(X, None)
-        found = self._activations(ctx, units, _are_few(ctx, units))
+        found = self._activations(ctx, units)
         return found.astype(ctx.model.dtype, copy=False)
 
-    def _activations(
-        self, ctx: Context, units: DenseCounts | SparseCounts, plain: bool = False
-    ) -> np.ndarray:
+    def _activations(self, ctx: Context, units: DenseCounts | SparseCounts) -> np.ndarray:
         """E h of rows for the components in use, and 0 for the others."""
-        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units, plain), 0.0)
+        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units), 0.0)
 
     def _infer(
-        self,
-        ctx: Context,
-        units: DenseCounts | SparseCounts,
-        plain: bool = False,
-        exposure: float = 1.0,
+        self, ctx: Context, units: DenseCounts | SparseCounts, exposure: float = 1.0
     ) -> np.ndarray:
         """E h of rows, of shape (n_rows, n_components), by plain kernels or compiled ones."""
-        if plain:
-            return finite(ctx.model.means_of_few(units, ctx.q, exposure), OVERFLOW)
+        if _are_few(ctx.model, units):
+            return finite(ctx.model.predicted(units, ctx.q, None, exposure), OVERFLOW)
         with self._workers_for(ctx, units) as workers:
-            return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], OVERFLOW)
+            return finite(ctx.model.predicted(units, ctx.q, workers, exposure), OVERFLOW)
 
     def _divergence(
         self,
@@ -479,13 +477,11 @@ class CountPredictions(
         return max(total, 0.0)
 
 
-def _are_few(ctx: Context, units: DenseCounts | SparseCounts) -> bool:
+def _are_few(model: GammaProcessNMF, units: DenseCounts | SparseCounts) -> bool:
     """Whether plain kernels predict for rows, so that none has to be compiled."""
-    if isinstance(units, SparseCounts):
-        n_columns = _COST_OF_SPARSE * int(np.diff(units.indptr).max(initial=0))
-    else:
-        n_columns = ctx.model.n_columns
-    return units.n_units * n_columns * ctx.model.n_components <= _MOST_PLAIN
+    if model.dispersion is None:
+        return are_few(units, model.n_components)
+    return units.n_units * model.n_columns * model.n_components <= _MOST_PLAIN
 
 
 def _noisy_scores(

@@ -11,7 +11,6 @@ from scipy.special import gammaln, psi
 
 from ..data.units import DenseCounts, SparseCounts
 from ..families import Natural
-from ..kernels.plain.counts import Entries
 from ._base import LocalStep, Visit, compiled
 from ._count_bounds import exact_bound, has_large_rows
 
@@ -106,14 +105,10 @@ class Table(NamedTuple):
     means: np.ndarray | None
 
 
-def plain_table(q: Natural, columns: np.ndarray | None, dtype: np.dtype) -> Table:
-    """Return the table of some columns, or of all, at x = 1, with the totals of all columns."""
-    shape, rate = q["components_shape"], q["components_rate"]
-    each = slice(None) if columns is None else columns
-    own = rate if rate.shape[1] == 1 else rate[:, each]
-    rows = shape[:, each].T
-    table = table_of_logs(psi(rows) - np.log(own.T), 1.0, dtype, rows / own.T, plain=True)
-    return table._replace(totals=(shape / rate).sum(axis=1))
+def plain_table(q: Natural, dtype: np.dtype) -> Table:
+    """Return the table at x = 1, by plain kernels."""
+    shape, rate = q["components_shape"].T, q["components_rate"].T
+    return table_of_logs(psi(shape) - np.log(rate), 1.0, dtype, shape / rate, plain=True)
 
 
 def expected_table(
@@ -386,72 +381,6 @@ class CountsVisit(Visit):
             )  # fmt: skip
             _add_counts(predicted, e, noisy, sums.out)
             _add_counts(predicted, e, own, sums.clean_out)
-
-    def _sweep(
-        self,
-        counts: np.ndarray | Entries,
-        shape: np.ndarray,
-        weights: np.ndarray,
-        factor: np.ndarray,
-        n_sweeps: int,
-        buffer: np.ndarray,
-    ) -> None:
-        """Update the shapes of the activations of a block of rows, at most ``n_sweeps`` times.
-
-        ``weights`` divide the counts in the first sweep. Rows that have converged are left out of
-        later sweeps, whatever other rows do.
-        """
-        model, k, x = self.model, self.model.n_components, float(self.t.local)
-        table = self.expected.table[:, :k]
-        base, step = self._tempered_prior()["shape"], float(self.t.statistics)
-        active: Any = slice(None)
-        for sweep in range(n_sweeps):
-            if isinstance(counts, Entries):
-                new = weights * counts.divided(weights)
-            else:
-                quotients = buffer[: len(counts)]
-                np.matmul(weights, table.T, out=quotients)
-                kernels(self.plain).ratios(quotients, counts)
-                new = weights * (quotients @ table)
-            new = base + step * new.astype(np.float64, copy=False)
-            if sweep == n_sweeps - 1:
-                shape[active] = new
-                return
-            going_on = np.abs(new - shape[active]).sum(axis=1) >= model.sweep_tol * k
-            shape[active] = new
-            if not going_on.all():
-                active = np.arange(len(shape))[active][going_on]
-                taken: Any = counts.take if isinstance(counts, Entries) else counts.__getitem__
-                counts, new = taken(going_on), new[going_on]
-            if len(new) == 0:
-                return
-            factors = factor if len(factor) == 1 else factor[active]
-            weights = np.empty((len(new), k), model.dtype)
-            kernels(self.plain).activation_powers(weights, new, x)
-            np.multiply(weights, factors, out=weights, casting="same_kind")
-
-    def activations(self, units: DenseCounts | SparseCounts, n_sweeps: int) -> Activations:
-        """Return the activations of rows that start anew, without statistics and bound."""
-        n, k, dtype = units.n_units, self.model.n_components, self.model.dtype
-        rate = self.rates_of(units)
-        first, factor = self._factors(None), self._factors(rate)
-        counts: Any
-        if isinstance(units, SparseCounts):
-            counts = Entries.of(*units.arrays(dtype), self.expected.table[:, :k])
-            buffer = np.empty(0)
-        else:
-            counts = np.ascontiguousarray(units.X, dtype=dtype)
-            buffer = np.empty_like(counts)
-        shape = np.ones((n, k))
-        weights = np.empty((n, k), dtype)
-        weights[:] = first
-        if n_sweeps > 1:
-            self._sweep(counts, shape, weights, factor, n_sweeps - 1, buffer)
-            kernels(self.plain).activation_powers(weights, shape, float(self.t.local))
-            np.multiply(weights, factor, out=weights, casting="same_kind")
-        # The last sweep is that of all rows, whether or not they have converged.
-        self._sweep(counts, shape, weights, factor, 1, buffer)
-        return Activations(shape, rate)
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]

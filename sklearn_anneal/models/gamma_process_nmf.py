@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -26,6 +25,7 @@ from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding
 from ._componentwise import Componentwise, Given
+from ._count_activations import collapsed_means
 from ._count_allocations import allocated
 from ._count_moves import (
     CANDIDATES,
@@ -537,7 +537,7 @@ class GammaProcessNMF(
         n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
         most = units.n_units * _ENTRIES_FOR_MOVES // max(int(n_entries), 1)
         rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
-        means, _ = self.infer(rows, q, SEQUENTIAL)
+        means = self.infer(rows, q, SEQUENTIAL)
         visit = self.visit(q, rows, evaluation=True)
         rates = visit.rates_given(rows, means)
         shape, rate = q["weights_shape"], q["weights_rate"]
@@ -818,25 +818,43 @@ class GammaProcessNMF(
         profiles /= profiles.mean(axis=1, keepdims=True)
         return coinciding(profiles, used)
 
-    def means_of_few(self, units: Counts, q: Natural, exposure: float = 1.0) -> np.ndarray:
-        """Return E h of a few rows as :meth:`infer` does, without compiled kernels.
+    def predicted(
+        self, units: Counts, q: Natural, workers: Workers | None, exposure: float = 1.0
+    ) -> np.ndarray:
+        """Return E h of rows given q(w) and q(θ), from which their counts are predicted.
 
-        The table of components has only the columns that sparse rows have.
+        Activations are integrated out (:mod:`._count_activations`), except with noise, which counts
+        of a component do not determine: they are then those of :meth:`infer`. With an ``exposure``
+        other than 1, the rows were counted for that share of the time. Without ``workers``, plain
+        kernels take the rows.
         """
-        columns: np.ndarray | None = None
-        # Noise makes cells without counts differ.
-        if isinstance(units, SparseCounts) and self.dispersion is None:
-            stop = units.indptr[-1]
-            columns, places = np.unique(units.words[:stop], return_inverse=True)
-            arrays = units.counts[:stop], places, units.indptr
-            units = SparseCounts(*arrays, log_factorials=units.log_factorials)
-        of_weights, rate = q["weights_shape"], q["weights_rate"] / exposure
-        visit = self._visit(
-            plain_table(q, columns, self.precision),
+        q = {**q, "weights_rate": q["weights_rate"] / exposure}
+        if self.dispersion is not None:
+            if workers is None:
+                return self._few_with_noise(units, q)
+            return self.infer(units, q, workers)
+        parts, n_sweeps = self.means(q).T, self.n_sweeps(further=False, exploring=False)
+        own = parts, self.activation_prior, (n_sweeps, self.sweep_tol), workers is None
+
+        def means_of(index: slice) -> np.ndarray:
+            rows: Any = units.take(index)
+            observed = None if rows.patterns is None else ~np.isnan(rows.X)
+            return collapsed_means(_positive(rows, self.n_columns), observed, *own)
+
+        tasks = ((index,) for index in units.chunks())
+        found = (workers or SEQUENTIAL).imap(means_of, tasks)
+        return np.concatenate(list(found))
+
+    def _few_with_noise(self, units: Counts, q: Natural) -> np.ndarray:
+        """Return E h of a few rows as :meth:`infer` does, without compiled kernels."""
+        shape, rate = q["weights_shape"], q["weights_rate"]
+        visit = NoisyCountsVisit(
+            self,
+            plain_table(q, self.precision),
             Tempering(),
             None,
-            log_weights=psi(of_weights) - np.log(rate),
-            mean_weights=of_weights / rate,
+            log_weights=psi(shape) - np.log(rate),
+            mean_weights=shape / rate,
             counts_components=False,
             sweeps=True,
             plain=True,
@@ -844,34 +862,17 @@ class GammaProcessNMF(
         found = visit.activations(units, self.n_sweeps(further=False, exploring=False))
         return found.shape / found.rate
 
-    def infer(
-        self,
-        units: Counts,
-        q: Natural,
-        workers: Workers,
-        exposure: float = 1.0,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return E h of rows given q(w) and q(θ) at T = 1, and the sum of their bounds.
-
-        With an ``exposure`` other than 1, the rows were counted for that share of the time.
-
-        Returns
-        -------
-        means : ndarray of shape (n_rows, n_components)
-        bounds : ndarray of shape (n_chunks,)
-            Lower bounds on the log-likelihood of the rows of each chunk, in nats.
-        """
-        q = {**q, "weights_rate": q["weights_rate"] / exposure}
+    def infer(self, units: Counts, q: Natural, workers: Workers) -> np.ndarray:
+        """Return E h of rows by their mean-field steps, given q(w) and q(θ) at T = 1."""
         visit = self.visit(q, units, evaluation=True, workers=workers)
         chunks = units.chunks()
         start = Start(None, self.n_sweeps(further=False, exploring=False))
         tasks = ((units.take(index), None, start) for index in chunks)
-        means, bounds = np.empty((units.n_units, self.n_components)), np.empty(len(chunks))
-        for i, step in enumerate(workers.imap(visit.step, tasks)):
+        means = np.empty((units.n_units, self.n_components))
+        for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):
             local: Activations = step.local
-            means[chunks[i]] = local.shape / local.rate
-            bounds[i] = visit.finish(replace(step)).bound
-        return means, bounds
+            means[index] = local.shape / local.rate
+        return means
 
 
 def _positive(rows: DenseCounts | SparseCounts, n_columns: int) -> csr_array:
@@ -880,7 +881,9 @@ def _positive(rows: DenseCounts | SparseCounts, n_columns: int) -> csr_array:
         stop = rows.indptr[-1]
         arrays = rows.counts[:stop].astype(np.float64), rows.words[:stop], rows.indptr
         found = csr_array(arrays, shape=(rows.n_units, n_columns))
-    else:
-        found = csr_array(np.nan_to_num(rows.X, nan=0.0).astype(np.float64))
-    found.eliminate_zeros()
-    return found
+        if not found.data.all():
+            # The copy keeps the columns of the rows, which would be changed in place.
+            found = found.copy()
+            found.eliminate_zeros()
+        return found
+    return csr_array(np.nan_to_num(rows.X, nan=0.0).astype(np.float64))
