@@ -55,7 +55,7 @@ def units_of(X, weights=None):
 
 def step_of(
     X, q, b, form=(1.0, 1.0, 1.0), *, start=None, n_sweeps=40, tol=1e-3, weights=None, noise=None,
-    separate_noise=False, dtype=np.float64, block=1,
+    separate_noise=False, dtype=np.float64, block=1, momentum=False,
 ):  # fmt: skip
     """The completed local step of all rows, for the update of the components or of the weights."""
     units = units_of(X, weights)
@@ -67,7 +67,7 @@ def step_of(
         q, units, Tempering(*form), block=model.blocks[block], separate_noise=separate_noise
     )
     start = None if start is None else Activations(*(np.array(part) for part in start))
-    step = visit.finish(visit.step(units, noise, Start(start, n_sweeps)))
+    step = visit.finish(visit.step(units, noise, Start(start, n_sweeps, momentum)))
     if step.statistics.get("counts") is not None:
         for found in (step.statistics, step.deviation or {}):
             if "counts" in found:

@@ -102,6 +102,38 @@ def test_sweeps_over_a_row_end_when_it_has_converged(kind, form, tol, rng):
     assert np.abs(expected.shape - longer.shape).max() > 1e-4
 
 
+@pairwise(form=FORMS, kind=STEPS)
+def test_momentum_changes_no_limit(kind, form, rng):
+    given, X = problem(rng, kind)
+    q, how = parameters(rng, 4, X.shape[1]), {"n_sweeps": 200, "tol": 0.0}
+    limit = plain.local_step(X, q, 0.5, FORMS[form], **how).shape
+    found = step_of(given, q, 0.5, FORMS[form], **how, momentum=True).local.shape
+    assert_allclose(found, limit, atol=1e-6)
+
+
+def test_momentum_needs_fewer_sweeps_where_components_are_alike(rng):
+    X, q = drawn_counts(rng, 60, 30, size=40.0), parameters(rng, 4, 30)
+    q["components_shape"] = np.asfortranarray(rng.gamma(100.0, 1.0, (4, 30)))
+
+    def shapes(n_sweeps, momentum):
+        return step_of(X, q, 0.5, n_sweeps=n_sweeps, tol=0.0, momentum=momentum).local.shape
+
+    limit = shapes(5000, False)
+    plainly, with_momentum = (
+        np.abs(shapes(*how) - limit).mean() for how in ((40, False), (16, True))
+    )
+    assert with_momentum < plainly
+
+
+def test_sparse_and_dense_rows_have_the_same_momentum(rng):
+    X = drawn_counts(rng, 40, 20)
+    q, how = parameters(rng, 5, 20), {"n_sweeps": 16, "momentum": True}
+    steps = [step_of(given, q, 0.2, **how) for given in (X, sparse(X))]
+    assert_allclose(steps[0].local.shape, steps[1].local.shape, rtol=1e-10)
+    once = [step_of(X[n : n + 1], q, 0.2, **how).local.shape for n in (0, 7, 39)]
+    assert_allclose(np.vstack(once), steps[0].local.shape[[0, 7, 39]], rtol=1e-10)
+
+
 @pairwise(n_sweeps=[0, 1, 4], form=FORMS, kind=[*STEPS, "missing, rates of rows"])
 def test_given_starts(kind, form, n_sweeps, rng):
     """Without sweeps, the result is the start. Rates of rows differ only if cells are missing."""

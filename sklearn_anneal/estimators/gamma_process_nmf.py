@@ -145,9 +145,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
         warm start, and later batches of a stream, go on from the fitted parameters instead. None:
         ``init_params`` decides.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated in a pass. None: 40 in
-        passes of ``fit`` in which rows start anew, 1 in passes that go on from the last one, and
-        100 in predictions.
+        Largest number of times that the activations of a row are updated in a pass. None: 16, with
+        momentum (Nesterov, 1983), in passes of ``fit`` in which rows start anew, 5 in those that go
+        on from the last one with noise, 1 in others that go on, and 100 in predictions.
     sweep_tol : float, default=1e-3
         The updates of a row end after one that has changed its shape parameters by less than this
         on average.

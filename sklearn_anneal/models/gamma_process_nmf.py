@@ -87,7 +87,7 @@ _SMALLEST_SHARE = 0.05
 _FEW_PER_CELL = 3.0
 # Fits to tables with at least this share of cells that are not zero explore until the bound rises
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
-# have noise. An exploring pass takes up to 40 sweeps, and a later one only one.
+# have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
 _DENSE, _EXPLORING_FACTOR = 0.25, 20.0
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
@@ -95,9 +95,12 @@ _EFFORT_AFTER_SAMPLING = 1.0
 _EFFORT_IF_DENSE = 3.0
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
-# Sweeps over the activations of rows: at visits that start anew in order to explore, at other
-# visits that start anew, and at visits that go on from the last one.
-_EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
+# Sweeps over the activations of rows: at visits that start anew in order to explore, which have
+# momentum, at other visits that start anew, and at visits that go on from the last one.
+_EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 16, 100, 1
+# The same for exploring visits that go on from the last one with noise, by which activations move
+# further than by more sweeps.
+_SWEEPS_WITH_NOISE = 5
 # The same for visits that start anew in order to explore counts with noise. More of them would let
 # single components explain rows before the components differ.
 _NOISY_EXPLORING_SWEEPS = 8
@@ -618,18 +621,21 @@ class GammaProcessNMF(
         """The class of visits, which have this model."""
         return partial(CountsVisit if self.dispersion is None else NoisyCountsVisit, self)
 
-    def n_sweeps(self, further: bool, exploring: bool) -> int:
+    def n_sweeps(self, further: bool, exploring: bool, noisy: bool = False) -> int:
         """Return the largest number of sweeps over the activations of a row.
 
-        ``further`` says whether they go on from the last visit.
+        ``further`` says whether they go on from the last visit, and ``noisy`` whether they do so
+        with noise.
         """
         if self.max_sweeps is not None:
             return self.max_sweeps
         if further:
             return _FURTHER_SWEEPS
-        if exploring:
-            return _EXPLORING_SWEEPS if self.dispersion is None else _NOISY_EXPLORING_SWEEPS
-        return _MANY_SWEEPS
+        if not exploring:
+            return _MANY_SWEEPS
+        if self.dispersion is not None:
+            return _NOISY_EXPLORING_SWEEPS
+        return _SWEEPS_WITH_NOISE if noisy else _EXPLORING_SWEEPS
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
