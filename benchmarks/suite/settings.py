@@ -82,6 +82,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "learned variances of loadings": {"factors": {"loading_variance": "auto"}},
     "an offset of the rows": {"factorial": {"center": True}},
     "given means of users and items": {"ratings": {"hierarchical": False}},
+    "one scale for all users": {"ratings": {"user_scales": False}},
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 

@@ -18,10 +18,7 @@ from .._compat import with_callbacks
 from .._stack import outer_level
 from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
-from ..families import (
-    Natural,
-    Tempering,
-)
+from ..families import Natural
 from ..models._componentwise import Given
 from ..models.matrix_factorization import MatrixFactorization
 from ..parallel.thread_limits import one_thread
@@ -339,6 +336,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         "fit_intercept": ["boolean"],
         "biases": ["boolean"],
         "hierarchical": ["boolean"],
+        "user_scales": ["boolean"],
         "noise_variance": _VARIANCE,
         "factor_variance": _VARIANCE,
         "bias_variance": _VARIANCE,
@@ -357,6 +355,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         fit_intercept=True,
         biases=True,
         hierarchical=True,
+        user_scales=True,
         noise_variance="auto",
         factor_variance="auto",
         bias_variance="auto",
@@ -385,6 +384,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         self.fit_intercept = fit_intercept
         self.biases = biases
         self.hierarchical = hierarchical
+        self.user_scales = user_scales
         self.noise_variance = noise_variance
         self.factor_variance = factor_variance
         self.bias_variance = bias_variance
@@ -412,6 +412,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         "the ratings."
     )
     _only_with = {
+        "user_scales": dict.fromkeys(("user_precisions_", "user_precision_shape_"), (True,)),
         "biases": dict.fromkeys(("item_biases_", "user_biases_", "bias_variance_"), (True,)),
         "hierarchical": dict.fromkeys(
             ("user_prior_mean_", "user_prior_cov_", "item_prior_mean_", "item_prior_cov_"), (True,)
@@ -436,6 +437,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         "fit_intercept",
         "biases",
         "hierarchical",
+        "user_scales",
         "noise_variance",
         "factor_variance",
         "bias_variance",
@@ -558,6 +560,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             bool(self.biases),
             bool(self.fit_intercept),
             bool(self.hierarchical),
+            bool(self.user_scales),
             _variance(self.noise_variance),
             _variance(self.factor_variance),
             _variance(self.bias_variance),
@@ -573,7 +576,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _complete_reorder(self, order: np.ndarray) -> None:
         model: MatrixFactorization = self._inference.ctx.model
-        self._set_users(model.reordered_rows(self._user_statistics, order))
+        found = self._user_statistics
+        self._set_users(found | model.reordered_rows(found, order))
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, d = ctx.model, self.n_components
@@ -588,6 +592,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         }
         if self.hierarchical:
             attributes |= _priors_of_rows(model)
+        if self.user_scales:
+            attributes["user_precision_shape_"] = float(model.shape)
         if self.biases:
             attributes["item_biases_"] = mean[:, d].copy()
             attributes["bias_variance_"] = float(model.bias_variance)
@@ -659,6 +665,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         known = {
             "precision": np.zeros((len(users), size * (size + 1) // 2)),
             "natural_mean": np.zeros((len(users), size)),
+            "ratings": np.zeros((len(users), 2)),
         }
         if kept is not None:
             old = users < len(kept["natural_mean"])
@@ -667,18 +674,15 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         return known
 
     def _solved(self, ctx: Context, units: Ratings) -> Natural:
-        """The statistics of users given the fitted items, multiplied by σ²."""
-        ones = np.ones(units.n_units)
+        """Sums over the ratings of users given the fitted items, without the factor 1/σ²."""
         with one_thread():
             # Few users have rated few of the items, and need the moments of these alone.
             of_items, units = units.with_columns_in_use()
             across = ctx.model.moments_of(
                 ctx.q["items_precision"][of_items], ctx.q["items_natural_mean"][of_items]
             )
-            natural = ctx.model.fold_in(units, across, ones, Tempering())
-        prior = ctx.model.row_prior("users")
-        noise_variance = ctx.model.noise_variance
-        return {key: noise_variance * (value - prior[key]) for key, value in natural.items()}
+            found: Natural = ctx.model.sums_of_users(units, across)
+            return found
 
     def _user_attributes(self, ctx: Context, statistics: Natural) -> Attributes:
         mean, d = exact(ctx).rows_of(statistics).mean, ctx.model.n_components
@@ -687,6 +691,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             "n_users_": len(mean),
             "user_factors_": mean[:, :d].copy(),
         }
+        if ctx.model.user_scales:
+            attributes["user_precisions_"] = exact(ctx).scales_of_users(statistics).mean
+        elif self.user_scales:
+            # All ratings are equal.
+            attributes["user_precisions_"] = np.ones(len(mean))
         return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
 
     def _set_users(self, statistics: Natural) -> None:
