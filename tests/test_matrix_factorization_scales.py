@@ -39,7 +39,7 @@ def users_of(est):
     model, sums = context_of(est).model, est._user_statistics
     natural = model.solution(model.per_noise(sums))
     rows = rows_of({f"users_{key}": value for key, value in natural.items()}, "users")
-    return rows, model.scales_of_users(sums)
+    return rows, model.users_of(sums)[1]
 
 
 def test_step_is_the_evidence_of_a_student_t(rng):
@@ -198,8 +198,10 @@ def test_ratings_of_a_stream_add_up(rng):
 def test_scales_wait_for_the_temperature_of_one(rng):
     Y, _ = drawn(rng, 60, 12)
     est = scaled(annealing="deterministic", noise_variance="auto").fit(Y)
-    model, q, units = context_of(est).model, context_of(est).q, est._make_units(
-        est._validate_data(Y, reset=False), None
+    model, q, units = (
+        context_of(est).model,
+        context_of(est).q,
+        est._make_units(est._validate_data(Y, reset=False), None),
     )
     from sklearn_anneal.families import Tempering
 

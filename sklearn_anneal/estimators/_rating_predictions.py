@@ -570,10 +570,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
 
     def _widths(self, sums: Natural) -> np.ndarray:
         """E[1/τ] of users, given sums over their ratings; ones unless users have scales."""
-        model = self._context().model
-        if not model.user_scales:
-            return np.ones(len(sums["natural_mean"]))
-        return model.scales_of_users(sums).inverse_mean
+        _, scales = exact(self._context()).users_of(sums)
+        return np.ones(len(sums["natural_mean"])) if scales is None else scales.inverse_mean
 
     def _mean_and_deviations(
         self, ctx: Context, data: RatingData, with_std: bool
@@ -656,8 +654,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             mean[some] = model.mean_of_pairs(means[i[some]], other_means[j[some]])
         finite(second, _OVERFLOW)
         shapes, widths = np.full(len(mean), np.inf), np.ones(len(mean))
-        if model.user_scales:
-            scales = model.scales_of_users(statistics)
+        _, scales = model.users_of(statistics)
+        if scales is not None:
             shapes = np.append(scales.shape, model.shape)[i]
             widths = np.append(scales.inverse_mean, model.shape / (model.shape - 1.0))[i]
         return mean, self._deviations(ctx, mean, second, widths), shapes

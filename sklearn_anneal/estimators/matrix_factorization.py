@@ -97,7 +97,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). The factors and the bias of
     a user, (u_i, b_i), are drawn from a Gaussian whose mean and covariance matrix all users share,
-    and those of an item, (v_j, c_j), from another one. Both Gaussians are learned.
+    and those of an item, (v_j, c_j), from another one. Both Gaussians are learned. With
+    ``user_scales`` users also differ in how widely they rate.
     The posterior is approximated by one Gaussian with full covariance for each user, over
     (u_i, b_i), and one for each item, so that predictions come with standard deviations.
 
@@ -144,6 +145,13 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         more than one way at once: well-liked items, for example, are rated higher by everybody,
         and most of all by some users. Its fits take two to three times the time. Where the
         variances are known, False states them exactly, and is the simpler model of small tables.
+    user_scales : bool, default=False
+        Whether users differ in how widely they rate. If True, user i has a precision τ_i, drawn
+        from a gamma distribution with mean 1, whose shape is learned: the variance of the noise is
+        σ² / τ_i, and the covariance matrix of the user's factors and bias is divided by τ_i.
+        Ratings of users who are predicted well then count more, and predictions for others have
+        larger standard deviations. At temperatures above 1, and if all ratings are equal, all τ_i
+        are 1. Annealing methods that put noise into users and items then put it into items alone.
     noise_variance : float, "auto" or None, default="auto"
         The variance σ² of a rating about its mean, in squared units of the ratings. ``"auto"``
         learns it by empirical Bayes at T = 1, which fits most ratings better, in bound and
@@ -249,13 +257,19 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         The intercept μ.
     noise_variance_, factor_variance_, bias_variance_ : float
         The variances that were used, whether given or learned.
+    user_precisions_ : ndarray of shape (n_users,)
+        Posterior means of the precisions τ of users. Only with ``user_scales``.
+    user_precision_shape_ : float
+        Shape of their gamma prior: the larger it is, the less users differ. It is at least 1.5, and
+        infinite if all ratings are equal. Only with ``user_scales``.
     user_prior_mean_, item_prior_mean_ : ndarray of shape (n_components,) or (n_components + 1,)
         Mean of the factors of all users, or of all items, and of their biases, where there are
         biases, as the last entry. Users and items without ratings have it. Only of a hierarchical
         model.
     user_prior_cov_, item_prior_cov_ : ndarray of shape (n_components, n_components) or \
             (n_components + 1, n_components + 1)
-        Covariance matrices of the same, the inverses of the expected precision matrices.
+        Covariance matrices of the same, the inverses of the expected precision matrices. That of
+        users is for τ = 1.
     n_users_, n_items_ : int
         Numbers of users and items.
     rating_range_ : tuple of two floats
@@ -355,7 +369,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         fit_intercept=True,
         biases=True,
         hierarchical=True,
-        user_scales=True,
+        user_scales=False,
         noise_variance="auto",
         factor_variance="auto",
         bias_variance="auto",
@@ -691,11 +705,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             "n_users_": len(mean),
             "user_factors_": mean[:, :d].copy(),
         }
-        if ctx.model.user_scales:
-            attributes["user_precisions_"] = exact(ctx).scales_of_users(statistics).mean
-        elif self.user_scales:
-            # All ratings are equal.
-            attributes["user_precisions_"] = np.ones(len(mean))
+        if self.user_scales:
+            # If all ratings are equal, the model has no scales.
+            scales = exact(ctx).users_of(statistics)[1]
+            attributes["user_precisions_"] = np.ones(len(mean)) if scales is None else scales.mean
         return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
 
     def _set_users(self, statistics: Natural) -> None:

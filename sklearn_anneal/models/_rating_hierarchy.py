@@ -14,9 +14,10 @@ from ..families._structure import lower_triangle
 SIDES = ("users", "items")
 # The prior of the mean of a side counts as this many rows at zero.
 _ROWS_OF_MEAN = 2.0
-# The Wishart prior has this many degrees of freedom for each of the D parameters of a row. The
-# expected covariance matrix is finite with more than D + 1 in all, and so if D is 2 or more.
-_DOF = 2.0
+# The Wishart prior has this many degrees of freedom more than a row has parameters. It is the
+# smallest whole number with which the expected covariance matrix is finite. The bound would have
+# more of them on jokes, where predictions are worse with more.
+_MORE_DOF = 2.0
 
 
 class Rows(NamedTuple):
@@ -114,8 +115,8 @@ class Hierarchy:
         return {
             "mean_precision": np.full(n, _ROWS_OF_MEAN),
             "mean_natural": np.zeros((n, d)),
-            "scatter": np.tile(_DOF * d * np.diag(self.variances), (n, 1, 1)),
-            "dof": np.full(n, _DOF * d),
+            "scatter": np.tile((_MORE_DOF + d) * np.diag(self.variances), (n, 1, 1)),
+            "dof": np.full(n, _MORE_DOF + d),
         }
 
     @cached_property

@@ -80,8 +80,10 @@ def best_shape(spread: float, old: float) -> float:
     return float(np.exp(log_shape))
 
 
-def log_densities(y: np.ndarray, mean: np.ndarray, std: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Return log densities of ratings by users whose precisions have Gamma distributions.
+def log_densities(
+    y: np.ndarray, mean: np.ndarray, std: np.ndarray, shape: np.ndarray
+) -> np.ndarray:
+    """Return log densities of ratings by users whose precisions have gamma distributions.
 
     They are those of Student's t with 2 a degrees of freedom, where a is the shape, and with the
     given standard deviations. With an infinite shape they are Gaussian.

@@ -118,9 +118,7 @@ class FoldingVisit(Visit[Ratings]):
             step.statistics, step.deviation = found
             if model.reads_evidence:
                 evidence = model.evidence_of_ratings(units, step.energy - of_scales)
-                step.statistics[EVIDENCE] = evidence + model.evidence_of_users(
-                    own, weights, scales
-                )
+                step.statistics[EVIDENCE] = evidence + model.evidence_of_users(own, weights, scales)
         if temperatures is not None:
             each = model.n_ratings(sums) if units.counts_ratings else weights
             step.temperature, step.inverse_temperatures = float(np.sum(each / factor)), factor

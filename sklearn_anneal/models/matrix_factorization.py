@@ -85,11 +85,10 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
     If it is hierarchical, (u, b) and (v, c) have a mean and a full covariance matrix each, of which
-    the object holds a normal-Wishart distribution. If users have scales, user i has a precision
-    τ_i ~ Gamma(a, a): the variance of the noise is σ² / τ_i, and the covariance matrix of (u_i, b_i)
-    is divided by τ_i. Given τ_i, q has a Gaussian over (u_i, b_i) with τ_i times the precision
-    matrix that follows; q(τ_i) is a gamma distribution. It holds hyperparameters only. Every user has
-    one Gaussian over (u, b), or over u without biases. Its natural parameters are rows of
+    the object holds a normal-Wishart distribution. If users have scales, τ_i ~ Gamma(a, a) divides
+    the variance of user i's noise and the covariance matrix of (u_i, b_i). Given τ_i, q has a
+    Gaussian with τ_i times the precision matrix below. It holds hyperparameters only. Every user
+    has one Gaussian over (u, b), or over u without biases. Its natural parameters are rows of
     ``users_precision`` (n_users, D (D + 1) / 2), which holds lower triangles, and of
     ``users_natural_mean`` (n_users, D). The arrays of items are called ``items_precision`` and
     ``items_natural_mean``. Items are always rows of q. Users are rows of q in batch mode
@@ -336,11 +335,11 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def without_ratings(self, side: str) -> Moments:
         """Return the moments of one row that has no ratings."""
-        row = {key: value[None] for key, value in self.row_prior(side).items()}
-        found = self.moments_of(*row.values())
-        if side == "items" or not self.user_scales:
-            return found
-        return self._widened(found, self.scales_of(np.zeros((1, 2)), row["natural_mean"], found.mean))
+        if side == "users":
+            nothing = {key: np.zeros((1, n)) for key, n in self.users.columns.items()}
+            return self.rows_of(nothing | {"ratings": np.zeros((1, 2))})
+        row = self.row_prior(side)
+        return self.moments_of(row["precision"][None], row["natural_mean"][None])
 
     def _n_rows(self, side: UnitBlock, summary: Summary) -> int:
         return summary.n_users if side.name == "users" else self.n_items
@@ -668,9 +667,8 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     def sums_of_users(self, units: Ratings, across: Moments) -> Natural:
         """Return sums over the ratings of each user, given items, without the factor 1/σ².
 
-        They are the statistics of the users' Gaussians and, as ``"ratings"``, the number of the
-        ratings and the sum of their expected squares about the intercept and the items' biases,
-        (n_users, 2).
+        They are the statistics of the users' Gaussians and, as ``"ratings"``, the number of ratings
+        and their expected squares about the intercept and the items' biases, (n_users, 2).
         """
         sums, _ = self.add_up(units, across, units.rating_weights)
         found = self.statistics(sums, self.noise_variance, self.empty_statistics(sums))
@@ -680,15 +678,15 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def about_items(self, sums: _Sums, known: Natural | None) -> np.ndarray:
         """Return the number of each user's ratings and their squares about items, (n_users, 2)."""
-        nobody = np.zeros((len(sums.squares), sums.second.shape[1]), dtype=self.dtype)
+        nobody = np.zeros(sums.second.shape, dtype=self.dtype)
         nobody[:, self._column_of_one] = 1.0
         found = np.column_stack([self.n_ratings(sums), self._squared_errors(sums, nobody)])
         return found if known is None else found + known["ratings"]
 
     def scales_of(self, ratings: np.ndarray, natural_mean: np.ndarray, mean: np.ndarray) -> Scales:
         """Return q(τ) of users, given their ratings about items and their Gaussians at τ = 1."""
-        # With x = (u, b), E log p(y, x | τ) = −½ τ {(x − m)ᵀ P (x − m) + R} + ½ (n + D) log τ, where
-        # R = Σ E(r − c)² / σ² + E[μᵀ Λ μ] − hᵀ m, and h = P m are natural parameters at τ = 1.
+        # With x = (u, b), E log p(y, x | τ) = ½ (n + D) log τ − ½ τ {(x − m)ᵀ P (x − m) + R} + …,
+        # where R = Σ E(r − c)² / σ² + E[μᵀ Λ μ] − hᵀ m, and h = P m, at τ = 1.
         count, squares = ratings.T
         quadratic = 0.0 if self.hierarchy is None else self.hierarchy.of_side("users").quadratic
         rest = squares / self.noise_variance + quadratic
@@ -698,18 +696,11 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     def scaled(self, own: Moments, scales: Scales) -> Moments:
         """Return moments of users times τ, given their moments at τ = 1."""
         # E[τ x xᵀ] = E[τ] m mᵀ + P⁻¹
-        more, d = (scales.mean - 1.0)[:, None], self.n_components
-        parts = np.square(own.mean[:, :d]), np.square(own.mean[:, d:])
-        squares = np.column_stack([part.sum(axis=1) for part in parts])
+        more, parts = (scales.mean - 1.0)[:, None], np.split(own.mean, [self.n_components], axis=1)
+        squares = np.column_stack([np.square(part).sum(axis=1) for part in parts])
         table = own.table + (more * self._table(own.mean)).astype(self.dtype)
         log_det = own.log_det + self.size * scales.log_mean
         return Moments(own.mean, table, log_det, own.squares + more * squares)
-
-    def _widened(self, own: Moments, scales: Scales) -> Moments:
-        """Return moments of users, given their moments at τ = 1."""
-        # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
-        fixed, wider = self._table(own.mean), scales.inverse_mean[:, None]
-        return own._replace(table=(fixed + wider * (own.table - fixed)).astype(self.dtype))
 
     def per_noise(self, sums: Natural) -> Natural:
         """Return statistics, given sums over ratings that lack the factor 1/σ²."""
@@ -756,8 +747,8 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     ) -> np.ndarray:
         """Return the part of the evidence about variances that users give.
 
-        It consists of the sums of their expected squares, of their number, of the spread of their
-        scales and, in a hierarchical model, of the sums of their moments.
+        They are sums of expected squares, the number of users, the spread of their scales and, in
+        a hierarchical model, sums of moments.
         """
         spread = 0.0 if scales is None else weights @ scales.spread
         sums = () if self.hierarchy is None else np.einsum("n,nk->k", weights, users.table)
@@ -868,18 +859,20 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def rows_of(self, sums: Natural) -> Moments:
         """Return the moments of users' rows, given sums over their ratings."""
+        found, scales = self.users_of(sums)
+        if scales is None:
+            return found
+        # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
+        fixed, wider = self._table(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
+        return found._replace(table=fixed + wider * (found.table - fixed))
+
+    def users_of(self, sums: Natural) -> tuple[Moments, Scales | None]:
+        """Return the moments of users at τ = 1 and q(τ), given sums over their ratings."""
         natural = self.solution(self.per_noise(sums))
         found = self.moments_of(natural["precision"], natural["natural_mean"])
         if not self.user_scales:
-            return found
-        scales = self.scales_of(sums["ratings"], natural["natural_mean"], found.mean)
-        return self._widened(found, scales)
-
-    def scales_of_users(self, sums: Natural) -> Scales:
-        """Return q(τ) of users, given sums over their ratings."""
-        natural = self.solution(self.per_noise(sums))
-        mean = self.moments_of(natural["precision"], natural["natural_mean"]).mean
-        return self.scales_of(sums["ratings"], natural["natural_mean"], mean)
+            return found, None
+        return found, self.scales_of(sums["ratings"], natural["natural_mean"], found.mean)
 
     def mean_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Return the expected ratings of pairs of rows, given their means, of shape (n_pairs,)."""

@@ -53,7 +53,9 @@ ENTRIES = [
             "scales": {"hierarchical": True, "user_scales": True, "noise_variance": "auto"},
         },
         learns=lambda params: (
-            has_auto(params) or params.get("hierarchical", False) or params.get("user_scales", False)
+            has_auto(params)
+            or params.get("hierarchical", False)
+            or params.get("user_scales", False)
         ),
         several_chunks=ratings(40, 0.4),
         # There are no assignments, so that the entropy of a local step is all that of users.
