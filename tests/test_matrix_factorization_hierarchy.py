@@ -116,7 +116,7 @@ def test_the_distribution_of_priors_is_that_of_the_rows(biases, rng):
     items = rows_of(ctx.q, "items")
     cov = before.user_factors_cov_, items.cov[:, :2, :2]
     for i, (rows, w) in enumerate([(users, weights), (items, np.ones(len(items.mean)))]):
-        assert hierarchy.natural["dof"][i] == pytest.approx(2 * ctx.model.size + w.sum())
+        assert hierarchy.natural["dof"][i] == pytest.approx(2 + ctx.model.size + w.sum())
         assert hierarchy.natural["mean_precision"][i] == pytest.approx(2.0 + w.sum())
         assert_allclose(hierarchy.natural["mean_natural"][i], w @ rows.mean, rtol=1e-9, atol=1e-9)
         scatter = hierarchy.natural["scatter"][i] - hierarchy.prior["scatter"][i]

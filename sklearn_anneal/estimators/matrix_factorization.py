@@ -143,7 +143,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         are drawn from N(0, c I) and biases from N(0, d), where c is ``factor_variance`` and d is
         ``bias_variance``. A hierarchical model predicts better where users or items differ in
         more than one way at once: well-liked items, for example, are rated higher by everybody,
-        and most of all by some users. Its fits take two to three times the time. Where the
+        and most of all by some users. Its fits take two to four times the time. Where the
         variances are known, False states them exactly, and is the simpler model of small tables.
     user_scales : bool, default=False
         Whether users differ in how widely they rate. If True, user i has a precision τ_i, drawn

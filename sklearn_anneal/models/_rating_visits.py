@@ -99,7 +99,7 @@ class FoldingVisit(Visit[Ratings]):
                 ratings = model.about_items(sums, units.known)
                 scales = model.scales_of(ratings, natural["natural_mean"], own.mean)
                 own = model.scaled(own, scales)
-            energies = model.energies(sums, own.table, scales)
+            energies = model.energies(sums, model.squared_errors(sums, own.table), scales)
             if i < n_rounds:
                 of_grid = np.outer(model.n_ratings(sums), log_partition)
                 factor = softmax(grid * energies[:, None] - of_grid, axis=1) @ grid
@@ -178,7 +178,7 @@ class RowsVisit(Visit[Ratings]):
         assert self.own is not None and self.row_statistics is not None
         model, factor, arrays = self.model, self.t.statistics, self.row_statistics
         sums, noisy = model.add_up(units, self.expected, units.rating_weights, noise)
-        energies = model.energies(sums, self.own.table[units.rows])
+        energies = model.energies(sums, model.squared_errors(sums, self.own.table[units.rows]))
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
         statistics = model.statistics(sums, factor, arrays.without_noise.of(units.rows))
         if model.reads_evidence:

@@ -614,25 +614,22 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         """Return the weighted number of ratings of each row, (n_rows,)."""
         return sums.second[:, self._column_of_one]
 
-    def _squared_errors(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
-        """Return E Σ (r − u v)² over the ratings of each row, (n_rows,)."""
+    def squared_errors(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
+        """Return E Σ (r − u v)² over the ratings of each row, given the table of its moments."""
         errors, d = np.empty(len(own)), self.n_components
         first = kernels().first_linear(d)
         kernels().squared_errors(own, *sums, d, int(self.biases), first, errors)
         return errors
 
-    def energies(self, sums: _Sums, own: np.ndarray, scales: Scales | None = None) -> np.ndarray:
-        """Return E log p of the ratings of each row in nats, (n_rows,).
-
-        ``own`` is the table of second moments of these rows.
-        """
+    def energies(self, sums: _Sums, errors: np.ndarray, scales: Scales | None = None) -> np.ndarray:
+        """Return E log p of the ratings of each row in nats, given squared errors, (n_rows,)."""
         # E log N(r | u v, σ²) = −½ log 2πσ² − E (r − u v)² / 2σ², and E (r − u v)² is
         # r² − 2 r m_u m_v + Σ_ij E u_i u_j E v_i v_j, as users and items are independent in q.
         log_variances: float | np.ndarray = np.log(self.noise_variance)
         if scales is not None:
             log_variances = log_variances - scales.log_mean
-        errors = self._squared_errors(sums, own) / self.noise_variance
-        return -0.5 * (self.n_ratings(sums) * (LOG_2PI + log_variances) + errors)
+        each = errors / self.noise_variance
+        return -0.5 * (self.n_ratings(sums) * (LOG_2PI + log_variances) + each)
 
     def log_priors(self, side: str, rows: Moments, scales: Scales | None = None) -> np.ndarray:
         """Return E log p of the parameters of each row of a side in nats, (n_rows,)."""
@@ -680,7 +677,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         """Return the number of each user's ratings and their squares about items, (n_users, 2)."""
         nobody = np.zeros(sums.second.shape, dtype=self.dtype)
         nobody[:, self._column_of_one] = 1.0
-        found = np.column_stack([self.n_ratings(sums), self._squared_errors(sums, nobody)])
+        found = np.column_stack([self.n_ratings(sums), self.squared_errors(sums, nobody)])
         return found if known is None else found + known["ratings"]
 
     def scales_of(self, ratings: np.ndarray, natural_mean: np.ndarray, mean: np.ndarray) -> Scales:
