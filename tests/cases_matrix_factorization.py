@@ -60,9 +60,12 @@ GIVEN = {
 DEFAULT = dict.fromkeys(GIVEN)
 
 
+PLAIN = {"hierarchical": False, "user_scales": False}
+
+
 def small(n_components=2, **params):
     settings = {"annealing": "none", "random_state": 0, "max_iter": 8, "tol": 0.0, **GIVEN}
-    return AnnealedPMF(n_components, **({"hierarchical": False} | settings | params))
+    return AnnealedPMF(n_components, **(PLAIN | settings | params))
 
 
 def full(packed):

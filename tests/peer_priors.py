@@ -27,6 +27,7 @@ PEER_OF_SEQUENCES = dict.fromkeys(
 PEER_OF_TOPICS = dict.fromkeys(("doc_topic_prior", "topic_word_prior"))
 PEER_OF_RATINGS = {
     "hierarchical": False,
+    "user_scales": False,
     **dict.fromkeys(("noise_variance", "factor_variance", "bias_variance")),
 }
 PEER_OF_COLUMNS = dict.fromkeys(

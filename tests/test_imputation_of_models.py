@@ -356,11 +356,12 @@ def ratings(rng, shape=(60, 12), share=0.4):
 def test_users_are_drawn_from_a_regression(biases, hierarchical, rng, monkeypatch):
     monkeypatch.setattr(_rating_draws, "_ENTRIES", 40)
     X = ratings(rng, (7, 12))
-    est = clone(PMF).set_params(biases=biases, hierarchical=hierarchical).fit(X)
+    params = {"biases": biases, "hierarchical": hierarchical, "user_scales": False}
+    est = clone(PMF).set_params(**params).fit(X)
     model = est._context().model
     items = rng.standard_normal((12, model.size))
     known = csr_array(np.where(np.isnan(X), 0.0, X - model.intercept))
-    drawn = [_rating_draws.drawn_rows(model, "users", known, items, rng) for _ in range(600)]
+    drawn = [_rating_draws.drawn_rows(model, "users", known, items, rng)[0] for _ in range(600)]
     for i, row in enumerate(X):
         seen = ~np.isnan(row)
         design = items[seen].copy()

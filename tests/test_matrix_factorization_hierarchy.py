@@ -116,7 +116,7 @@ def test_the_distribution_of_priors_is_that_of_the_rows(biases, rng):
     items = rows_of(ctx.q, "items")
     cov = before.user_factors_cov_, items.cov[:, :2, :2]
     for i, (rows, w) in enumerate([(users, weights), (items, np.ones(len(items.mean)))]):
-        assert hierarchy.natural["dof"][i] == pytest.approx(2 * ctx.model.size + w.sum())
+        assert hierarchy.natural["dof"][i] == pytest.approx(2 + ctx.model.size + w.sum())
         assert hierarchy.natural["mean_precision"][i] == pytest.approx(2.0 + w.sum())
         assert_allclose(hierarchy.natural["mean_natural"][i], w @ rows.mean, rtol=1e-9, atol=1e-9)
         scatter = hierarchy.natural["scatter"][i] - hierarchy.prior["scatter"][i]
@@ -220,7 +220,8 @@ def test_factors_in_another_order_keep_their_priors(rng):
 
 def test_expectations_are_those_of_the_family(rng):
     x = rng.standard_normal((9, 2)) + 1.0
-    rows = Rows(4.0, x[:4].sum(axis=0), x[:4].T @ x[:4]), Rows(9.0, x.sum(axis=0), x.T @ x)
+    first = Rows(4.0, 4.0, x[:4].sum(axis=0), x[:4].T @ x[:4])
+    rows = first, Rows(9.0, 9.0, x.sum(axis=0), x.T @ x)
     hierarchy = Hierarchy.of(np.array([0.5, 2.0])).updated(*rows, 1.0)
     family, natural = hierarchy.family, hierarchy.natural
     assert hierarchy.kl == pytest.approx(family.kl(natural, hierarchy.prior), rel=1e-12)
@@ -229,13 +230,14 @@ def test_expectations_are_those_of_the_family(rng):
         found = hierarchy.of_side(side)
         assert_allclose(found.precision, -2.0 * expected["scatter"][i])
         assert_allclose(found.natural_mean, expected["mean_natural"][i])
-        constant = expected["dof"][i] + expected["mean_precision"][i] - np.log(2 * np.pi)
-        assert found.constant == pytest.approx(constant)
+        # The family has the halves of E log|Λ| and of −E[μᵀ Λ μ].
+        assert found.log_det == pytest.approx(2.0 * expected["dof"][i])
+        assert found.quadratic == pytest.approx(-2.0 * expected["mean_precision"][i])
 
 
 def test_shares_of_an_update_add_up(rng):
     hierarchy = Hierarchy.of(np.array([0.5, 2.0]))
-    rows = [Rows(n, rng.standard_normal(2), n * np.eye(2)) for n in (4.0, 9.0)]
+    rows = [Rows(n, n, rng.standard_normal(2), n * np.eye(2)) for n in (4.0, 9.0)]
     full, half = (hierarchy.updated(*rows, rho) for rho in (1.0, 0.5))
     for key, value in full.added.items():
         assert_allclose(half.added[key], 0.5 * value)

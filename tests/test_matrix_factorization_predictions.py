@@ -26,7 +26,6 @@ from sklearn.base import clone
 
 from sklearn_anneal import AnnealedPMF
 from sklearn_anneal.estimators import _recommendations
-from sklearn_anneal.families import Tempering
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -49,7 +48,7 @@ def test_fold_in_is_the_update_of_batch_mode_at_fixed_items(variant, rng):
     Y = ratings(rng)
     ctx, method, units = open_run(small(**VARIANTS[variant]), Y)
     across = ctx.model.expectations(ctx.q)
-    folded = ctx.model.fold_in(units, across, np.ones(len(Y)), Tempering())
+    folded = ctx.model.solution(ctx.model.per_noise(ctx.model.sums_of_users(units, across)))
     one_update(ctx, method, units)
     for key, value in folded.items():
         assert_allclose(value, ctx.q[f"users_{key}"], rtol=1e-13)

@@ -32,7 +32,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_anneal import AnnealedPMF
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.data.units import Ratings
-from sklearn_anneal.families import Tempering
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -112,7 +111,9 @@ def test_known_ratings_enter_the_locally_tempered_step(rng):
     visit = visit_of(ctx, method, units)
     step = visit.step(units)
     x = step.inverse_temperatures
-    solved = ctx.model.fold_in(units, visit.expected, x, Tempering())
+    sums, _ = ctx.model.add_up(units, visit.expected, None)
+    statistics = ctx.model.statistics(sums, x, ctx.model.empty_statistics(sums))
+    solved = ctx.model.solution(statistics, known=units.known)
     own = ctx.model.moments_of(solved["precision"], solved["natural_mean"])
     for key, value in visit._statistics_of_items(units, own, x, None)[0].items():
         assert_array_equal(step.statistics[key], value)

@@ -28,4 +28,8 @@ PEER_OF_SEQUENCES: dict[str, Any] = dict.fromkeys(
 )
 PEER_OF_TOPICS: dict[str, Any] = dict.fromkeys(("doc_topic_prior", "topic_word_prior"))
 VARIANCES_OF_RATINGS = ("noise_variance", "factor_variance", "bias_variance")
-PEER_OF_RATINGS: dict[str, Any] = {"hierarchical": False, **dict.fromkeys(VARIANCES_OF_RATINGS)}
+PEER_OF_RATINGS: dict[str, Any] = {
+    "hierarchical": False,
+    "user_scales": False,
+    **dict.fromkeys(VARIANCES_OF_RATINGS),
+}

@@ -185,6 +185,7 @@ def cases() -> Iterator[Case]:
         "default": {},
         "auto": dict.fromkeys(VARIANCES_OF_RATINGS, "auto"),
         "hierarchical": {"hierarchical": True},
+        "scales": {"user_scales": True},
         "no biases": {"biases": False, "fit_intercept": False},
     }
     for name, params in factorizations.items():

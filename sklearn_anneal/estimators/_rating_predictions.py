@@ -6,7 +6,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -14,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..data.units import Ratings
 from ..families import Gaussian, Natural
 from ..models._rating_draws import drawn_ratings
+from ..models._rating_scales import log_densities
 from ..models.matrix_factorization import PACKED, MatrixFactorization
 from ._attributes import read_only
 from ._base import BaseAnnealed
@@ -153,12 +153,15 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         white = [rng.standard_normal((n_samples, d))]
         if model.biases:
             white.append(rng.standard_normal((n_samples, 1)))
-        users = mean + np.concatenate(white, axis=1) @ np.linalg.cholesky(covariance).T
+        wider = np.ones((n_samples, 1))
+        if model.user_scales:
+            wider = rng.gamma(model.shape, 1.0 / model.shape, (n_samples, 1)) ** -0.5
+        users = mean + wider * np.concatenate(white, axis=1) @ np.linalg.cholesky(covariance).T
         factors = users[:, :d].copy()
         ratings = factors @ self.components_ + self.intercept_
         if model.biases:
             ratings += self.item_biases_ + users[:, d:]
-        noise = np.sqrt(self.noise_variance_) * rng.standard_normal(ratings.shape)
+        noise = wider * np.sqrt(self.noise_variance_) * rng.standard_normal(ratings.shape)
         return ratings + noise, factors
 
     @available_if(of_matrix)
@@ -183,12 +186,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             Returned only if ``return_std`` is true.
         """
         ctx, data = self._read(X)
-        users = self._rows(ctx, data)
-        mean = finite(self._means_of_all_items(users.mean), _OVERFLOW)
-        if not return_std:
-            return self._clipped(mean)
-        second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
-        return self._clipped(mean), self._deviations(ctx, mean, second)
+        mean, std = self._mean_and_deviations(ctx, data, return_std)
+        return (self._clipped(mean), std) if return_std else self._clipped(mean)
 
     @available_if(of_matrix)
     @in_frames
@@ -250,12 +249,9 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
                 return filled(drawn_ratings(model, ctx.q, units, n_rounds, rng))
 
             return stacked(self, table, n_draws, random_state)
-        users = self._rows(ctx, data)
-        mean = self._means_of_all_items(users.mean)
+        mean, std = self._mean_and_deviations(ctx, data, return_std)
         if not return_std:
             return filled(mean)
-        second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
-        std = self._deviations(ctx, finite(mean, _OVERFLOW), second)
         std[rated] = 0.0
         return filled(mean), std[:, : data.shape[1]]
 
@@ -469,7 +465,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             weights = self._check_weights(sample_weight, data)
             users = np.repeat(data.users, np.diff(data.indptr))
             self._refuse_unkept(users)
-            densities = norm.logpdf(data.values, *self._predictions(users, data.columns))
+            densities = log_densities(data.values, *self._predictions(users, data.columns))
             if weights is not None:
                 weights = weights[data.order]
             total = len(densities) if weights is None else weights.sum()
@@ -482,8 +478,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             raise NothingToScore(f"X has no {kind} to predict.")
         natural = self._solved(ctx, self._make_units(some_ratings(data, known), None))
         rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))[predicted]
-        mean, std = self._predictions(rows, data.columns[predicted], natural)
-        densities = norm.logpdf(data.values[predicted], mean, std)
+        found = self._predictions(rows, data.columns[predicted], natural)
+        densities = log_densities(data.values[predicted], *found)
         each = np.ones(len(rows)) if weights is None else weights[rows]
         if not each.any():
             raise NothingToScore("X has no rating of positive weight to predict.")
@@ -528,7 +524,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     def user_factors_cov_(self):
         """Posterior covariances of the factors of users, (n_users, n_components, n_components)."""
         d = self._context().model.n_components
-        return read_only(self._covariances(self._natural_of_users())[:, :d, :d])
+        found = self._covariances(self._natural_of_users())[:, :d, :d]
+        return read_only(found * self._widths(self._user_statistics)[:, None, None])
 
     @property
     def item_biases_var_(self):
@@ -539,7 +536,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     @property
     def user_biases_var_(self):
         """Posterior variances of the biases of users, of shape (n_users,)."""
-        return self._bias_variances(self._natural_of_users())
+        found = self._bias_variances(self._natural_of_users())
+        return read_only(found * self._widths(self._user_statistics))
 
     def _natural_of_users(self) -> Natural:
         model = self._context().model
@@ -562,9 +560,30 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
 
     def _rows(self, ctx: Context, data: RatingData) -> Any:
         """Solve for the users who gave these ratings, and return the moments of their factors."""
-        found = exact(ctx).rows_of(self._solved(ctx, self._make_units(data, None)))
+        return self._rows_of(ctx, self._solved(ctx, self._make_units(data, None)))
+
+    def _rows_of(self, ctx: Context, sums: Natural) -> Any:
+        """Return the moments of the factors of users, given sums over their ratings."""
+        found = exact(ctx).rows_of(sums)
         finite(found.squares, _OVERFLOW)
         return found
+
+    def _widths(self, sums: Natural) -> np.ndarray:
+        """E[1/τ] of users, given sums over their ratings; ones unless users have scales."""
+        _, scales = exact(self._context()).users_of(sums)
+        return np.ones(len(sums["natural_mean"])) if scales is None else scales.inverse_mean
+
+    def _mean_and_deviations(
+        self, ctx: Context, data: RatingData, with_std: bool
+    ) -> tuple[np.ndarray, Any]:
+        """Means of all ratings by the users who gave these, and their deviations if wanted."""
+        sums = self._solved(ctx, self._make_units(data, None))
+        users = self._rows_of(ctx, sums)
+        mean = finite(self._means_of_all_items(users.mean), _OVERFLOW)
+        if not with_std:
+            return mean, None
+        second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
+        return mean, self._deviations(ctx, mean, second, self._widths(sums)[:, None])
 
     def _moments_of_items(self, ctx: Context, items: Any = slice(None)) -> Any:
         """Moments of the items with these numbers, by default of all."""
@@ -607,10 +626,10 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
 
     def _predictions(
         self, users: np.ndarray, items: np.ndarray, statistics: Natural | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations of the ratings of pairs.
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Means and standard deviations of the ratings of pairs, and the shapes of users' scales.
 
-        ``statistics`` are the natural parameters of the users; None: those of the fitted users.
+        ``statistics`` are sums over the ratings of users; None: those of the fitted users.
         """
         ctx = self._context()
         if statistics is None:
@@ -621,7 +640,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         # Moments are computed of those users and items alone that the pairs have.
         of_users, i = _numbered(users, len(statistics["natural_mean"]))
         of_items, j = _numbered(items, model.n_items)
-        own = model.rows_of({key: value[of_users] for key, value in statistics.items()})
+        statistics = {key: value[of_users] for key, value in statistics.items()}
+        own = model.rows_of(statistics)
         across = self._moments_of_items(ctx, of_items)
         tables = np.concatenate([model.coefficients(own), model.coefficients(nobody)])
         means = np.concatenate([own.mean, nobody.mean])
@@ -633,11 +653,18 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             second[some] = np.einsum("nk,nk->n", tables[i[some]], other[j[some]])
             mean[some] = model.mean_of_pairs(means[i[some]], other_means[j[some]])
         finite(second, _OVERFLOW)
-        return mean, self._deviations(ctx, mean, second)
+        shapes, widths = np.full(len(mean), np.inf), np.ones(len(mean))
+        _, scales = model.users_of(statistics)
+        if scales is not None:
+            shapes = np.append(scales.shape, model.shape)[i]
+            widths = np.append(scales.inverse_mean, model.shape / (model.shape - 1.0))[i]
+        return mean, self._deviations(ctx, mean, second, widths), shapes
 
-    def _deviations(self, ctx: Context, mean: np.ndarray, second: np.ndarray) -> np.ndarray:
-        f = mean - ctx.model.intercept
-        return np.sqrt(ctx.model.noise_variance + np.maximum(second - f**2, 0.0))
+    def _deviations(
+        self, ctx: Context, mean: np.ndarray, second: np.ndarray, widths: np.ndarray
+    ) -> np.ndarray:
+        f, noise = mean - ctx.model.intercept, widths * ctx.model.noise_variance
+        return np.sqrt(noise + np.maximum(second - f**2, 0.0))
 
     def _clipped(self, ratings: np.ndarray) -> np.ndarray:
         if isinstance(self.clip, bool | np.bool_):

@@ -17,10 +17,7 @@ from .._compat import with_callbacks
 from .._stack import warn
 from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
-from ..families import (
-    Natural,
-    Tempering,
-)
+from ..families import Natural
 from ..models._componentwise import Given
 from ..models.matrix_factorization import MatrixFactorization
 from ..parallel.thread_limits import one_thread
@@ -99,7 +96,8 @@ class AnnealedPMF(RatingPredictions):
 
     A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). The factors and the bias of
     a user, (u_i, b_i), are drawn from a Gaussian whose mean and covariance matrix all users share,
-    and those of an item, (v_j, c_j), from another one. Both Gaussians are learned.
+    and those of an item, (v_j, c_j), from another one. Both Gaussians are learned. With
+    ``user_scales`` users also differ in how widely they rate.
     The posterior is approximated by one Gaussian with full covariance for each user, over
     (u_i, b_i), and one for each item, so that predictions come with standard deviations.
 
@@ -144,8 +142,15 @@ class AnnealedPMF(RatingPredictions):
         are drawn from N(0, c I) and biases from N(0, d), where c is ``factor_variance`` and d is
         ``bias_variance``. A hierarchical model predicts better where users or items differ in
         more than one way at once: well-liked items, for example, are rated higher by everybody,
-        and most of all by some users. Its fits take two to three times the time. Where the
+        and most of all by some users. Its fits take two to four times the time. Where the
         variances are known, False states them exactly, and is the simpler model of small tables.
+    user_scales : bool, default=False
+        Whether users differ in how widely they rate. If True, user i has a precision τ_i, drawn
+        from a gamma distribution with mean 1, whose shape is learned: the variance of the noise is
+        σ² / τ_i, and the covariance matrix of the user's factors and bias is divided by τ_i.
+        Ratings of users who are predicted well then count more, and predictions for others have
+        larger standard deviations. At temperatures above 1, and if all ratings are equal, all τ_i
+        are 1. Annealing methods that put noise into users and items then put it into items alone.
     noise_variance : float, "auto" or None, default="auto"
         The variance σ² of a rating about its mean, in squared units of the ratings. ``"auto"``
         learns it by empirical Bayes at T = 1, which fits most ratings better, in bound and
@@ -251,13 +256,19 @@ class AnnealedPMF(RatingPredictions):
         The intercept μ.
     noise_variance_, factor_variance_, bias_variance_ : float
         The variances that were used, whether given or learned.
+    user_precisions_ : ndarray of shape (n_users,)
+        Posterior means of the precisions τ of users. Only with ``user_scales``.
+    user_precision_shape_ : float
+        Shape of their gamma prior: the larger it is, the less users differ. It is at least 1.5, and
+        infinite if all ratings are equal. Only with ``user_scales``.
     user_prior_mean_, item_prior_mean_ : ndarray of shape (n_components,) or (n_components + 1,)
         Mean of the factors of all users, or of all items, and of their biases, where there are
         biases, as the last entry. Users and items without ratings have it. Only of a hierarchical
         model.
     user_prior_cov_, item_prior_cov_ : ndarray of shape (n_components, n_components) or \
             (n_components + 1, n_components + 1)
-        Covariance matrices of the same, the inverses of the expected precision matrices.
+        Covariance matrices of the same, the inverses of the expected precision matrices. That of
+        users is for τ = 1.
     n_users_, n_items_ : int
         Numbers of users and items.
     rating_range_ : tuple of two floats
@@ -338,6 +349,7 @@ class AnnealedPMF(RatingPredictions):
         "fit_intercept": ["boolean"],
         "biases": ["boolean"],
         "hierarchical": ["boolean"],
+        "user_scales": ["boolean"],
         "noise_variance": _VARIANCE,
         "factor_variance": _VARIANCE,
         "bias_variance": _VARIANCE,
@@ -356,6 +368,7 @@ class AnnealedPMF(RatingPredictions):
         fit_intercept=True,
         biases=True,
         hierarchical=True,
+        user_scales=False,
         noise_variance="auto",
         factor_variance="auto",
         bias_variance="auto",
@@ -384,6 +397,7 @@ class AnnealedPMF(RatingPredictions):
         self.fit_intercept = fit_intercept
         self.biases = biases
         self.hierarchical = hierarchical
+        self.user_scales = user_scales
         self.noise_variance = noise_variance
         self.factor_variance = factor_variance
         self.bias_variance = bias_variance
@@ -411,6 +425,7 @@ class AnnealedPMF(RatingPredictions):
         "the ratings."
     )
     _only_with = {
+        "user_scales": dict.fromkeys(("user_precisions_", "user_precision_shape_"), (True,)),
         "biases": dict.fromkeys(("item_biases_", "user_biases_", "bias_variance_"), (True,)),
         "hierarchical": dict.fromkeys(
             ("user_prior_mean_", "user_prior_cov_", "item_prior_mean_", "item_prior_cov_"), (True,)
@@ -435,6 +450,7 @@ class AnnealedPMF(RatingPredictions):
         "fit_intercept",
         "biases",
         "hierarchical",
+        "user_scales",
         "noise_variance",
         "factor_variance",
         "bias_variance",
@@ -554,6 +570,7 @@ class AnnealedPMF(RatingPredictions):
             bool(self.biases),
             bool(self.fit_intercept),
             bool(self.hierarchical),
+            bool(self.user_scales),
             _variance(self.noise_variance),
             _variance(self.factor_variance),
             _variance(self.bias_variance),
@@ -569,7 +586,8 @@ class AnnealedPMF(RatingPredictions):
 
     def _complete_reorder(self, order: np.ndarray) -> None:
         model: MatrixFactorization = self._inference.ctx.model
-        self._set_users(model.reordered_rows(self._user_statistics, order))
+        found = self._user_statistics
+        self._set_users(found | model.reordered_rows(found, order))
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, d = ctx.model, self.n_components
@@ -584,6 +602,8 @@ class AnnealedPMF(RatingPredictions):
         }
         if self.hierarchical:
             attributes |= _priors_of_rows(model)
+        if self.user_scales:
+            attributes["user_precision_shape_"] = float(model.shape)
         if self.biases:
             attributes["item_biases_"] = mean[:, d].copy()
             attributes["bias_variance_"] = float(model.bias_variance)
@@ -654,6 +674,7 @@ class AnnealedPMF(RatingPredictions):
         known = {
             "precision": np.zeros((len(users), size * (size + 1) // 2)),
             "natural_mean": np.zeros((len(users), size)),
+            "ratings": np.zeros((len(users), 2)),
         }
         if kept is not None:
             old = users < len(kept["natural_mean"])
@@ -662,18 +683,15 @@ class AnnealedPMF(RatingPredictions):
         return known
 
     def _solved(self, ctx: Context, units: Ratings) -> Natural:
-        """The statistics of users given the fitted items, multiplied by σ²."""
-        ones = np.ones(units.n_units)
+        """Sums over the ratings of users given the fitted items, without the factor 1/σ²."""
         with one_thread():
             # Few users have rated few of the items, and need the moments of these alone.
             of_items, units = units.with_columns_in_use()
             across = ctx.model.moments_of(
                 ctx.q["items_precision"][of_items], ctx.q["items_natural_mean"][of_items]
             )
-            natural = ctx.model.fold_in(units, across, ones, Tempering())
-        prior = ctx.model.row_prior("users")
-        noise_variance = ctx.model.noise_variance
-        return {key: noise_variance * (value - prior[key]) for key, value in natural.items()}
+            found: Natural = ctx.model.sums_of_users(units, across)
+            return found
 
     def _user_attributes(self, ctx: Context, statistics: Natural) -> Attributes:
         mean, d = exact(ctx).rows_of(statistics).mean, ctx.model.n_components
@@ -682,6 +700,10 @@ class AnnealedPMF(RatingPredictions):
             "n_users_": len(mean),
             "user_factors_": mean[:, :d].copy(),
         }
+        if self.user_scales:
+            # If all ratings are equal, the model has no scales.
+            scales = exact(ctx).users_of(statistics)[1]
+            attributes["user_precisions_"] = np.ones(len(mean)) if scales is None else scales.mean
         return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
 
     def _set_users(self, statistics: Natural) -> None:

@@ -158,13 +158,15 @@ def statistics(sums, linear, factors, n_factors, biases, first, precision, natur
 def squared_errors(own, sums, linear, squares, n_factors, biases, first, errors):
     """Σ w E[(y − μ − f)²] over the ratings of each row, given the row's own moments.
 
-    f = u·v + b + c is linear in g = (v, 1, c), with coefficients (u, b, 1).
+    f = u·v + b + c is linear in g = (v, 1, c), with coefficients (u, b, 1). If the moments are
+    those of the row times a precision, so are the errors.
     """
     d = n_factors
     at_one = d * (d + 1) // 2
     at_bias = at_one + d + 1
     for i in range(own.shape[0]):
         mine = own[i]
+        one = np.float64(mine[at_one + d])
         total = sums[i]
         second = 0.0
         product = 0.0
@@ -182,9 +184,9 @@ def squared_errors(own, sums, linear, squares, n_factors, biases, first, errors)
                 second += 2.0 * np.float64(mine[at_one + c]) * total[at_bias + c]
             bias = np.float64(mine[at_bias + d])
             second += np.float64(mine[at_bias + d + 1]) * total[at_one + d]
-            second += 2.0 * bias * total[at_bias + d] + total[at_bias + d + 1]
-            product += bias * linear[i, at_one + d - first] + linear[i, at_bias + d - first]
-        errors[i] = squares[i] - 2.0 * product + second
+            second += 2.0 * bias * total[at_bias + d] + one * total[at_bias + d + 1]
+            product += bias * linear[i, at_one + d - first] + one * linear[i, at_bias + d - first]
+        errors[i] = one * squares[i] - 2.0 * product + second
 
 
 @helper

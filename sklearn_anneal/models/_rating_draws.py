@@ -24,7 +24,8 @@ def drawn_rows(
     ratings: csr_array,
     others: np.ndarray,
     rng: np.random.Generator,
-) -> np.ndarray:
+    precisions: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw the factors, and biases, of users given those of items, or the other way round.
 
     A rating less the intercept and the bias of the other side is linear in the parameters of a row,
@@ -40,11 +41,15 @@ def drawn_rows(
     others : ndarray of shape (n_others, D)
         Factors and biases of the other side.
     rng : numpy.random.Generator
+    precisions : ndarray of shape (n_others,) or None, default=None
+        The precisions τ of the other side, by which its ratings count; None for ones.
 
     Returns
     -------
     drawn : ndarray of shape (n_rows, D)
         Factors and biases.
+    precisions : ndarray of shape (n_rows,)
+        The precisions τ of users, which are ones unless users have scales, and of items, ones.
     """
     n, size, d = ratings.shape[0], model.size, model.n_components
     design = np.column_stack([others[:, :d], np.ones((len(others), size - d))])
@@ -52,22 +57,30 @@ def drawn_rows(
     products = np.einsum("nk,nl->nkl", design, design).reshape(len(design), -1)
     row = model.row_prior(side)
     prior, prior_mean = PACKED.to_full(row["precision"], size), row["natural_mean"][:, None]
-    drawn = np.empty((n, size))
+    drawn, scales = np.empty((n, size)), np.ones(n)
+    each = np.ones(len(left)) if precisions is None else precisions[ratings.indices]
     step = max(_ENTRIES // size**2, 1)
     for begin in range(0, n, step):
         rows = slice(begin, min(begin + step, n))
         own = slice(ratings.indptr[rows.start], ratings.indptr[rows.stop])
         indptr = ratings.indptr[rows.start : rows.stop + 1] - own.start
         shape = (rows.stop - rows.start, ratings.shape[1])
-        there = csr_array((np.ones(own.stop - own.start), ratings.indices[own], indptr), shape)
-        values = csr_array((left[own], ratings.indices[own], indptr), shape)
+        there = csr_array((each[own], ratings.indices[own], indptr), shape)
+        values = csr_array(((each * left)[own], ratings.indices[own], indptr), shape)
         second = (there @ products).reshape(-1, size, size) / model.noise_variance
         root = np.linalg.cholesky(prior + second)
         # P⁻¹ h + L⁻ᵀ ε = L⁻ᵀ (L⁻¹ h + ε) of P = L Lᵀ.
         natural_mean = (values @ design)[..., None] / model.noise_variance + prior_mean
-        inner = np.linalg.solve(root, natural_mean) + rng.standard_normal(natural_mean.shape)
+        inner = np.linalg.solve(root, natural_mean)
+        if side == "users" and model.user_scales:
+            squares = csr_array((np.square(left[own]), ratings.indices[own], indptr), shape)
+            about = np.column_stack([np.diff(indptr), squares.sum(axis=1)])
+            q = model.scales_of(about, inner[..., 0], inner[..., 0])
+            scales[rows] = rng.gamma(q.shape, 1.0 / q.rate)
+        white = rng.standard_normal(natural_mean.shape)
+        inner += white / np.sqrt(scales[rows])[:, None, None]
         drawn[rows] = np.linalg.solve(np.swapaxes(root, -1, -2), inner)[..., 0]
-    return drawn
+    return drawn, scales
 
 
 def drawn_ratings(
@@ -93,11 +106,12 @@ def drawn_ratings(
     natural = {key: value.astype(np.float64) for key, value in factor.pick(q).items()}
     items = factor.family.sample(natural, rng)["value"]
     for left in range(n_rounds, -1, -1):
-        users = drawn_rows(model, "users", known, items, rng)
+        users, scales = drawn_rows(model, "users", known, items, rng)
         if left:
-            items = drawn_rows(model, "items", known.T.tocsr(), users, rng)
+            items, _ = drawn_rows(model, "items", known.T.tocsr(), users, rng, scales)
     d = model.n_components
     means = model.intercept + users[:, :d] @ items[:, :d].T
     means += users[:, d:].sum(axis=1)[:, None] + items[:, d:].sum(axis=1)
-    noise: np.ndarray = np.sqrt(model.noise_variance) * rng.standard_normal(means.shape)
+    deviations = np.sqrt(model.noise_variance / scales)[:, None]
+    noise: np.ndarray = deviations * rng.standard_normal(means.shape)
     return means + noise

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from ..data.units import Ratings
-from ..families import Natural
+from ..families import Natural, Tempering
 from ._base import LocalStep, Visit
 from ._unit_block import RowsOfSteps
 
@@ -69,6 +69,12 @@ class FoldingVisit(Visit[Ratings]):
 
     statistics: bool = field(default=True, kw_only=True)
 
+    @property
+    def _has_scales(self) -> bool:
+        """Whether users have scales. At other temperatures than 1, all precisions τ are 1."""
+        annealed = self.unit_temperatures is not None or self.t != Tempering()
+        return bool(self.model.user_scales and not annealed)
+
     def step(
         self, units: Ratings, noise: np.ndarray | None = None, local: None = None
     ) -> LocalStep:
@@ -80,6 +86,7 @@ class FoldingVisit(Visit[Ratings]):
         """
         model, temperatures, n_rounds = self.model, self.unit_temperatures, 0
         sums, _ = model.add_up(units, self.expected, units.rating_weights)
+        scales = None
         factor = np.broadcast_to(np.asarray(self.t.statistics, dtype=float), units.n_units)
         if temperatures is not None:
             grid, log_partition, n_rounds = temperatures
@@ -88,7 +95,11 @@ class FoldingVisit(Visit[Ratings]):
             statistics = model.statistics(sums, factor, model.empty_statistics(sums))
             natural = model.solution(statistics, self.t, units.known)
             own = model.moments_of(natural["precision"], natural["natural_mean"])
-            energies = model.energies(sums, own.table)
+            if self._has_scales:
+                ratings = model.about_items(sums, units.known)
+                scales = model.scales_of(ratings, natural["natural_mean"], own.mean)
+                own = model.scaled(own, scales)
+            energies = model.energies(sums, model.squared_errors(sums, own.table), scales)
             if i < n_rounds:
                 of_grid = np.outer(model.n_ratings(sums), log_partition)
                 factor = softmax(grid * energies[:, None] - of_grid, axis=1) @ grid
@@ -96,13 +107,18 @@ class FoldingVisit(Visit[Ratings]):
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         energy, entropy = weights @ energies, weights @ model.entropies(own.log_det)
         step = LocalStep({}, float(energy), float(entropy))
-        step.log_prior = float(weights @ model.log_priors("users", own))
+        step.log_prior = float(weights @ model.log_priors("users", own, scales))
+        of_scales = 0.0
+        if scales is not None:
+            step.entropy += float(weights @ scales.entropy)
+            step.log_prior += float(weights @ scales.log_priors(model.shape))
+            of_scales = 0.5 * float(weights @ (model.n_ratings(sums) * scales.log_mean))
         if self.statistics:
             found = self._statistics_of_items(units, own, weights * factor, noise)
             step.statistics, step.deviation = found
             if model.reads_evidence:
-                evidence = model.evidence_of_ratings(units, step.energy)
-                step.statistics[EVIDENCE] = evidence + model.evidence_of_users(own, weights)
+                evidence = model.evidence_of_ratings(units, step.energy - of_scales)
+                step.statistics[EVIDENCE] = evidence + model.evidence_of_users(own, weights, scales)
         if temperatures is not None:
             each = model.n_ratings(sums) if units.counts_ratings else weights
             step.temperature, step.inverse_temperatures = float(np.sum(each / factor)), factor
@@ -162,7 +178,7 @@ class RowsVisit(Visit[Ratings]):
         assert self.own is not None and self.row_statistics is not None
         model, factor, arrays = self.model, self.t.statistics, self.row_statistics
         sums, noisy = model.add_up(units, self.expected, units.rating_weights, noise)
-        energies = model.energies(sums, self.own.table[units.rows])
+        energies = model.energies(sums, model.squared_errors(sums, self.own.table[units.rows]))
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
         statistics = model.statistics(sums, factor, arrays.without_noise.of(units.rows))
         if model.reads_evidence:

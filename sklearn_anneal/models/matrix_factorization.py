@@ -25,6 +25,7 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
 from ._rating_hierarchy import GaussianPrior, Hierarchy, Rows, columns_of_moments, packed
+from ._rating_scales import FIRST_SHAPE, Scales, best_shape
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
 from ._unit_block import RowsOfSteps, UnitBlock
@@ -84,18 +85,21 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
     If it is hierarchical, (u, b) and (v, c) have a mean and a full covariance matrix each, of which
-    the object holds a normal-Wishart distribution. It holds hyperparameters only. Every user has
-    one Gaussian over (u, b), or over u without biases. Its natural parameters are rows of
+    the object holds a normal-Wishart distribution. If users have scales, τ_i ~ Gamma(a, a) divides
+    the variance of user i's noise and the covariance matrix of (u_i, b_i). Given τ_i, q has a
+    Gaussian with τ_i times the precision matrix below. It holds hyperparameters only. Every user
+    has one Gaussian over (u, b), or over u without biases. Its natural parameters are rows of
     ``users_precision`` (n_users, D (D + 1) / 2), which holds lower triangles, and of
     ``users_natural_mean`` (n_users, D). The arrays of items are called ``items_precision`` and
     ``items_natural_mean``. Items are always rows of q. Users are rows of q in batch mode
-    (``holds_users``), and otherwise local variables, whose Gaussians every visit infers anew.
+    (``holds_users``) unless they have scales, and otherwise local variables, whose distributions
+    every visit infers anew.
 
     Parameters
     ----------
     n_components : int
     n_items : int
-    biases, fit_intercept, hierarchical : bool
+    biases, fit_intercept, hierarchical, user_scales : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
         "auto" learns a better one by empirical Bayes, unless all ratings are equal: from this value
@@ -146,6 +150,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         biases: bool,
         fit_intercept: bool,
         hierarchical: bool,
+        user_scales: bool,
         noise_variance: float | str | None,
         factor_variance: float | str | None,
         bias_variance: float | str | None,
@@ -156,6 +161,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         self.biases = biases
         self.fit_intercept = fit_intercept
         self.hierarchical = hierarchical
+        self.user_scales = user_scales
+        # a, the shape of the prior of users' precisions τ. Without scales, τ is 1.
+        self.shape = FIRST_SHAPE if user_scales else np.inf
         # The distributions of the means and the precisions of rows, which :meth:`resolved` sets.
         self.hierarchy: Hierarchy | None = None
         self._asked = {"noise_variance": noise_variance, "factor_variance": factor_variance}
@@ -234,13 +242,14 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
-        model.holds_users = hold_units
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # If all ratings are equal there is nothing to explain, and any positive variance serves.
         # There is also nothing to learn from: the variances would fall towards zero.
         scale = summary.variance
         if self.equal_ratings(summary):
             scale, model.learns, model.hierarchical = 1.0, (), False
+            model.user_scales, model.shape = False, np.inf
+        model.holds_users = hold_units and not model.user_scales
         # Without an intercept, products of factors are as large as the ratings themselves.
         square = scale if self.fit_intercept else scale + summary.mean**2
         model.least_noise = _LEAST_NOISE[self.dtype.itemsize] * square
@@ -326,6 +335,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     def without_ratings(self, side: str) -> Moments:
         """Return the moments of one row that has no ratings."""
+        if side == "users":
+            nothing = {key: np.zeros((1, n)) for key, n in self.users.columns.items()}
+            return self.rows_of(nothing | {"ratings": np.zeros((1, 2))})
         row = self.row_prior(side)
         return self.moments_of(row["precision"][None], row["natural_mean"][None])
 
@@ -592,63 +604,104 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         n, dtype = len(sums.second), sums.second.dtype
         return {prefix + key: np.empty((n, m), dtype) for key, m in self.items.columns.items()}
 
+    @property
+    def _column_of_one(self) -> int:
+        """The column of a table that has the square of 1, or E[τ] of users with scales."""
+        d = self.n_components
+        return d * (d + 1) // 2 + d
+
     def n_ratings(self, sums: _Sums) -> np.ndarray:
         """Return the weighted number of ratings of each row, (n_rows,)."""
-        d = self.n_components
-        return sums.second[:, d * (d + 1) // 2 + d]
+        return sums.second[:, self._column_of_one]
 
-    def energies(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
-        """Return E log p of the ratings of each row in nats, (n_rows,).
-
-        ``own`` is the table of second moments of these rows.
-        """
-        # E log N(r | u v, σ²) = −½ log 2πσ² − E (r − u v)² / 2σ², and E (r − u v)² is
-        # r² − 2 r m_u m_v + Σ_ij E u_i u_j E v_i v_j, as users and items are independent in q.
-        d = self.n_components
-        errors = np.empty(len(own))
+    def squared_errors(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
+        """Return E Σ (r − u v)² over the ratings of each row, given the table of its moments."""
+        errors, d = np.empty(len(own)), self.n_components
         first = kernels().first_linear(d)
         kernels().squared_errors(own, *sums, d, int(self.biases), first, errors)
-        return -0.5 * (
-            self.n_ratings(sums) * (LOG_2PI + np.log(self.noise_variance))
-            + errors / self.noise_variance
-        )
+        return errors
 
-    def log_priors(self, side: str, rows: Moments) -> np.ndarray:
+    def energies(self, sums: _Sums, errors: np.ndarray, scales: Scales | None = None) -> np.ndarray:
+        """Return E log p of the ratings of each row in nats, given squared errors, (n_rows,)."""
+        # E log N(r | u v, σ²) = −½ log 2πσ² − E (r − u v)² / 2σ², and E (r − u v)² is
+        # r² − 2 r m_u m_v + Σ_ij E u_i u_j E v_i v_j, as users and items are independent in q.
+        log_variances: float | np.ndarray = np.log(self.noise_variance)
+        if scales is not None:
+            log_variances = log_variances - scales.log_mean
+        each = errors / self.noise_variance
+        return -0.5 * (self.n_ratings(sums) * (LOG_2PI + log_variances) + each)
+
+    def log_priors(self, side: str, rows: Moments, scales: Scales | None = None) -> np.ndarray:
         """Return E log p of the parameters of each row of a side in nats, (n_rows,)."""
+        of_scales = 0.0 if scales is None else 0.5 * self.size * scales.log_mean
         if self.hierarchy is not None:
-            return self._expected_log_priors(self.hierarchy.of_side(side), rows)
+            return of_scales + self._expected_log_priors(self.hierarchy.of_side(side), rows)
         # E log N(u | 0, V) = −½ Σ_i {log 2πV_i + E u_i² / V_i}
         variances = self.variances
         squared = rows.squares[:, 0] / self.factor_variance
         if self.biases:
             squared = squared + rows.squares[:, 1] / self.bias_variance
-        return -0.5 * (self.size * LOG_2PI + np.log(variances).sum() + squared)
+        return of_scales - 0.5 * (self.size * LOG_2PI + np.log(variances).sum() + squared)
 
     def _expected_log_priors(self, prior: GaussianPrior, rows: Moments) -> np.ndarray:
         """Return E log p of the parameters of each row under a learned prior."""
-        # E log N(x | μ, Λ⁻¹) = xᵀ E[Λ μ] − ½ tr E[Λ] x xᵀ + constant, in the columns of the table.
+        # E log N(x | μ, Λ⁻¹) = xᵀ E[Λ μ] − ½ tr E[Λ] x xᵀ − ½ E[μᵀ Λ μ] + constant, in the columns
+        # of the table. All but the constant are multiplied by the precisions τ of users.
         first, second = columns_of_moments(self.n_components, self.biases)
         weights = np.zeros(rows.table.shape[1])
         np.add.at(weights, first, prior.natural_mean)
         np.add.at(weights, second, -0.5 * prior.precision)
+        weights[self._column_of_one] = -0.5 * prior.quadratic
         # Unlike a product, `einsum` makes no copy of a table of float32 in double precision.
-        found: np.ndarray = np.einsum("nk,k->n", rows.table, weights) + prior.constant
-        return found
+        found: np.ndarray = np.einsum("nk,k->n", rows.table, weights)
+        return found + 0.5 * (prior.log_det - self.size * LOG_2PI)
 
     def entropies(self, log_det: np.ndarray) -> np.ndarray:
         """Return the entropy of the Gaussian of each row in nats, (n_rows,)."""
         # H[N(m, Λ⁻¹)] = ½ {D (1 + log 2π) − log|Λ|}
         return 0.5 * (self.size * (1.0 + LOG_2PI) - log_det)
 
-    def fold_in(self, units: Ratings, across: Moments, factor: np.ndarray, t: Tempering) -> Natural:
-        """Return the natural parameters of users, inferred given items."""
+    def sums_of_users(self, units: Ratings, across: Moments) -> Natural:
+        """Return sums over the ratings of each user, given items, without the factor 1/σ².
+
+        They are the statistics of the users' Gaussians and, as ``"ratings"``, the number of ratings
+        and their expected squares about the intercept and the items' biases, (n_users, 2).
+        """
         sums, _ = self.add_up(units, across, units.rating_weights)
-        statistics = self.statistics(sums, factor, self.empty_statistics(sums))
-        return self.solution(statistics, t, units.known)
+        found = self.statistics(sums, self.noise_variance, self.empty_statistics(sums))
+        if units.known is not None:
+            found = {key: value + units.known[key] for key, value in found.items()}
+        return found | {"ratings": self.about_items(sums, units.known)}
+
+    def about_items(self, sums: _Sums, known: Natural | None) -> np.ndarray:
+        """Return the number of each user's ratings and their squares about items, (n_users, 2)."""
+        nobody = np.zeros(sums.second.shape, dtype=self.dtype)
+        nobody[:, self._column_of_one] = 1.0
+        found = np.column_stack([self.n_ratings(sums), self.squared_errors(sums, nobody)])
+        return found if known is None else found + known["ratings"]
+
+    def scales_of(self, ratings: np.ndarray, natural_mean: np.ndarray, mean: np.ndarray) -> Scales:
+        """Return q(τ) of users, given their ratings about items and their Gaussians at τ = 1."""
+        # With x = (u, b), E log p(y, x | τ) = ½ (n + D) log τ − ½ τ {(x − m)ᵀ P (x − m) + R} + …,
+        # where R = Σ E(r − c)² / σ² + E[μᵀ Λ μ] − hᵀ m, and h = P m, at τ = 1.
+        count, squares = ratings.T
+        quadratic = 0.0 if self.hierarchy is None else self.hierarchy.of_side("users").quadratic
+        rest = squares / self.noise_variance + quadratic
+        rest = np.maximum(rest - np.einsum("nk,nk->n", natural_mean, mean), 0.0)
+        return Scales(self.shape + 0.5 * count, self.shape + 0.5 * rest)
+
+    def scaled(self, own: Moments, scales: Scales) -> Moments:
+        """Return moments of users times τ, given their moments at τ = 1."""
+        # E[τ x xᵀ] = E[τ] m mᵀ + P⁻¹
+        more, parts = (scales.mean - 1.0)[:, None], np.split(own.mean, [self.n_components], axis=1)
+        squares = np.column_stack([np.square(part).sum(axis=1) for part in parts])
+        table = own.table + (more * self._table(own.mean)).astype(self.dtype)
+        log_det = own.log_det + self.size * scales.log_mean
+        return Moments(own.mean, table, log_det, own.squares + more * squares)
 
     def per_noise(self, sums: Natural) -> Natural:
         """Return statistics, given sums over ratings that lack the factor 1/σ²."""
-        return {key: value / self.noise_variance for key, value in sums.items()}
+        return {key: sums[key] / self.noise_variance for key in self.users.columns}
 
     def solution(
         self,
@@ -668,7 +721,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     @property
     def reads_evidence(self) -> bool:
         """Whether hyperparameters are learned, for which steps collect :data:`EVIDENCE`."""
-        return bool(self.learns) or self.hierarchy is not None
+        return bool(self.learns) or self.hierarchy is not None or self.user_scales
 
     def _columns_of_evidence(self) -> int:
         """The number of columns of the table whose sums over users are evidence."""
@@ -682,18 +735,21 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         count = units.n_observations
         error = -2.0 * self.noise_variance * energy
         error -= self.noise_variance * count * (LOG_2PI + np.log(self.noise_variance))
-        evidence = np.zeros(5 + self._columns_of_evidence())
+        evidence = np.zeros(6 + self._columns_of_evidence())
         evidence[3:5] = count, error
         return evidence
 
-    def evidence_of_users(self, users: Moments, weights: np.ndarray) -> np.ndarray:
+    def evidence_of_users(
+        self, users: Moments, weights: np.ndarray, scales: Scales | None = None
+    ) -> np.ndarray:
         """Return the part of the evidence about variances that users give.
 
-        It consists of the sums of their expected squares, of their number and, in a hierarchical
-        model, of the sums of their moments.
+        They are sums of expected squares, the number of users, the spread of their scales and, in
+        a hierarchical model, sums of moments.
         """
+        spread = 0.0 if scales is None else weights @ scales.spread
         sums = () if self.hierarchy is None else np.einsum("n,nk->k", weights, users.table)
-        return np.array([*(weights @ users.squares), weights.sum(), 0.0, 0.0, *sums])
+        return np.array([*(weights @ users.squares), weights.sum(), 0.0, 0.0, spread, *sums])
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Add N(0, size² σ_μ²) to items' means, σ_μ being their prior's standard deviation.
@@ -739,7 +795,8 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         """Move the learned hyperparameters towards those that maximise the bound given q."""
         if step is None or not (late and self.reads_evidence):
             return self, prior, q
-        of_users, of_biases, n_users, count, error, *sums = scale * step.statistics[EVIDENCE]
+        evidence = scale * step.statistics[EVIDENCE]
+        of_users, of_biases, n_users, count, error, spread, *sums = evidence
         items = self.expectations(q)
         squares = items.squares.sum(axis=0)
         n_rows = n_users + self.n_items
@@ -749,6 +806,9 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
             "bias_variance": (of_biases + squares[1]) / n_rows,
         }
         model, hierarchy = copy(self), self.hierarchy
+        # Visits at other temperatures have no scales, and a spread of zero.
+        if self.user_scales and spread < 0.0:
+            model.shape += rho * (best_shape(spread / n_users, self.shape) - self.shape)
         if hierarchy is not None:
             of_items = np.einsum("n,nk->k", np.ones(self.n_items), items.table)
             rows = self._rows(n_users, np.array(sums)), self._rows(self.n_items, of_items)
@@ -771,7 +831,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     def _rows(self, number: float, sums: np.ndarray) -> Rows:
         """Return the moments of rows, given their number and the sums of their tables."""
         first, second = columns_of_moments(self.n_components, self.biases)
-        return Rows(number, sums[first], sums[second])
+        return Rows(number, sums[self._column_of_one], sums[first], sums[second])
 
     # Operations that only some annealing methods need
 
@@ -795,9 +855,21 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     # Functions of the fitted parameters
 
     def rows_of(self, sums: Natural) -> Moments:
-        """Return the moments of users' rows, given sums over ratings without the factor 1/σ²."""
+        """Return the moments of users' rows, given sums over their ratings."""
+        found, scales = self.users_of(sums)
+        if scales is None:
+            return found
+        # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
+        fixed, wider = self._table(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
+        return found._replace(table=fixed + wider * (found.table - fixed))
+
+    def users_of(self, sums: Natural) -> tuple[Moments, Scales | None]:
+        """Return the moments of users at τ = 1 and q(τ), given sums over their ratings."""
         natural = self.solution(self.per_noise(sums))
-        return self.moments_of(natural["precision"], natural["natural_mean"])
+        found = self.moments_of(natural["precision"], natural["natural_mean"])
+        if not self.user_scales:
+            return found, None
+        return found, self.scales_of(sums["ratings"], natural["natural_mean"], found.mean)
 
     def mean_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Return the expected ratings of pairs of rows, given their means, of shape (n_pairs,)."""

@@ -50,8 +50,13 @@ ENTRIES = [
                 "bias_variance": "auto",
             },
             "hierarchical": {"hierarchical": True, "noise_variance": "auto"},
+            "scales": {"hierarchical": True, "user_scales": True, "noise_variance": "auto"},
         },
-        learns=lambda params: has_auto(params) or params.get("hierarchical", False),
+        learns=lambda params: (
+            has_auto(params)
+            or params.get("hierarchical", False)
+            or params.get("user_scales", False)
+        ),
         several_chunks=ratings(40, 0.4),
         # There are no assignments, so that the entropy of a local step is all that of users.
         local_entropy=lambda visit, units: visit.step.entropy,
@@ -80,6 +85,7 @@ ENTRIES = [
                 "noise_variance": "auto",
                 "factor_variance": "auto",
                 "hierarchical": True,
+                "user_scales": True,
                 "effort": 0,
             },
         ),

@@ -1,0 +1,219 @@
+"""Tests of the scales of users, who differ in how widely they rate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_matrix_factorization import NAN, pairs_of, ratings, rows_of, small
+from harness import context_of
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln
+from scipy.stats import gamma, multivariate_t, norm
+
+from sklearn_anneal.data.units import Ratings
+from sklearn_anneal.models._rating_scales import Scales, best_shape, log_densities
+from sklearn_anneal.models._rating_visits import EVIDENCE
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+both_priors = pytest.mark.parametrize("hierarchical", [True, False])
+
+
+def scaled(n_components=2, **params):
+    return small(n_components, user_scales=True, clip=False, **params)
+
+
+def drawn(rng, n_users=300, n_items=30, shape=2.0):
+    """Ratings by users of different scales, and their precisions τ."""
+    tau = rng.gamma(shape, 1.0 / shape, n_users)
+    u, b = 0.6 * rng.standard_normal((n_users, 2)), 0.5 * rng.standard_normal((n_users, 1))
+    v, c = 0.8 * rng.standard_normal((n_items, 2)), 0.5 * rng.standard_normal(n_items)
+    noise = 0.5 * rng.standard_normal((n_users, n_items))
+    Y = 3.0 + c + (u @ v.T + b + noise) / np.sqrt(tau)[:, None]
+    Y[rng.random(Y.shape) < 0.3] = NAN
+    return Y, tau
+
+
+def users_of(est):
+    """The Gaussians of users at τ = 1, and q(τ)."""
+    model, sums = context_of(est).model, est._user_statistics
+    natural = model.solution(model.per_noise(sums))
+    rows = rows_of({f"users_{key}": value for key, value in natural.items()}, "users")
+    return rows, model.users_of(sums)[1]
+
+
+def test_step_is_the_evidence_of_a_student_t(rng):
+    """Given items that are known exactly, the ratings of a user are multivariate t."""
+    est = scaled(biases=False, fit_intercept=False).fit(ratings(rng))
+    model = context_of(est).model
+    V = rng.standard_normal((4, 2))
+    y = rng.standard_normal(4)
+    nothing = np.zeros((4, 0))
+    across = model._empty_moments(4)._replace(mean=V, table=model._table(V), squares=nothing)
+    visit = model.visit(context_of(est).q, None, evaluation=True)
+    units = Ratings(y, np.arange(4, dtype=np.int32), np.array([0, 4]), 4)
+    step = type(visit)(model, across, *visit_settings(visit), statistics=False).step(units)
+    cov = est.factor_variance_ * V @ V.T + est.noise_variance_ * np.eye(4)
+    expected = multivariate_t(np.zeros(4), cov, 2.0 * model.shape).logpdf(y)
+    assert step.energy + step.entropy + step.log_prior == pytest.approx(expected, rel=1e-10)
+
+
+def visit_settings(visit):
+    return visit.t, visit.unit_temperatures, visit.separate_noise
+
+
+@both_priors
+@pytest.mark.parametrize("biases", [True, False])
+def test_bound_is_a_mean_over_draws_of_all_parameters(biases, hierarchical, rng):
+    """E_q[log p(y, u, τ, v) − log q] of μ, Λ at their means in a model that is hierarchical."""
+    Y = ratings(rng, 4, 3)
+    est = scaled(biases=biases, hierarchical=hierarchical, max_iter=30).fit(Y)
+    ctx, n, d = context_of(est), 100_000, 2
+    model, items, (users, scales) = ctx.model, rows_of(ctx.q, "items"), users_of(est)
+    terms, z = np.zeros(n), []
+    tau = np.array([rng.gamma(a, 1.0 / b, n) for a, b in zip(*scales, strict=True)])
+    a = model.shape
+    terms += gamma.logpdf(tau, a, scale=1.0 / a).sum(axis=0)
+    terms -= np.sum(
+        [gamma.logpdf(t, s, scale=1.0 / r) for t, s, r in zip(tau, *scales, strict=True)], axis=0
+    )
+    for side, rows in (("users", users), ("items", items)):
+        precision, linear = np.diag(1.0 / model.variances), np.zeros(model.size)
+        log_det, quadratic = -np.log(model.variances).sum(), 0.0
+        if hierarchical:
+            found = model.hierarchy.of_side(side)
+            precision, linear = found.precision, found.natural_mean
+            log_det, quadratic = found.log_det, found.quadratic
+        drawn_rows = []
+        for i, (mean, cov) in enumerate(zip(rows.mean, rows.cov, strict=True)):
+            scale = tau[i] if side == "users" else np.ones(n)
+            white = rng.multivariate_normal(np.zeros(len(mean)), cov, n)
+            x = mean + white / np.sqrt(scale)[:, None]
+            inner = np.einsum("ni,ij,nj->n", x, precision, x) - 2.0 * x @ linear + quadratic
+            own = np.einsum("ni,ij,nj->n", white, np.linalg.inv(cov), white)
+            # The terms ½ D log τ of both densities cancel, as D log 2π does.
+            terms += 0.5 * (log_det - scale * inner) + 0.5 * (np.linalg.slogdet(cov)[1] + own)
+            drawn_rows.append(x)
+        z.append(np.array(drawn_rows))
+    u, v = z
+    f = est.intercept_ + np.einsum("ink,jnk->nij", u[..., :d], v[..., :d])
+    if biases:
+        f += u[..., d].T[:, :, None] + v[..., d].T[:, None, :]
+    deviations = np.sqrt(est.noise_variance_ / tau.T)[:, :, None]
+    terms += np.nansum(norm.logpdf(Y, f, deviations), axis=(1, 2))
+    if hierarchical:
+        terms -= model.hierarchy.kl
+    assert abs(est.lower_bound_ - terms.mean()) < 5 * terms.std() / np.sqrt(n)
+
+
+@both_priors
+@pytest.mark.parametrize("variance", ["auto", 0.5])
+def test_bound_never_falls(hierarchical, variance, rng):
+    Y, _ = drawn(rng, 60, 12)
+    est = scaled(hierarchical=hierarchical, noise_variance=variance, max_iter=80).fit(Y)
+    assert np.diff(est.lower_bounds_).min() > -1e-9 * abs(est.lower_bound_)
+
+
+def test_shape_maximises_the_bound():
+    for spread in (-1.02, -1.2, -1.6):
+        terms = lambda x, s=spread: -(x * np.exp(x) - gammaln(np.exp(x)) + np.exp(x) * s)  # noqa: E731
+        best = minimize_scalar(terms, bounds=(0.0, 9.0), method="bounded", options={"xatol": 1e-9})
+        assert best_shape(spread, 10.0) == pytest.approx(max(np.exp(best.x), 1.5), rel=1e-5)
+    assert best_shape(-1.0 - 1e-12, 10.0) == pytest.approx(1e4)
+
+
+@both_priors
+def test_scales_are_found(hierarchical, rng):
+    Y, tau = drawn(rng)
+    params = dict.fromkeys(("noise_variance", "factor_variance", "bias_variance"), "auto")
+    est = scaled(hierarchical=hierarchical, max_iter=200, **params).fit(Y)
+    assert 1.6 < est.user_precision_shape_ < 2.5
+    assert np.corrcoef(np.log(est.user_precisions_), np.log(tau))[0, 1] > 0.9
+    # Users who do not differ have the largest shape in the end, and are predicted as without.
+    Y = ratings(rng, 200, 20)
+    same = scaled(hierarchical=hierarchical, max_iter=500, **params).fit(Y)
+    other = small(hierarchical=hierarchical, clip=False, max_iter=500, **params).fit(Y)
+    assert same.user_precision_shape_ > 20
+    assert_allclose(same.predict_rows(Y), other.predict_rows(Y), atol=0.05)
+
+
+def test_predictions_have_the_moments_of_draws(rng):
+    Y, _ = drawn(rng, 40, 8)
+    est = scaled(max_iter=30, noise_variance="auto").fit(Y)
+    mean, std = est.predict_rows(Y[:5], return_std=True)
+    tables = est.impute(Y[:5], n_draws=4000, random_state=0)
+    gone = np.isnan(Y[:5])
+    found = tables[:, gone]
+    assert_allclose(found.mean(axis=0), mean[gone], atol=0.1 * std[gone].max())
+    assert_allclose(found.std(axis=0), std[gone], rtol=0.12)
+    users = np.repeat(np.arange(5), 8)
+    pairs = est.predict_ratings(users, np.tile(np.arange(8), 5), return_std=True)[1]
+    assert_allclose(pairs.reshape(5, 8), std, rtol=1e-10)
+    unknown = est.predict_ratings([99] * 8, np.arange(8), return_std=True)[1]
+    X, _ = est.sample(200_000)
+    assert_allclose(X.std(axis=0), unknown, rtol=0.1)
+
+
+def test_densities_integrate_to_one_with_their_deviations():
+    y = np.linspace(-60.0, 60.0, 400_001)
+    for shape in (4.0, np.inf):
+        p = np.exp(log_densities(y, 0.5, 1.5, np.array(shape)))
+        step = y[1] - y[0]
+        assert p.sum() * step == pytest.approx(1.0, abs=1e-6)
+        assert (p * (y - 0.5) ** 2).sum() * step == pytest.approx(1.5**2, rel=1e-3)
+
+
+def test_moments_of_scales():
+    scales = Scales(np.array([3.0, 8.0]), np.array([2.0, 9.0]))
+    found = [gamma(a, scale=1.0 / b) for a, b in zip(*scales, strict=True)]
+    assert_allclose(scales.mean, [q.mean() for q in found])
+    assert_allclose(scales.entropy, [q.entropy() for q in found])
+    assert_allclose(scales.inverse_mean, [q.expect(lambda t: 1.0 / t) for q in found], rtol=1e-6)
+    expected = [q.expect(lambda t: gamma.logpdf(t, 2.5, scale=0.4)) for q in found]
+    assert_allclose(scales.log_priors(2.5), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("input", ["matrix", "pairs"])
+def test_result_does_not_depend_on_the_number_of_threads(input, rng):
+    Y, _ = drawn(rng, 900, 30)
+    given = pairs_of(Y) if input == "pairs" else (Y,)
+    one, two = (scaled(input=input, n_jobs=n, max_iter=5).fit(*given) for n in (1, 2))
+    assert one.lower_bound_ == two.lower_bound_
+    assert_array_equal(one.user_precisions_, two.user_precisions_)
+
+
+def test_ratings_of_a_stream_add_up(rng):
+    """The scale of a user follows from the ratings of all batches."""
+    Y, _ = drawn(rng, 12, 8)
+    X, y = pairs_of(Y)
+    first = X[:, 1] < 4
+    est = scaled(input="pairs", n_items=8).partial_fit(X[first], y[first])
+    said = est._user_statistics["ratings"].copy()
+    est.partial_fit(X[~first], y[~first])
+    now = est._user_statistics["ratings"]
+    assert_array_equal(now[:, 0], np.isfinite(Y).sum(axis=1))
+    assert (now[:, 1] >= said[:, 1]).all()
+
+
+def test_scales_wait_for_the_temperature_of_one(rng):
+    Y, _ = drawn(rng, 60, 12)
+    est = scaled(annealing="deterministic", noise_variance="auto").fit(Y)
+    model, q, units = (
+        context_of(est).model,
+        context_of(est).q,
+        est._make_units(est._validate_data(Y, reset=False), None),
+    )
+    from sklearn_anneal.families import Tempering
+
+    hot = model.visit(q, units, Tempering(0.5, 0.5, 1.0)).step(units)
+    cold = model.visit(q, units).step(units)
+    spread = 5
+    assert hot.statistics[EVIDENCE][spread] == 0.0
+    assert cold.statistics[EVIDENCE][spread] < -60.0
+    assert model.learned(q, {}, hot, 1.0, 1.0)[0].shape == model.shape
+
+
+def test_equal_ratings_have_no_scales():
+    est = scaled().fit(np.full((3, 3), 2.0))
+    assert_array_equal(est.user_precisions_, np.ones(3))
+    assert est.user_precision_shape_ == np.inf
