@@ -175,15 +175,6 @@ def test_steps_are_those_of_em_without_noise_and_stay_at_its_fixed_points(rng):
     assert_allclose(plain_noise.factors(shape, shape, held, plain_noise.REST), 1.0, rtol=1e-7)
 
 
-@pytest.mark.parametrize("mean", [0.3, 30.0, 1e4])
-def test_the_bound_of_plain_fits_does_not_fall(mean, rng):
-    X = np.round(mean * noisy_counts(rng, 0.5, n=30, missing=0.1))
-    settings = {"n_components": 5, "annealing": "none", "max_iter": 60, "tol": 0}
-    bounds = np.array(nmf(dispersion=2.0, **settings).fit(X).lower_bounds_)
-    # Until half of the passes, activations start anew.
-    assert np.diff(bounds[32:]).min() > -1e-9 * abs(bounds[-1])
-
-
 def test_the_bound_does_not_fall_with_strong_noise():
     """Steps longer than those of EM would lower it by 0.12 nats."""
     X = np.array([[4, 1094], [0, 0], [66, 5], [3, 12], [1, 5], [1, 1]], dtype=float)

@@ -105,16 +105,6 @@ def test_expected_log_weights_are_below_those_of_draws(k, rng):
     assert_allclose(sure.log_weights(rows), exact, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", ["blocks", "full", "tied"])
-def test_bound_never_falls(form, rng):
-    X, Z, _ = rows_of(form, rng)
-    weights = rng.random(len(X)) + 0.5
-    est = make(form, max_iter=15, coefficients_prior=0.7).fit(X, None, weights, covariates=Z)
-    rises = np.diff(est.lower_bounds_)
-    assert (rises > -1e-9 * abs(est.lower_bound_)).all()
-    assert rises[0] > 0.1
-
-
 # Results
 
 
