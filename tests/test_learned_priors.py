@@ -526,20 +526,3 @@ def test_few_rows_in_many_dimensions_teach_the_scale_alone():
     ratio = mixture.covariance_prior_ / default
     assert np.allclose(ratio, ratio[0, 0])
     assert not np.isclose(ratio[0, 0], 1.0)
-
-
-def test_a_constant_column_does_not_break_learning():
-    X = np.column_stack([rows(), np.ones(len(rows()))])
-    mixture = fitted(X, max_iter=300, **AUTO)
-    assert np.isfinite(values_of(mixture)).all()
-    assert np.isfinite(mixture.score(X))
-
-
-def test_one_feature():
-    X = np.random.default_rng(3).normal(size=(90, 1)) + np.repeat(
-        [[-8.0], [0.0], [9.0]], 30, axis=0
-    )
-    for factorization in ("joint", "independent"):
-        mixture = fitted(X, n_components=4, factorization=factorization, max_iter=200, **AUTO)
-        assert np.isfinite(values_of(mixture)).all()
-        assert (np.diff(mixture.lower_bounds_) >= -1e-6).all()
