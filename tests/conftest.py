@@ -124,11 +124,13 @@ def pytest_generate_tests(metafunc):
     """Make no tests of exhaustive cases, which are nearly half of all, unless ``-m`` names them."""
     if _wants_exhaustive(metafunc.config):
         return
+    whole = metafunc.definition.get_closest_marker("exhaustive")
     for marker in metafunc.definition.iter_markers("parametrize"):
         cases = marker.args[1] if len(marker.args) > 1 else None
         if isinstance(cases, list) and not isinstance(marker.kwargs.get("ids"), list | tuple):
-            # Where all cases are exhaustive, the tests are left out one by one.
-            cases[:] = [case for case in cases if not _is_exhaustive(case)] or cases
+            # Where all cases are exhaustive, one of them is left out like a test without cases.
+            some = [] if whole else [case for case in cases if not _is_exhaustive(case)]
+            cases[:] = some or cases[:1]
 
 
 def pytest_collection_finish(session):

@@ -198,19 +198,6 @@ def of_each_class_and_method(cases: list[Any]) -> list[Any]:
     return each_once(cases, lambda entry, *_: type(entry.make()), lambda entry, params, name: name)
 
 
-def each_parameter_once(pairs: list[Any]) -> list[Any]:
-    """Few of :func:`variants`, in which each entry has each value of each of its parameters.
-
-    They suffice where no two parameters have an effect together.
-    """
-    names = sorted({name for pair in pairs for name in pair.values[1]})
-    frequent = [pair for pair in pairs if not pair.marks]
-    return each_once(
-        frequent,
-        *(lambda entry, params, name=name: (entry.name, repr(params.get(name))) for name in names),
-    ) + [pair for pair in pairs if pair.marks]
-
-
 def _exhaustive_but(cases: list[Any], chosen: set[int]) -> list[Any]:
     return [
         case

@@ -32,22 +32,26 @@ class Paths(NamedTuple):
 
 
 def forward_backward(log_start, log_transition, log_emission, x=1.0):
-    """q(z) at inverse temperature x by the forward–backward recursion in logarithms."""
+    """q(z) at inverse temperature x by the recursion over logarithms of normalised messages."""
     start, transition = x * log_start, x * log_transition
     emission = x * np.asarray(log_emission)
     n, k = emission.shape
     forward, backward = np.empty((n, k)), np.zeros((n, k))
-    forward[0] = start + emission[0]
-    for t in range(1, n):
-        forward[t] = logsumexp(forward[t - 1][:, None] + transition, axis=0) + emission[t]
-    for t in range(n - 2, -1, -1):
-        backward[t] = logsumexp(transition + emission[t + 1] + backward[t + 1], axis=1)
-    log_norm = float(logsumexp(forward[-1]))
-    posteriors = np.exp(forward + backward - log_norm)
+    log_norm = 0.0
+    for t in range(n):
+        before = start if t == 0 else logsumexp(forward[t - 1][:, None] + transition, axis=0)
+        message = before + emission[t]
+        forward[t] = message - logsumexp(message)
+        log_norm += float(logsumexp(message))
+    for t in range(n - 1, 0, -1):
+        message = logsumexp(transition + emission[t] + backward[t], axis=1)
+        backward[t - 1] = message - logsumexp(message)
+    posteriors = forward + backward
+    posteriors = np.exp(posteriors - logsumexp(posteriors, axis=1, keepdims=True))
     transitions = np.zeros((k, k))
-    for t in range(n - 1):
-        ahead = emission[t + 1] + backward[t + 1]
-        transitions += np.exp(forward[t][:, None] + transition + ahead - log_norm)
+    for t in range(1, n):
+        pairs = forward[t - 1][:, None] + transition + emission[t] + backward[t]
+        transitions += np.exp(pairs - logsumexp(pairs))
     energy = float(
         posteriors[0] @ log_start
         + np.sum(transitions * log_transition)

@@ -62,24 +62,7 @@ def test_every_fit_with_a_finish_ends_at_temperature_one(name, rng):
     assert not np.isnan(est.lower_bound_)
 
 
-def test_max_iter_does_not_cut_a_schedule_short(rng):
-    X = MIXTURE.data(rng, 40)
-    for max_iter in (0, 2):
-        est = mixture(DeterministicAnnealing(initial_temperature=3.0, n_passes=5), tol=0.0)
-        est.set_params(max_iter=max_iter).fit(X)
-        assert est.n_iter_ == 5 + max_iter
-
-
 # Clocks
-
-
-def test_stream_without_a_size_has_no_schedule(rng):
-    method = DeterministicAnnealing(initial_temperature=4.0, schedule="linear", n_passes=3)
-    est = mixture(method)
-    for n in (40, 3, 17, 40, 5):
-        est.partial_fit(MIXTURE.data(rng, n))
-    assert (est.temperatures_ == 1).all()
-    assert context_of(est).state["updates"] == 5
 
 
 def test_stream_whose_size_is_withdrawn_has_no_schedule_any_more(rng):

@@ -186,13 +186,6 @@ def test_nested_setting_turns_a_name_into_an_instance():
     assert mixture("deterministic").set_params(n_components=2).annealing == "deterministic"
 
 
-@pytest.mark.parametrize("method", ["none", "stochastic", StochasticAnnealing()])
-def test_nested_setting_that_the_method_lacks_is_the_usual_error(method):
-    est = mixture(method)
-    with pytest.raises(ValueError, match="Invalid parameter 'initial_temperature' for estimator"):
-        est.set_params(annealing__initial_temperature=2.0)
-
-
 def test_cloned_estimators_do_not_share_their_method():
     est = mixture(DeterministicAnnealing(initial_temperature=2.0))
     other = clone(est).set_params(annealing__initial_temperature=3.0)

@@ -392,16 +392,6 @@ def test_integers_booleans_and_lists():
     assert_sound(mixture(n_components=2).fit(X > 3), X > 3)
 
 
-def test_odd_memory_layouts():
-    X = rows(60)
-    expected = mixture(n_components=2).fit(X).lower_bound_
-    read_only = X.copy()
-    read_only.setflags(write=False)
-    strided = np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3]
-    for other in (np.asfortranarray(X), read_only, strided, X.astype(">f8")):
-        assert mixture(n_components=2).fit(other).lower_bound_ == pytest.approx(expected, rel=1e-12)
-
-
 def test_a_good_fit_says_nothing():
     X = rows(200)
     X[::2] += 5

@@ -223,13 +223,6 @@ def test_one_part_has_nothing_to_swap():
     assert not any("swap" in move or move == "merge" for move in est.search_results_["move"])
 
 
-def test_searches_without_moves_stay_as_they_are():
-    X, _ = rows(n=40)
-    for params in ({"annealing": "none"}, {"effort": 0}, {"batch_size": 20}):
-        est = AnnealedGammaProcessNMF(3, random_state=0, max_iter=5, **params).fit(X)
-        assert len(est.search_results_["move"]) == 0
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_do_not_change_a_search_with_swaps(kind):
     X, _ = rows(kind, n=80)

@@ -112,14 +112,6 @@ def test_dense_and_sparse_counts_are_the_same_fit(rng):
     assert other.dispersion_ == pytest.approx(dense.dispersion_, rel=1e-8)
 
 
-def test_single_precision_is_near(rng):
-    X = drawn_counts(rng)
-    double, single = (nmf(dispersion=0.3).fit(X.astype(kind)) for kind in ("f8", "f4"))
-    assert single.components_.dtype == np.float32
-    assert single.lower_bound_ == pytest.approx(double.lower_bound_, rel=1e-5)
-    assert_allclose(single.components_, double.components_, rtol=2e-3, atol=1e-4)
-
-
 def test_single_precision_has_the_bound_of_large_counts(rng):
     X = 1e6 * noisy_counts(rng, 0.5, n=40)
     how = {"dispersion": 0.5, "max_iter": 5}
@@ -173,15 +165,6 @@ def test_steps_are_those_of_em_without_noise_and_stay_at_its_fixed_points(rng):
     assert_allclose(weak, shape / product, rtol=1e-14)
     held = shape * share / 10.0
     assert_allclose(plain_noise.factors(shape, shape, held, plain_noise.REST), 1.0, rtol=1e-7)
-
-
-@pytest.mark.parametrize("mean", [0.3, 30.0, 1e4])
-def test_the_bound_of_plain_fits_does_not_fall(mean, rng):
-    X = np.round(mean * noisy_counts(rng, 0.5, n=30, missing=0.1))
-    settings = {"n_components": 5, "annealing": "none", "max_iter": 60, "tol": 0}
-    bounds = np.array(nmf(dispersion=2.0, **settings).fit(X).lower_bounds_)
-    # Until half of the passes, activations start anew.
-    assert np.diff(bounds[32:]).min() > -1e-9 * abs(bounds[-1])
 
 
 def test_the_bound_does_not_fall_with_strong_noise():
@@ -302,12 +285,6 @@ def test_bad_dispersions_are_refused(value, rng):
 def est(rng):
     settings = {"n_components": 4, "activation_prior": 0.7, "max_iter": 40}
     return nmf(dispersion=0.5, **settings).fit(noisy_counts(rng, 0.5, n=80))
-
-
-def test_few_rows_are_inferred_as_many_are(est, rng):
-    X = noisy_counts(rng, 0.5, n=300)
-    assert_allclose(est.transform(X[:2]), est.transform(X)[:2], rtol=1e-6)
-    assert_allclose(est.transform(sparse(X[:2])), est.transform(X)[:2], rtol=1e-6)
 
 
 def test_the_score_is_that_of_negative_binomial_counts(est, monkeypatch, rng):

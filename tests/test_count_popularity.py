@@ -89,15 +89,6 @@ def test_fitted_rates_and_their_learned_prior_have_the_highest_bound(rng):
         assert model.kl(ctx.q, model._prior()) > least
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.15])
-def test_the_bound_never_falls_at_settled_starts(missing, rng):
-    X = skewed_counts(rng, missing=missing)
-    est = nmf(**AUTO, warm_start=True, max_iter=150, tol=1e-9, max_sweeps=5).fit(X)
-    # A warm start explores no more.
-    bounds = est.set_params(max_iter=60, tol=0).fit(X).lower_bounds_
-    assert np.diff(bounds[5:]).min() > -1e-9 * abs(bounds[-1])
-
-
 def test_weak_rates_are_those_of_the_model_without_any(rng):
     X = skewed_counts(rng)
     without, weak = nmf().fit(X), nmf(popularity_prior=1e9).fit(X)

@@ -620,31 +620,18 @@ class Killer:
         monkeypatch.setattr(cluster.OnDask, "call", counting)
 
 
+SHORT = {"max_iter": 12}
+EXHAUSTIVE_FAILURES = {
+    "schedule": (mixture, {"annealing": quick("deterministic"), **SHORT}, clusters, 3, False),
+    "exploring": (counts_batch, {"annealing": "none"}, documents, 4, False),
+    "kept-locals": (counts_batch, {"annealing": "none"}, documents, 20, True),
+    "svi-plus": (mixture, {"annealing": quick("svi_plus"), **SHORT}, clusters, 3, False),
+    "lockstep": (mixture, {"n_init": 3, **SHORT}, clusters, 5, False),
+}
 FAILURES = [
-    pytest.param(
-        *(mixture, {"annealing": quick("deterministic"), "max_iter": 12}, clusters, 3, False),
-        marks=pytest.mark.exhaustive,
-        id="schedule",
-    ),
-    pytest.param(
-        *(counts_batch, {"annealing": "none"}, documents, 4, False),
-        marks=pytest.mark.exhaustive,
-        id="exploring",
-    ),
-    pytest.param(
-        *(counts_batch, {"annealing": "none"}, documents, 20, True),
-        marks=pytest.mark.exhaustive,
-        id="kept-locals",
-    ),
-    pytest.param(
-        *(mixture, {"annealing": quick("svi_plus"), "max_iter": 12}, clusters, 3, False),
-        marks=pytest.mark.exhaustive,
-        id="svi-plus",
-    ),
-    pytest.param(
-        *(mixture, {"n_init": 3, "max_iter": 12}, clusters, 5, False),
-        marks=pytest.mark.exhaustive,
-        id="lockstep",
+    *(
+        pytest.param(*case, marks=pytest.mark.exhaustive, id=name)
+        for name, case in EXHAUSTIVE_FAILURES.items()
     ),
     pytest.param(
         *(factors, {"annealing": "none", "n_init": 2}, documents, 26, True),

@@ -300,21 +300,6 @@ def test_new_method_has_the_properties_of_all(entry, params, name, check, rng):
     check(entry, params, name, rng)
 
 
-@pytest.mark.parametrize(("entry", "params"), ONE_OF_EACH_CLASS)
-def test_new_method_records_the_bounds_of_its_parameters(entry, params, rng, monkeypatch):
-    check = contract.test_recorded_bounds_are_those_of_the_parameters
-    check(entry, params, CyclicalAnnealing, 3, rng, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("entry", "params", "total_samples"), alternating(ONE_OF_EACH_CLASS, (None, 120))
-)
-def test_new_method_goes_on_after_a_pickle(entry, params, total_samples, rng):
-    contract.test_pickle_between_two_batches_changes_nothing(
-        entry, params, CyclicalAnnealing, total_samples, rng
-    )
-
-
 @pytest.mark.parametrize(
     ("entry", "how"),
     [

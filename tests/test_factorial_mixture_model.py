@@ -116,15 +116,6 @@ def test_draws_give_the_exact_posterior_of_activations(rng):
     np.testing.assert_allclose(seen.step.statistics["first"], first, rtol=1e-9)
 
 
-def test_bound_rises_in_long_fits_of_overlapping_parts(rng):
-    """Once rows start from their last activations, at many components and little noise."""
-    X = sums_of_parts(6)(rng, 200)
-    auto = dict.fromkeys(("noise_variance", "mean_variance", "activation_prior"), "auto")
-    est = small_factorial_mixture(n_components=12, annealing="none", tol=0.0, max_iter=60, **auto)
-    bounds = est.fit(X).lower_bounds_[31:]
-    assert np.diff(bounds).min() >= -1e-10 * np.abs(bounds).max()
-
-
 # Partition functions
 
 

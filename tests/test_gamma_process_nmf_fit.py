@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 from cases_gamma_process_nmf import drawn_counts, nmf, sparse
-from harness import assert_identical, context_of, fitted_state
-from numpy.testing import assert_allclose, assert_array_equal
+from harness import context_of
+from numpy.testing import assert_allclose
 from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
-from sklearn.model_selection import GridSearchCV
 
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.models._count_visits import CountsVisit
@@ -74,17 +71,6 @@ def test_a_stream_takes_sparse_and_dense_batches(rng):
     assert est.score(X) > one.score(X)
 
 
-def test_sparse_and_dense_batches_are_the_same_stream(rng):
-    X = drawn_counts(rng, n=120)
-    how = {"max_sweeps": 10, "sweep_tol": 0.0}
-    dense, compressed = nmf(**how), nmf(**how)
-    for start in range(0, 120, 40):
-        dense.partial_fit(X[start : start + 40])
-        compressed.partial_fit(sparse(X[start : start + 40]))
-    assert_allclose(dense.components_, compressed.components_, rtol=1e-8)
-    assert_allclose(dense.lower_bounds_, compressed.lower_bounds_, rtol=1e-9)
-
-
 def test_the_scale_of_a_stream_is_that_of_its_first_batch(X):
     est = nmf().partial_fit(X)
     scale = context_of(est).model.scale
@@ -119,15 +105,6 @@ def test_a_column_may_be_missing_in_a_later_batch(X):
     assert np.isfinite(nmf().partial_fit(X).partial_fit(hidden).components_).all()
 
 
-def test_a_refused_batch_changes_nothing(X):
-    est = nmf().partial_fit(X)
-    before = copy.deepcopy(est)
-    for bad in (X[:, :5], -X, np.full((2, 7), np.inf), X.astype(str)):
-        with pytest.raises(ValueError):
-            est.partial_fit(bad)
-    assert_identical(est, before)
-
-
 def test_the_error_of_a_fit_does_not_outlive_it(X):
     """A batch of a stream changes the components, to which the error would not belong."""
     est = nmf().fit(X)
@@ -137,19 +114,6 @@ def test_the_error_of_a_fit_does_not_outlive_it(X):
 
 
 # Fits that go on
-
-
-def test_warm_start_goes_on_at_temperature_one(X):
-    est = nmf(annealing="deterministic", warm_start=True, tol=0.0).fit(X)
-    first = est.lower_bound_, est.n_iter_
-    est.fit(X)
-    assert est.n_iter_ == first[1] + 5
-    assert (est.temperatures_[first[1] :] == 1.0).all()
-    assert est.lower_bound_ > first[0]
-    # The data may change their form, but not their number of columns.
-    est.fit(sparse(X))
-    with pytest.raises(ValueError, match="features"):
-        est.fit(X[:, :5])
 
 
 def test_starts_differ(X):
@@ -188,24 +152,6 @@ def test_more_components_than_rows_or_columns():
 
 
 # In the tools of scikit-learn
-
-
-def test_searches_over_priors_and_annealing(X):
-    search = GridSearchCV(
-        nmf(annealing="deterministic", max_iter=2, effort=0),
-        {"concentration": [0.1, 10.0], "annealing__initial_temperature": [1.2, 3.0]},
-        cv=2,
-        error_score="raise",
-    ).fit(X)
-    assert set(search.best_params_) == {"concentration", "annealing__initial_temperature"}
-    assert len(set(search.cv_results_["mean_test_score"])) == 4
-    assert np.isfinite(search.score(X))
-    assert_array_equal(search.transform(X), search.best_estimator_.transform(X))
-
-
-def test_searches_over_sparse_counts(X):
-    search = GridSearchCV(nmf(), {"n_components": [1, 3]}, cv=2, error_score="raise")
-    assert search.fit(sparse(X)).best_params_ == {"n_components": 3}
 
 
 def test_missing_cells_of_data_frames(X):
@@ -294,16 +240,6 @@ def test_other_widths_are_refused(X):
         est.inverse_transform(X)
 
 
-@both_fits
-@pytest.mark.parametrize("annealing", ["tempering", "local_tempering"])
-def test_tempering_is_refused_with_the_reason(annealing, method, X):
-    reason = "a sum of powers of Poisson probabilities over all counts has no closed form"
-    with pytest.raises(ValueError, match=reason) as caught:
-        getattr(nmf(annealing=annealing), method)(X)
-    assert f"annealing='{annealing}' cannot be combined" in str(caught.value)
-    assert "What works:" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -319,15 +255,6 @@ def test_tempering_is_refused_with_the_reason(annealing, method, X):
 def test_bad_parameters_are_refused(method, params, message, X):
     with pytest.raises(ValueError, match=message):
         getattr(nmf(**params), method)(X)
-
-
-def test_parameters_of_the_model_cannot_change_within_a_stream(X):
-    est = nmf().partial_fit(X)
-    for params in ({"component_prior": 0.5}, {"n_components": 4}):
-        before = fitted_state(est)
-        with pytest.raises(ValueError, match="which had"):
-            copy.deepcopy(est).set_params(**params).partial_fit(X)
-        assert fitted_state(est).keys() == before.keys()
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float32, np.float64])
@@ -360,15 +287,6 @@ def test_bool_counts(X):
     expected = nmf().fit((X > 1).astype(float)).lower_bound_
     for other in (X > 1, csr_matrix(X > 1)):
         assert nmf().fit(other).lower_bound_ == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_defaults_are_enough():
-    """As in the docstring: nothing but data is needed."""
-    rng = np.random.default_rng(0)
-    parts = np.array([[8, 8, 0, 0, 1], [0, 0, 9, 5, 0]])
-    X = rng.poisson(rng.gamma(1.0, size=(60, 2)) @ parts)
-    est = AnnealedGammaProcessNMF(random_state=0).fit(X)
-    assert est.n_effective_components_ <= 4
 
 
 def test_words_of_components_in_use(rng):

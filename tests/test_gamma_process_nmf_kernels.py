@@ -189,13 +189,6 @@ def test_the_bound_is_the_same_without_the_counts_of_components(kind, form, rng)
     )
 
 
-def test_counts_are_divided_without_remainder(rng):
-    X = drawn_counts(rng, missing=0.2)
-    step = step_of(X, parameters(rng, 6, X.shape[1]), 0.2)
-    assert_allclose(step.statistics["counts"].sum(axis=0), np.nansum(X, axis=0), rtol=1e-12)
-    assert step.statistics["assigned"].sum() == pytest.approx(np.nansum(X), rel=1e-12)
-
-
 @each_step
 def test_a_start_is_not_changed(kind, rng):
     """Kernels write their result into the array of the start only where the loop owns it."""

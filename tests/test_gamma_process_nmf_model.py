@@ -11,7 +11,6 @@ from cases_gamma_process_nmf import drawn_counts, nmf, sparse
 from designs import in_turn, pairwise
 from harness import (
     context_of,
-    lower_bound,
     one_update,
     open_run,
     recorded_visits,
@@ -55,22 +54,6 @@ def test_the_bound_is_an_expectation_under_the_posterior(data, priors, rng):
     )
     bound = seen.step.bound - ctx.model.kl(ctx.q, ctx.prior)
     assert abs(draws.mean() - bound) < 4.0 * draws.std() / np.sqrt(len(draws))
-
-
-@pytest.mark.parametrize("k", [1, 6])
-def test_the_bound_of_a_fit_is_the_plain_one(k, rng):
-    X = drawn_counts(rng, missing=0.1)
-    est = nmf(n_components=k, max_sweeps=300, sweep_tol=1e-12, max_iter=30, tol=0).fit(X)
-    q, scale = context_of(est).q, 1.0 / np.nanmean(X)
-    rows = plain.local_step(X, q, 0.1, n_sweeps=300, tol=1e-12)
-    shape = q["components_shape"]
-    expected = rows.energy + rows.entropy + rows.log_prior
-    expected -= plain.kl_of_gammas(
-        shape, np.broadcast_to(q["components_rate"], shape.shape), 0.1, 0.1
-    )
-    expected -= plain.kl_of_gammas(q["weights_shape"], q["weights_rate"], 1.0 / k, scale)
-    ctx = replace(context_of(est), exploring=False)
-    assert lower_bound(ctx, units_of(est, X)) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -154,17 +137,6 @@ def test_a_damped_step_of_learning_goes_a_part_of_the_way(rng):
     for name in PRIORS:
         between = np.sqrt(getattr(ctx.model, name) * getattr(whole, name))
         assert getattr(half, name) == pytest.approx(between), name
-
-
-def test_learning_never_lowers_the_bound(rng):
-    X = drawn_counts(rng, n=150, n_columns=9, missing=0.1)
-    est = nmf(n_components=6, max_iter=80, tol=0.0, **AUTO).fit(X)
-    rises = np.diff(est.lower_bounds_[45:])
-    assert len(rises) > 20
-    assert rises.min() >= -1e-9 * abs(est.lower_bound_)
-    assert {name: getattr(est, f"{name}_") for name in PRIORS} != {
-        "activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0,
-    }  # fmt: skip
 
 
 def test_learned_values_are_near_those_that_drew_the_data(rng):
@@ -287,17 +259,6 @@ def test_dense_and_sparse_input_are_the_same_fit(annealing, rng):
         )
     assert_allclose(compressed.transform(sparse(X)), compressed.transform(X), rtol=1e-10)
     assert compressed.score(sparse(X)) == pytest.approx(compressed.score(X), rel=1e-10)
-
-
-def test_weights_are_repetitions(rng):
-    X = drawn_counts(rng, missing=0.1)
-    weights = rng.integers(0, 4, len(X))
-    how = {"max_sweeps": 10, "sweep_tol": 0.0}
-    weighted = nmf(**how).fit(X, sample_weight=weights)
-    repeated = nmf(**how).fit(np.repeat(X, weights, axis=0))
-    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-10)
-    assert_allclose(weighted.components_, repeated.components_, rtol=1e-8)
-    assert weighted.reconstruction_err_ == pytest.approx(repeated.reconstruction_err_, rel=1e-8)
 
 
 # Concentrations that have no best value

@@ -159,13 +159,6 @@ def test_rows_without_any_cell_have_the_prior(gapped):
     assert (zeros < 0.1).all()
 
 
-def test_activations_of_a_row_do_not_depend_on_other_rows(gapped, rng):
-    est, order = nmf().fit(gapped), rng.permutation(60)[:25]
-    together = est.transform(gapped)
-    assert_allclose(est.transform(gapped[order]), together[order], rtol=1e-10)
-    assert_allclose(est.transform(gapped[7:8]), together[7:8], rtol=1e-10)
-
-
 def test_threads_change_nothing(gapped, monkeypatch):
     from harness import make_threads_worthwhile
 
@@ -204,27 +197,6 @@ def test_score_predicts_one_half_from_the_other(missing, rng):
     assert est.score(X, sample_weight=weights) == pytest.approx(expected, rel=1e-9)
 
 
-def test_score_of_a_row_depends_on_the_row_alone(gapped, rng):
-    est = nmf().fit(gapped)
-    cells = (~np.isnan(gapped)).sum(axis=1)
-    kept = cells > 0
-    each = np.array([est.score(row[None]) for row in gapped[kept]])
-    expected = each @ cells[kept] / cells.sum()
-    assert est.score(gapped) == pytest.approx(expected, rel=1e-10)
-    assert est.score(gapped[rng.permutation(60)]) == pytest.approx(expected, rel=1e-10)
-
-
-def test_score_does_not_depend_on_the_form_of_the_data(X):
-    est = nmf().fit(X)
-    expected = est.score(X)
-    forms = (
-        csr_matrix(X), csc_matrix(X), csr_matrix(X.astype(np.int64)), X.astype(np.int32),
-        X.astype(np.float32), np.asfortranarray(X), X.tolist(),
-    )  # fmt: skip
-    for other in forms:
-        assert est.score(other) == pytest.approx(expected, rel=1e-10), type(other)
-
-
 def test_missing_cells_do_not_count(X):
     """The score without a column, here the last, is that of components without it."""
     est = nmf(**SWEEPS).fit(X)
@@ -237,16 +209,6 @@ def test_missing_cells_do_not_count(X):
         **q, "components_shape": np.asfortranarray(q["components_shape"][:, kept])
     }  # fmt: skip
     assert est.score(hidden) == pytest.approx(narrow.score(X[:, kept]), rel=1e-9)
-
-
-def test_score_prefers_the_model_that_drew_the_data(rng):
-    parts = np.kron(np.eye(3), np.ones(4)) * 5.0
-    X = rng.poisson(rng.gamma(0.7, 1.0 / 0.7, (600, 3)) @ parts)
-    scores = [
-        nmf(n_components=k, activation_prior=0.7, max_iter=100).fit(X[:300]).score(X[300:])
-        for k in (1, 2, 3)
-    ]
-    assert scores == sorted(scores)
 
 
 def test_rows_of_zeros_have_a_score(X):

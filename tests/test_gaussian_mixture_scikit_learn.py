@@ -18,8 +18,6 @@ from cases_gaussian_mixture import (
     real_data,
 )
 from designs import pairwise
-from harness import quick
-from sklearn.base import clone
 from sklearn.mixture import BayesianGaussianMixture
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
@@ -88,31 +86,6 @@ def test_max_iter_0_is_the_start_of_scikit_learn(init_params):
 
 
 # A transformer among scikit-learn's
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_data_frames_in_and_out(library):
-    frames = pytest.importorskip(library)
-    X = real_data("iris")
-    frame = frames.DataFrame({f"c{i}": X[:, i] for i in range(X.shape[1])})
-    mixture = AnnealedBayesianGaussianMixture(n_components=3, effort=0, random_state=0)
-    mixture.set_output(transform=library).fit(frame)
-    out = mixture.transform(frame)
-    assert isinstance(out, frames.DataFrame)
-    assert list(out.columns) == [f"annealedbayesiangaussianmixture{k}" for k in range(3)]
-    assert list(mixture.feature_names_in_) == ["c0", "c1", "c2", "c3"]
-    np.testing.assert_array_equal(out.to_numpy(), mixture.predict_proba(frame))
-
-
-def test_fit_transform_is_fit_then_transform():
-    """With one method; the common checks of scikit-learn have all of them, without labels."""
-    X, _ = clusters()
-    mixture = AnnealedBayesianGaussianMixture(
-        n_components=3, annealing=quick("deterministic", 2), max_iter=5, effort=0, random_state=0
-    )
-    both = clone(mixture).fit_transform(X)
-    np.testing.assert_array_equal(both, clone(mixture).fit(X).transform(X))
-    np.testing.assert_array_equal(clone(mixture).fit_predict(X), both.argmax(axis=1))
 
 
 # Copies

@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import pytest
 from cases_gaussian_mixture import (
-    COVARIANCE_TYPES,
     FACTORIZATIONS,
     STARTS,
     all_factorizations,
@@ -22,20 +21,6 @@ from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StochasticAnnealing
-
-
-@all_methods
-def test_each_call_of_partial_fit_adds_one_pass(annealing):
-    X, _ = clusters(0, 100)
-    mixture = AnnealedBayesianGaussianMixture(n_components=3, annealing=annealing, random_state=0)
-    for i, batch in enumerate(np.array_split(X, 6)):
-        assert mixture.partial_fit(batch) is mixture
-        assert mixture.n_iter_ == i + 1
-        assert mixture.lower_bounds_.shape == mixture.temperatures_.shape == (i + 1,)
-        assert mixture.transform(X).shape == (len(X), 3)
-        # Some methods evaluate the bound only every few passes; the last known value counts.
-        known = mixture.lower_bounds_[np.isfinite(mixture.lower_bounds_)]
-        assert mixture.lower_bound_ == known[-1]
 
 
 def test_batch_of_weight_zero_changes_nothing():
@@ -114,22 +99,6 @@ def test_first_batch_may_be_one_row_where_the_priors_are_given(annealing, init_p
         mixture.partial_fit(row[None])
     assert np.all(np.isfinite(parameters_of(mixture)))
     assert mixture.n_iter_ == 6
-
-
-@in_turn(annealing=ANNEALING, covariance_type=COVARIANCE_TYPES, factorization=FACTORIZATIONS[::-1])
-def test_later_batches_may_be_one_row(covariance_type, factorization, annealing):
-    X, _ = clusters()
-    mixture = AnnealedBayesianGaussianMixture(
-        n_components=3,
-        covariance_type=covariance_type,
-        factorization=factorization,
-        annealing=annealing,
-        random_state=0,
-    ).partial_fit(X[:30])
-    for row in X[30:38]:
-        mixture.partial_fit(row[None])
-    assert np.all(np.isfinite(parameters_of(mixture)))
-    assert mixture.n_iter_ == 9
 
 
 def test_total_samples_is_the_size_that_statistics_are_scaled_to():

@@ -151,38 +151,6 @@ def test_parts_that_are_not_given_are_those_of_the_components_that_resemble_the_
         assert (np.argsort(est.covariances_[:, 0]) == np.argsort(widths[order])).all()
 
 
-def test_an_estimator_can_be_made_from_stored_parameters_without_data():
-    """Rows around the stored means, whose moments are those stored."""
-    fitted = plain().fit(groups())
-    weights, means, covariances = fitted.weights_, fitted.means_, fitted.covariances_
-    steps = np.sqrt(2) * np.swapaxes(np.linalg.cholesky(covariances), 1, 2)
-    points = np.concatenate([means[:, None] + steps, means[:, None] - steps], axis=1)
-    shares = np.repeat(weights / 4, 4)
-    np.testing.assert_allclose(np.average(points[0], axis=0), means[0])
-    np.testing.assert_allclose(np.cov(points[0].T, bias=True), covariances[0], atol=1e-12)
-    typical = np.average(covariances, axis=0, weights=weights)
-    restored = plain(
-        max_iter=0,
-        weights_init=weights,
-        means_init=means,
-        precisions_init=np.linalg.inv(covariances),
-        mean_precision_prior=1e-6,
-        covariance_prior=2 * typical,
-        reg_covar=0.0,
-        weight_concentration_prior=1e-3,
-        weight_concentration_prior_type="dirichlet_distribution",
-    ).fit(points.reshape(-1, 2), sample_weight=300 * shares)
-    np.testing.assert_allclose(restored.means_, means, atol=1e-5)
-    np.testing.assert_allclose(restored.weights_, weights, atol=1e-4)
-    n = (300 * weights)[:, None, None]
-    expected = (n * covariances + 2 * typical) / (n + 2)
-    np.testing.assert_allclose(restored.covariances_, expected, rtol=1e-3, atol=1e-3)
-    X = groups(seed=1)
-    assert (restored.predict(X) == fitted.predict(X)).all()
-    restored.partial_fit(X)
-    np.testing.assert_allclose(restored.means_, means, atol=0.5)
-
-
 def test_every_restart_begins_at_the_given_start():
     X = groups()
     how = {"means_init": CENTERS, "weights_init": SIZES / 200, "precisions_init": [np.eye(2)] * 4}

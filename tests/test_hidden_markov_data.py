@@ -12,7 +12,6 @@ from cases_hidden_markov import (
     READERS,
     VARIANTS,
     D,
-    V,
     all_emissions,
     all_variants,
     assert_same_fit,
@@ -29,38 +28,6 @@ from sklearn_anneal import AnnealedHMM, Shards, concat_sequences, split_sequence
 from sklearn_anneal.models import hidden_markov
 
 # Missing frames
-
-
-@pytest.mark.parametrize("variant", ["categorical", "bernoulli"])
-def test_a_model_with_a_missing_frame_marginalises_it(variant, rng):
-    """For frames of few values: the log likelihood summed over all that could have been seen."""
-    est = fitted(variant, rng, 3)
-    values = np.arange(V)[:, None] if variant == "categorical" else np.array(
-        [[0, 0], [0, 1], [1, 0], [1, 1]]
-    )  # fmt: skip
-    (X,) = draw(variant, rng, [6])
-    for t in (0, 3, 5):
-        gap = X.copy()
-        gap[t] = -1 if variant == "categorical" else np.nan
-        filled = []
-        for value in values:
-            full = X.copy()
-            full[t] = value
-            filled.append(est.score_sequences(full)[0])
-        assert est.score_sequences(gap)[0] == pytest.approx(np.logaddexp.reduce(filled))
-
-
-@all_emissions
-def test_missing_frames_at_the_end_change_nothing_but_the_path(variant, rng):
-    est = fitted(variant, rng, 3)
-    (X,) = draw(variant, rng, [12])
-    gone = X.copy()
-    gone[9:] = -1 if variant == "categorical" else np.nan
-    assert est.score_sequences(gone)[0] == pytest.approx(est.score_sequences(X[:9])[0], rel=1e-12)
-    proba = est.predict_proba(gone)
-    assert_allclose(proba[:9], est.predict_proba(X[:9]), atol=1e-12)
-    assert_allclose(proba[10], proba[9] @ est.transmat_, atol=1e-12)
-    assert_array_equal(est.predict(gone)[:9].shape, (9,))
 
 
 @all_variants

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import plain_hidden_markov as plain
 import pytest
@@ -13,7 +11,6 @@ from cases_hidden_markov import (
     READERS,
     D,
     V,
-    all_emissions,
     all_variants,
     assert_parameters,
     draw,
@@ -109,17 +106,6 @@ def test_lists_of_sequences_in_model_selection(routing, spy, rng):
 
 
 # Streams, weights and annealing
-
-
-@all_emissions
-def test_refused_batch_leaves_the_stream_as_it_was(variant, rng):
-    est = small(variant).partial_fit(draw(variant, rng, [20, 11]))
-    before = pickle.dumps(est)
-    (X,) = draw(variant, rng, [10])
-    for how in ({"lengths": [3, 3]}, {"groups": [0, 1, 0] * 3 + [1]}):
-        with pytest.raises(ValueError):
-            est.partial_fit(X, **how)
-    assert pickle.dumps(est) == before
 
 
 @in_turn(variant=ONE_OF_EACH, annealing=["none", "deterministic"])
@@ -327,17 +313,6 @@ def test_unfitted_estimators_say_so(rng):
             getattr(AnnealedHMM(2), method)(X)
     with pytest.raises(NotFittedError):
         AnnealedHMM(2).sample(3)
-
-
-def test_warm_start_goes_on_where_the_fit_ended(rng):
-    sequences = draw("gaussian-full", rng, [40, 30])
-    straight = small(n_components=3, max_iter=6, tol=0.0).fit(sequences)
-    two = small(n_components=3, max_iter=3, tol=0.0, warm_start=True).fit(sequences)
-    two.fit(sequences)
-    assert_allclose(two.lower_bounds_, straight.lower_bounds_, rtol=1e-12)
-    two.set_params(emission="poisson")
-    with pytest.raises(ValueError, match="emission"):
-        two.fit([np.floor(np.abs(X)) for X in sequences])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import numpy as np
 import plain_hidden_markov as plain
 import pytest
 from cases_hidden_markov import (
-    all_emissions,
     all_variants,
     assert_parameters,
     assert_same_fit,
@@ -79,17 +78,6 @@ def test_bound_is_that_of_frames_and_known_states_and_never_falls(variant, rng):
     bound = step.energy + step.entropy - plain.kl(emission, q, prior)
     assert est.lower_bound_ == pytest.approx(bound, rel=1e-10)
     assert (np.diff(est.lower_bounds_) > -1e-9 * abs(bound)).all()
-
-
-@all_emissions
-def test_bound_is_below_the_evidence_of_frames_and_known_states(variant, rng):
-    sequences = draw(variant, rng, [4, 3], {0: [2]})
-    states = [np.array([0, -1, 1, -1]), np.array([-1, 1, -1])]
-    est = with_priors(variant, 2, max_iter=50).fit(sequences, states=states)
-    emission, prior, _ = plain_state(est, est._context())
-    evidence = plain.log_evidence(emission, prior, sequences, states)
-    assert evidence < plain.log_evidence(emission, prior, sequences)
-    assert evidence - 10.0 < est.lower_bound_ < evidence
 
 
 @all_variants
@@ -295,17 +283,6 @@ def test_states_that_the_priors_forbid_are_refused(wrong, rng):
     with pytest.raises(ValueError, match="Sequence 0 cannot happen"):
         est.partial_fit(X[2:], states=states[2:])
     assert_array_equal(est.transmat_, before)
-
-
-def test_a_left_to_right_model_follows_known_ends(rng):
-    truth = [np.repeat([0, 1, 2], rng.integers(4, 9, size=3)) for _ in range(6)]
-    centers = np.array([6.0, 3.0, 12.0])
-    X = [centers[z][:, None] + rng.standard_normal((len(z), 1)) for z in truth]
-    known = [np.full(len(z), -1) for z in truth]
-    for z in known:
-        z[0], z[-1] = 0, 2
-    est = AnnealedHMM(3, **LEFT_TO_RIGHT, random_state=0).fit(X, states=known)
-    assert np.mean(est.predict(X) == np.concatenate(truth)) > 0.95
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Tempering, UnitTemperatures, stick_breaking_log_weights
 from sklearn_anneal.kernels import _compile, lazy_columns, ragged
 from sklearn_anneal.kernels import gaussian_mixture as kernels
-from sklearn_anneal.kernels._math import digamma_and_log_gamma, exp
+from sklearn_anneal.kernels._math import digamma_and_log_gamma
 from sklearn_anneal.models._weights import StickBreakingWeights
 from sklearn_anneal.models.components._features import FEATURE_KINDS
 from sklearn_anneal.models.components.fused_gaussian import RowPartition
@@ -302,15 +302,6 @@ def test_layout_of_the_rows_does_not_matter(covariance_type, dtype, rng, tmp_pat
         np.testing.assert_array_equal(X, before)
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, ">f8", np.float16])
-def test_rows_of_other_types_are_cast(dtype, rng):
-    X = np.round(5 * MIXTURE.data(rng, 100)).astype(dtype)
-    est = MIXTURE.make(annealing="none").fit(X)
-    same = MIXTURE.make(annealing="none").fit(X.astype(np.float64))
-    assert est.lower_bound_ == same.lower_bound_
-    np.testing.assert_array_equal(est.transform(X), same.transform(X.astype(np.float64)))
-
-
 def test_far_outliers_and_far_components_do_not_overflow(rng):
     ctx, _, units = problem(rng)
     units.X[0] = 1e8
@@ -326,34 +317,6 @@ def test_far_outliers_and_far_components_do_not_overflow(rng):
 
 
 # The helpers
-
-
-@numba.njit
-def _exponentials(x, out):
-    for i in range(len(x)):
-        out[i] = exp(x[i])
-
-
-def test_exponential_is_accurate(rng):
-    x = np.concatenate([
-        np.linspace(-745.0, 700.0, 100_001),
-        rng.uniform(-1.0, 1.0, 100_000),
-        # Where the argument reduction changes its integer.
-        (np.arange(-1000, 1000) + 0.5) * np.log(2.0),
-        [0.0, -0.0, 1e-300, -1e-300, 5e-17, 700.0, -707.99, -708.0, -745.0],
-    ])  # fmt: skip
-    found = np.empty_like(x)
-    _exponentials(x, found)
-    exact = np.exp(x.astype(np.longdouble))
-    normal = x > -708.0
-    relative = np.abs(found[normal] / exact[normal] - 1)
-    assert relative.max() < 2 * np.finfo(float).eps
-    assert (found[~normal] == 0).all()
-    assert (found[x == 0] == 1).all()
-    order = np.argsort(x)
-    assert (np.diff(found[order]) >= -1e-15 * found[order][1:]).all()
-    _exponentials(np.array([-np.inf, -1e300, -1e5]), found)
-    assert (found[:3] == 0).all()
 
 
 def add_twice(x, out):

@@ -144,40 +144,6 @@ def test_temperatures_of_rows_keep_their_order(form, rng):
         )
 
 
-@pytest.mark.parametrize(
-    ("form", "name"),
-    # Each form has one of the methods; the contract has all of them.
-    [(form, sorted(ANNEALING)[i]) for i, form in enumerate(FORMS) if form != "bernoulli"],
-)
-def test_bound_is_below_the_log_evidence_of_rows_and_labels(form, name, rng):
-    X = rows_of(form, rng, 6, 0.0)
-    if form in ("tied", "diag"):
-        form = "full"
-    y = np.array([0, -1, 1, 0, -1, -1])
-    est = make(form, {0: 1, 1: 1}, n_unlabelled_components=1, annealing=quick(name))
-    try:
-        est.fit(X, y)
-    except ValueError as error:
-        assert "log partition" in str(error)
-        return
-    enumerated = (
-        mixture_log_evidence if "emission" in FORMS[form] else gaussian_mixture_log_evidence
-    )
-    evidence = enumerated(est, X, y)
-    bounds = est.lower_bounds_[~np.isnan(est.lower_bounds_)]
-    assert bounds.max() <= evidence + 1e-9
-    assert est.lower_bound_ > evidence - 25.0
-
-
-@pytest.mark.parametrize("form", ["full", "tied", "gaussian", "blocks"])
-def test_bound_never_falls(form, rng):
-    X = rows_of(form, rng, 60)
-    bounds = make(form, 2, annealing="none", tol=0.0, max_iter=25).fit(X, some_labels(rng, 60))
-    bounds = bounds.lower_bounds_
-    assert np.diff(bounds).min() >= -1e-10 * np.abs(bounds).max()
-    assert bounds[-1] > bounds[0] + 1e-3
-
-
 @pytest.mark.parametrize("prior", ["dirichlet_process", "dirichlet_distribution"])
 @pytest.mark.parametrize("form", ["full", "bernoulli", "categorical", "poisson", "gaussian"])
 def test_a_fit_with_all_labels_is_exact(form, prior, rng):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-from itertools import product
 
 import numpy as np
 import plain_topics as plain
@@ -20,7 +19,7 @@ from cases_latent_dirichlet import (
     spread,
 )
 from designs import in_turn
-from harness import divide_few_units, make_threads_worthwhile, open_run, quick, visit
+from harness import make_threads_worthwhile, open_run, quick, visit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
 from sklearn.base import clone
@@ -28,7 +27,6 @@ from sklearn.base import clone
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import (
     ANNEALING,
-    DeterministicAnnealing,
     NoAnnealing,
     StochasticAnnealing,
     StructuredVI,
@@ -196,34 +194,6 @@ def test_partial_fit_cuts_its_input_into_batches(X):
     )
 
 
-@pytest.mark.parametrize(
-    ("annealing", "local_step"),
-    [
-        *product(("none", "deterministic", "tempering"), ("mean_field", "cvb0")),
-        ("local_tempering", "mean_field"),
-    ],
-)
-def test_a_weight_is_a_number_of_copies(annealing, local_step, X, rng):
-    copies = rng.integers(0, 4, size=X.shape[0])
-    repeated = X[np.repeat(np.arange(X.shape[0]), copies)]
-    lda = small(annealing=annealing, local_step=local_step, max_iter=6, tol=0.0)
-    if annealing != "none":
-        lda.set_params(annealing__n_passes=4)
-    weighted = lda.fit(X, sample_weight=copies)
-    topics, bounds, perplexity = weighted.components_, weighted.lower_bounds_, weighted.bound_
-    lda.fit(repeated)
-    assert_allclose(lda.components_, topics, rtol=1e-8)
-    assert_allclose(lda.lower_bounds_, bounds, rtol=1e-10)
-    assert_allclose(lda.bound_, perplexity, rtol=1e-10)
-
-
-@pytest.mark.parametrize("local_step", ["cvb0", "gibbs"])
-def test_local_tempering_needs_mean_field_steps(local_step, X):
-    for name in ("fit", "partial_fit"):
-        with pytest.raises(ValueError, match=f"local_step='{local_step}'.*local_step='mean_field'"):
-            getattr(small(annealing="local_tempering", local_step=local_step), name)(X)
-
-
 def test_top_words(X):
     lda = small().fit(X)
     names = np.array([f"w{i}" for i in range(40)])
@@ -276,21 +246,6 @@ def test_random_words_have_a_high_temperature(rng):
     assert np.median(found[40:]) < np.median(found[:40]) - 0.05
     assert np.mean(found[40:, None] < found[None, :40]) > 0.9
     assert np.all(lda.temperatures_ >= 1.0)
-
-
-def test_the_number_of_threads_does_not_change_a_bit(rng, monkeypatch):
-    make_threads_worthwhile(monkeypatch)
-    divide_few_units(monkeypatch)
-    X = draw_corpus(rng, n_documents=200, n_words=500, n_topics=8, length=200, eta=1.0)
-    one = small(5, max_iter=3, tol=0.0)
-    assert len(documents(X).chunks()) >= 3, "one chunk: the test tests nothing"
-    two = pickle.loads(pickle.dumps(one)).set_params(n_jobs=2).fit(X)
-    one.fit(X)
-    assert_array_equal(one.components_, two.components_)
-    assert_array_equal(one.lower_bounds_, two.lower_bounds_)
-    assert_array_equal(one.transform(X), two.transform(X))
-    assert one.perplexity(X) == two.perplexity(X)
-    assert one.bound_ == two.bound_
 
 
 @in_turn(
@@ -413,34 +368,6 @@ def test_three_global_and_three_local_steps(method, local_step, X):
     assert np.isfinite(lda.components_).all()
     assert lda.n_iter_ == 12
     assert_array_equal(pickle.loads(pickle.dumps(lda)).fit(X).components_, lda.components_)
-
-
-def test_gradient_and_local_step_matter(X):
-    """Each combination finds other topics than all others."""
-    found = [
-        small(annealing=GLOBAL[method], local_step=local_step, learning_method="online")
-        .set_params(batch_size=15, max_iter=3)
-        .fit(X)
-        .components_
-        for method in GLOBAL
-        for local_step in ("mean_field", "cvb0", "gibbs")
-    ]
-    for i, one in enumerate(found):
-        for other in found[:i]:
-            assert np.max(np.abs(one - other)) > 1e-3
-
-
-def test_annealing_is_another_fit_than_none(X):
-    none = small(max_iter=5).fit(X).components_
-    for form in ("likelihood", "posterior", "local"):
-        method = DeterministicAnnealing(form=form, initial_temperature=2.0, n_passes=5)
-        lda = small(annealing=method, max_iter=5).fit(X)
-        assert lda.temperatures_[0] == 2.0
-        assert lda.temperatures_[-1] == 1.0
-        assert np.max(np.abs(lda.components_ - none)) > 1e-3
-    # At T = 1 from the first pass on there is nothing to anneal.
-    method = DeterministicAnnealing(initial_temperature=1.0)
-    assert_array_equal(small(annealing=method, max_iter=5).fit(X).components_, none)
 
 
 def associated_press():

@@ -140,31 +140,6 @@ def test_random_weights_change_the_statistics_alone(mixed, rng):
     assert np.max(np.abs(with_noise.statistics - without_noise.statistics)) > 0.1
 
 
-def test_noise_that_is_kept_apart_leaves_the_statistics(mixed, rng):
-    log_beta, alpha = peaked(rng, 5, 60), np.full(5, 0.4)
-    noise = rng.uniform(0.0, 3.0, size=len(mixed))
-    for name in ("mean_field", "cvb0", "gibbs"):
-        for form in (FORMS["none"], FORMS["likelihood"]):
-            without_noise = local_step(mixed, log_beta, alpha, form, name=name)
-            with_noise = local_step(mixed, log_beta, alpha, form, name=name, noise=noise)
-            step = local_step(
-                mixed, log_beta, alpha, form, name=name, noise=noise, separate_noise=True
-            )
-            for found, expected in (
-                (step.statistics, without_noise.statistics),
-                (step.deviation, with_noise.statistics),
-            ):
-                assert_allclose(
-                    found["topic_word"],
-                    expected["topic_word"],
-                    rtol=1e-10,
-                    atol=1e-12,
-                    err_msg=f"{name}, form {form}",
-                )
-            assert step.energy == pytest.approx(without_noise.energy, rel=1e-12)
-            assert with_noise.energy == pytest.approx(without_noise.energy, rel=1e-12)
-
-
 @pytest.mark.parametrize("noisy", [False, True])
 def test_workers_share_tiles_of_documents_and_their_words(noisy, mixed, rng, monkeypatch):
     """The result is that of the plain step, and does not depend on the number of workers."""

@@ -44,19 +44,6 @@ def test_the_bound_is_that_of_scikit_learn_at_the_same_gamma(alpha, eta, X):
     assert_allclose(lda.transform(X, normalize=False), gamma, rtol=1e-12)
 
 
-def test_the_bound_of_a_fit_is_the_plain_one(X):
-    lda = small(4, doc_topic_prior=[0.1, 0.5, 1.0, 2.0], topic_word_prior=np.linspace(0.1, 3, 40))
-    lda.set_params(max_iter=60, tol=1e-9).fit(X)
-    gammas = lda.transform(X, normalize=False)
-    expected = plain.lower_bound(
-        X.toarray(), gammas, lda.components_, lda.doc_topic_prior_, lda.topic_word_prior_
-    )
-    # Documents have been kept from pass to pass, and may be in a better optimum by a little.
-    assert_allclose(lda.lower_bound_, expected, rtol=1e-3)
-    seen, divergence = evaluation(lda, X)
-    assert_allclose(seen.step.bound - divergence, expected, rtol=1e-10)
-
-
 def test_perplexity_is_the_bound_of_scikit_learns_documents_at_expected_topics(X):
     """scikit-learn's mean-field step gets E β in the place of exp(E log β)."""
     exact = {"mean_change_tol": 1e-10, "max_doc_update_iter": 2000}

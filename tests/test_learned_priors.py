@@ -340,13 +340,6 @@ def test_priors_stay_while_a_fit_is_annealed():
     assert np.array_equal(values_of(annealed), values_of(start))
 
 
-@pytest.mark.parametrize("annealing", ["deterministic", "stochastic", "structured", "svi_plus"])
-def test_annealed_fits_learn(annealing):
-    mixture = fitted(rows(), annealing=annealing, **AUTO)
-    assert np.isfinite(values_of(mixture)).all()
-    assert not np.allclose(mixture.covariance_prior_, plain().covariance_prior_)
-
-
 # Weights, batches, restarts, storage
 
 
@@ -386,13 +379,6 @@ def test_streams_learn_concentrations_after_a_hundred_batches():
             mixture.partial_fit(part)
     assert np.isfinite(values_of(mixture)).all()
     assert mixture.weight_concentration_prior_ != concentration
-
-
-def test_restarts_learn_for_themselves_and_do_not_depend_on_threads():
-    one = fitted(rows(), n_init=3, n_jobs=1, **AUTO)
-    two = fitted(rows(), n_init=3, n_jobs=2, **AUTO)
-    assert np.array_equal(values_of(one), values_of(two))
-    assert one.lower_bound_ == max(one.restart_lower_bounds_)
 
 
 # Edges
@@ -540,20 +526,3 @@ def test_few_rows_in_many_dimensions_teach_the_scale_alone():
     ratio = mixture.covariance_prior_ / default
     assert np.allclose(ratio, ratio[0, 0])
     assert not np.isclose(ratio[0, 0], 1.0)
-
-
-def test_a_constant_column_does_not_break_learning():
-    X = np.column_stack([rows(), np.ones(len(rows()))])
-    mixture = fitted(X, max_iter=300, **AUTO)
-    assert np.isfinite(values_of(mixture)).all()
-    assert np.isfinite(mixture.score(X))
-
-
-def test_one_feature():
-    X = np.random.default_rng(3).normal(size=(90, 1)) + np.repeat(
-        [[-8.0], [0.0], [9.0]], 30, axis=0
-    )
-    for factorization in ("joint", "independent"):
-        mixture = fitted(X, n_components=4, factorization=factorization, max_iter=200, **AUTO)
-        assert np.isfinite(values_of(mixture)).all()
-        assert (np.diff(mixture.lower_bounds_) >= -1e-6).all()

@@ -265,15 +265,6 @@ def test_bound_never_falls(case, sticky, rng):
     assert est.lower_bound_ > fixed.lower_bound_
 
 
-@every_emission
-def test_bound_is_that_of_the_learned_priors(case, rng):
-    sequences = sequences_of(case, rng)
-    est = learner(case, max_iter=20).fit(sequences)
-    prior, q = (plain.parameters_of(est, which) for which in ("prior", "posterior"))
-    bound = plain.lower_bound(plain.emission_of(est), q, prior, sequences)
-    assert est.lower_bound_ == pytest.approx(bound - of_sizes(est), rel=1e-9)
-
-
 def test_learning_by_hand_from_public_attributes(rng):
     """At convergence, each prior is the best one for the posteriors of the fitted attributes."""
     how = {"max_iter": 4000, "tol": 1e-12}

@@ -22,7 +22,7 @@ from cases_matrix_factorization import (
     rows_of,
     small,
 )
-from harness import assert_identical, context_of, one_update, open_run, prepared_visit, quick
+from harness import context_of, one_update, open_run, prepared_visit, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.special import softmax
@@ -30,7 +30,6 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 from sklearn_anneal.annealing import (
-    DeterministicAnnealing,
     LocalVariationalTempering,
     StochasticAnnealing,
     SVIPlus,
@@ -151,15 +150,6 @@ def test_backoff_is_that_of_the_family(d, margin, rng):
             assert not np.allclose(expected["precision"], moved)
 
 
-def test_svi_plus_stays_valid_and_gets_where_plain_inference_gets(rng):
-    Y = ratings(rng, 150, 30)
-    params = {"max_iter": 200, "tol": 1e-7}
-    plain_fit = small(**params).fit(Y)
-    est = small(annealing="svi_plus", **params).fit(Y)
-    assert np.isfinite(est.lower_bounds_).all()
-    assert est.lower_bound_ > plain_fit.lower_bound_ - 1e-3 * abs(plain_fit.lower_bound_)
-
-
 # Other methods
 
 
@@ -201,15 +191,6 @@ def test_log_partition_is_the_volume_of_a_tempered_rating(x, rng):
         assert found[0] == pytest.approx(np.log(volume), abs=1e-8)
     whole = ctx.model.log_partition(np.array([x]), ctx.summary, ctx.q)
     assert whole[0] == pytest.approx((~np.isnan(Y)).sum() * found[0])
-
-
-def test_tempering_comes_to_temperature_one(rng):
-    Y, known = draw(rng, 150, 40, observed=0.4)
-    est = small(annealing="tempering", max_iter=0, **DEFAULT).fit(np.where(known, Y, NAN))
-    x = 1 / est.temperatures_
-    assert x[0] == pytest.approx((1 / np.geomspace(1, 10, 100)).mean())
-    assert np.diff(x).min() > -1e-3
-    assert x[-1] > 0.98
 
 
 def test_stationary_inverse_temperature(rng):
@@ -258,39 +239,6 @@ def test_local_tempering_listens_less_to_random_ratings(rng):
     X, y = pairs_of(Y)
     pairs = clone(est).set_params(input="pairs").fit(X, y)
     assert_allclose(pairs.inverse_temperatures(X, y), x, rtol=1e-6)
-
-
-def test_local_form_is_refused(rng):
-    Y = ratings(rng)
-    method = DeterministicAnnealing(form="local", initial_temperature=2.0)
-    with pytest.raises(ValueError, match='form="local" tempers nothing else.*"likelihood"'):
-        small(annealing=method).fit(Y)
-    # At T = 1 from the start there is nothing to temper.
-    cold = DeterministicAnnealing(form="local", initial_temperature=1.0)
-    assert_array_equal(small(annealing=cold).fit(Y).lower_bounds_, small().fit(Y).lower_bounds_)
-
-
-def test_random_initialisations_are_valid(rng):
-    Y = ratings(rng)
-    for how in ({}, {"batch_size": 5}):
-        ctx, _, units = open_run(small(**how), Y)
-        for _ in range(20):
-            eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
-            assert {k: v.shape for k, v in eta.items()} == {k: v.shape for k, v in ctx.q.items()}
-            assert ctx.model.factors().valid(eta)
-        for block in ctx.model.blocks:
-            eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng, block)
-            assert eta.keys() == set(block.keys)
-
-
-@pytest.mark.parametrize("name", ["stochastic", "svi_plus", "deterministic", "structured"])
-def test_annealed_fits_are_repeatable_and_depend_on_the_seed(name, rng):
-    Y = ratings(rng)
-    one, again, other = (
-        small(annealing=quick(name), random_state=seed).fit(Y) for seed in (1, 1, 2)
-    )
-    assert_identical(one, again)
-    assert not np.array_equal(one.components_, other.components_)
 
 
 def test_stochastic_annealing_draws_anew_for_every_update(rng):

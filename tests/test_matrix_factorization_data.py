@@ -51,14 +51,6 @@ def test_sparse_is_dense_with_nan(name, make, rng):
     assert_identical(dense.partial_fit(Y), sparse.partial_fit(X))
 
 
-def test_zero_is_a_rating(rng):
-    Y = ratings(rng)
-    Y[1, 2] = 0.0
-    without = Y.copy()
-    without[1, 2] = NAN
-    assert not np.allclose(small().fit(Y).components_, small().fit(without).components_)
-
-
 def test_other_sparse_formats(rng):
     Y = ratings(rng)
     expected = small().fit(Y)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from designs import in_turn, pairwise
-from harness import context_of, quick
+from harness import context_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from sklearn_anneal import AnnealedPMF
-from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.families import Gaussian, backoff
 from sklearn_anneal.kernels import matrix_factorization as kernels
 from sklearn_anneal.kernels.simd.emitter import LANES
@@ -367,24 +366,3 @@ def test_layouts_of_pairs(kind, rng, tmp_path):
             found = fitted(ids, ratings, input="pairs")
             assert_array_equal(found.components_, expected.components_)
             assert_array_equal(found.predict(ids), expected.predict(X))
-
-
-@all_biases
-@pytest.mark.parametrize("d", [1, 5, 12, 20])
-def test_float32_tables_keep_the_bound(d, biases, rng):
-    """To 1e-6 of it, at the same parameters; and fits end near each other."""
-    Y = rng.normal(3.0, 1.0, (300, 60)).astype(np.float32)
-    Y[rng.random(Y.shape) < 0.5] = np.nan
-    params = {"biases": biases, "max_iter": 8, "n_components": d}
-    single, double = fitted(Y, **params), fitted(Y.astype(float), **params)
-    assert single.lower_bound_ == pytest.approx(double.lower_bound_, rel=1e-6)
-
-
-def test_every_method_reads_rows_without_ratings(rng):
-    Y = small_matrix(rng)
-    for name in ANNEALING:
-        for how in ({}, {"batch_size": 3}):
-            est = fitted(Y, annealing=quick(name), **how)
-            assert np.isfinite(est.lower_bound_)
-            prior = np.tile(est.user_prior_mean_[:2], (3, 1))
-            assert_allclose(est.user_factors_[[0, 7, 19]], prior, rtol=1e-9, atol=1e-14)

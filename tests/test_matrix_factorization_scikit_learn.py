@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases_matrix_factorization import NAN, all_inputs, draw, pairs_of, ratings, small, sparse_of
+from cases_matrix_factorization import NAN, all_inputs, draw, pairs_of, ratings, small
 from harness import assert_identical, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
-from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_checks
 
 from sklearn_anneal import AnnealedPMF
@@ -55,22 +54,6 @@ def test_common_checks_of_pairs():
 # scikit-learn's tools
 
 
-def test_grid_search_over_methods_and_schedules(rng):
-    Y = ratings(rng, 40)
-    grids = [
-        {"annealing": ["none", quick("stochastic", 3), quick("svi_plus", 3)]},
-        {"annealing": ["deterministic"], "annealing__initial_temperature": [2.0, 6.0],
-         "annealing__schedule": ["linear", "geometric"], "annealing__n_passes": [3]},
-        {"noise_variance": [0.3, 1.0], "n_components": [1, 3]},
-    ]  # fmt: skip
-    for X in (Y, sparse_of(Y)):
-        for grid in grids:
-            search = GridSearchCV(small(effort=0), grid, cv=2, error_score="raise").fit(X)
-            scores = search.cv_results_["mean_test_score"]
-            assert np.isfinite(scores).all() and len(set(scores)) == len(scores)
-            assert np.isfinite(search.score(X))
-
-
 def test_cross_validation_over_ratings(rng):
     Y, known = draw(rng, 80, 30)
     X, y = pairs_of(np.where(known, Y, NAN))
@@ -83,18 +66,6 @@ def test_cross_validation_over_ratings(rng):
     assert -errors.max() < 0.85 * y.std()
     by_method = GridSearchCV(est, {"annealing": ["none", quick("svi_plus")]}, cv=folds).fit(X, y)
     assert by_method.predict(X).shape == y.shape
-
-
-def test_pipeline_and_names_of_columns(rng):
-    Y = ratings(rng)
-    pipe = Pipeline([("factors", small()), ("again", small(1))]).fit(Y)
-    assert pipe.transform(Y).shape == (25, 1)
-    assert small().fit(Y).get_feature_names_out().tolist() == ["annealedpmf0", "annealedpmf1"]
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(Y, columns=[f"film {j}" for j in range(10)])
-    est = small().set_output(transform="pandas").fit(frame)
-    assert list(est.transform(frame).columns) == ["annealedpmf0", "annealedpmf1"]
-    assert list(est.feature_names_in_) == list(frame.columns)
 
 
 def test_pairs_of_a_table_of_data(rng):

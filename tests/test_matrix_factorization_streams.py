@@ -219,14 +219,6 @@ def test_a_stream_learns_what_a_fit_learns(rng):
         assert gain > 0.9
 
 
-def test_model_cannot_change_in_a_stream(rng):
-    Y = ratings(rng)
-    for name, value in (("n_components", 3), ("biases", False), ("noise_variance", 0.1)):
-        est = small().partial_fit(Y).set_params(**{name: value})
-        with pytest.raises(ValueError, match=f"which had {name}="):
-            est.partial_fit(Y)
-
-
 def test_first_batch_must_fix_the_variances(rng):
     X, y = pairs_of(ratings(rng))
     with pytest.raises(ValueError, match="its ratings are all equal"):

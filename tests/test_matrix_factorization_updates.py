@@ -14,7 +14,6 @@ from cases_matrix_factorization import (
     NAN,
     TRUTH,
     VARIANTS,
-    all_inputs,
     all_variants,
     assert_rows,
     draw,
@@ -220,22 +219,6 @@ def test_default_variances_scale_with_the_ratings(rng):
         assert_allclose(ten, 10.0 * one, rtol=1e-8)
 
 
-def test_equal_ratings_are_data():
-    est = small(**DEFAULT).fit(np.full((4, 3), 2.0))
-    assert np.isfinite(est.lower_bound_)
-    mean, std = est.predict_ratings([0, 9], [0, 9], return_std=True)
-    assert_allclose(mean, 2.0)
-    assert np.isfinite(std).all()
-
-
-def test_attributes_of_biases_go_with_them(rng):
-    Y = ratings(rng)
-    est = small(biases=True).fit(Y)
-    est.set_params(biases=False).fit(Y)
-    for name in ("item_biases_", "user_biases_", "bias_variance_"):
-        assert not hasattr(est, name)
-
-
 def test_biases_of_users_have_one_value_per_row(rng):
     Y = ratings(rng)
     est = small().fit(Y)
@@ -248,25 +231,6 @@ def test_biases_of_users_have_one_value_per_row(rng):
 
 
 # Weights
-
-
-@all_inputs
-def test_weights_are_copies_and_absences(input, rng):
-    Y = ratings(rng)
-    data = pairs_of(Y) if input == "pairs" else (Y,)
-    counts = np.where(np.arange(len(data[0])) % 3, 1, 2)
-    counts[5] = 0
-    fixed = {"n_items": Y.shape[1], "input": input}
-    if input == "pairs":
-        fixed["n_users"] = len(Y)
-    # Minibatches of everything: users are local, and no start is drawn for them.
-    weighted = small(**fixed).fit(*data, sample_weight=counts)
-    repeated = small(**fixed).fit(*(np.repeat(part, counts, axis=0) for part in data))
-    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-10)
-    assert_allclose(weighted.components_, repeated.components_, rtol=1e-8)
-    assert weighted.intercept_ == pytest.approx(repeated.intercept_)
-    with pytest.raises(ValueError, match="weights are zero"):
-        small(**fixed).fit(*data, sample_weight=np.zeros(len(data[0])))
 
 
 # Empirical Bayes

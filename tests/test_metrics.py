@@ -350,13 +350,6 @@ def test_log_likelihood_of_small_integers_and_float32_probabilities():
     np.testing.assert_allclose(result[0], expected, rtol=1e-12)
 
 
-def test_a_document_without_tokens_has_likelihood_one():
-    theta, beta = topics(2, 5)
-    log_likelihood, n_tokens = document_completion_log_likelihood(np.zeros((2, 5)), theta, beta)
-    np.testing.assert_array_equal(log_likelihood, 0)
-    np.testing.assert_array_equal(n_tokens, 0)
-
-
 def test_impossible_words_are_minus_infinity_without_warning():
     X = np.array([[1, 2, 0], [1, 0, 3], [0, 0, 0]])
     theta, beta = np.ones((3, 1)), np.array([[0.5, 0.5, 0.0]])
@@ -372,15 +365,6 @@ def test_explicit_zeros_of_impossible_words_do_not_matter():
     X = with_explicit_zeros(np.array([[1.0, 0.0]]))
     log_likelihood, _ = document_completion_log_likelihood(X, [[1.0]], [[1.0, 0.0]])
     assert log_likelihood[0] == 0
-
-
-def test_the_truth_predicts_better_than_the_mean_of_its_topics(rng):
-    theta, beta = topics(50, 40, seed=3)
-    X = np.array([rng.multinomial(200, p) for p in theta @ beta])
-    held_out = split_documents(X)[1]
-    truth, _ = document_completion_log_likelihood(held_out, theta, beta)
-    uniform, _ = document_completion_log_likelihood(held_out, np.full_like(theta, 0.25), beta)
-    assert truth.sum() > uniform.sum()
 
 
 @all_storages

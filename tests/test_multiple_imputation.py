@@ -11,7 +11,7 @@ from scipy.special import softmax
 from scipy.stats import betabinom, kstest, norm, t
 from sklearn.base import clone
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, Shards
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
 from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.models._draws import drawn_labels
 from sklearn_anneal.models.components import _conditional_gaussians
@@ -234,18 +234,3 @@ def test_rounds_are_for_the_table_of_the_fit(emission, rng):
         est.impute(X[:9], n_draws=2, n_rounds=2)
     with pytest.raises(ValueError, match="n_rounds is an integer"):
         est.impute(X, n_draws=2, n_rounds=-1)
-
-
-@pytest.mark.parametrize("est", [clone(GAUSSIANS), any_columns("gaussian")])
-def test_what_makes_no_sense_is_refused(est, rng):
-    X = GAPPED.data(rng, 30)
-    est = clone(est).fit(X)
-    for bad in (0, -1, 1.5, True, "two"):
-        with pytest.raises(ValueError, match="n_draws is the number of tables"):
-            est.impute(X, n_draws=bad)
-    with pytest.raises(ValueError, match="return_std=True is for means"):
-        est.impute(X, return_std=True, n_draws=2)
-    with pytest.raises(ValueError, match="n_rounds=2 is for draws"):
-        est.impute(X, n_rounds=2)
-    with pytest.raises(TypeError, match="share one draw of the parameters"):
-        est.impute(Shards([X[:9], X[9:]]), n_draws=2)

@@ -248,19 +248,6 @@ def test_all_methods_work_in_parts(entry, params, name, how, rng):
         assert est.lower_bound_ == pytest.approx(lower_bound(ctx, units), rel=1e-9)
 
 
-def test_parts_of_weight_zero_and_empty_parts_change_nothing(rng):
-    entry = BY_NAME["gaussian_mixture"]
-    X, other = entry.data(rng, 40), 100.0 + entry.data(rng, 5)
-    parts = cut(X, [15])
-    plain = entry.make(annealing="none").fit(Shards(parts), sample_weight=cut(np.ones(40), [15]))
-    more = Shards([parts[0], other, parts[1], X[:0]])
-    weights = [np.ones(15), np.zeros(5), np.ones(25), np.ones(0)]
-    est = entry.make(annealing="none", init_params="k-means++")
-    assert np.isfinite(est.fit(more, sample_weight=weights).lower_bound_)
-    # The start may differ, but not the priors, which are moments of the data.
-    np.testing.assert_allclose(est.mean_prior_, plain.mean_prior_)
-
-
 @pytest.mark.parametrize("entry", one_of_each_class(models()))
 def test_a_weight_of_two_is_a_second_row(entry, rng):
     """To the total weight and to all priors; starts draw rows, of which there are others then."""
@@ -343,15 +330,6 @@ def test_frames_may_be_missing_in_some_parts_only(emission, rng):
     X[9] = X[9].copy()
     X[9][0] = -1.0 if emission == "categorical" else np.nan
     equal_bounds(entry.make(**PLAIN), cut(X, [4, 11]), X)
-
-
-@pytest.mark.parametrize("emission", ["gaussian", "poisson", "bernoulli", "categorical"])
-def test_a_part_of_missing_frames_only_says_nothing(emission, rng):
-    entry = BY_NAME[f"hidden_markov_{emission}"]
-    X = entry.data(rng, 20)
-    missing = -1.0 if emission == "categorical" else np.nan
-    X[5:8] = [np.full_like(x, missing) for x in X[5:8]]
-    equal_bounds(entry.make(**PLAIN), cut(X, [5, 8]), X)
 
 
 @pytest.mark.parametrize("emission", ["bernoulli", "categorical"])

@@ -60,35 +60,22 @@ def test_gradients_are_finite_differences_of_the_bound(missing, learned, rng):
         assert np.sum(gradient * direction) == pytest.approx(expected, rel=1e-6, abs=1e-6), key
 
 
-@pytest.mark.parametrize("name", ["entropy", "kl"])
+@pytest.mark.parametrize("name", ["entropy", "kl", "mean_variance", "active_units"])
 def test_gradients_of_constraints_are_finite_differences(name, rng):
+    """Part j of a statistic with parts depends on the entries j of the parameters alone."""
     model, units, q = problem(rng, 0.0, False)
     found = value_of(model, q, units, name)
     for key, gradient in found.gradient.items():
         direction = rng.normal(size=gradient.shape)
         ends = [
-            float(value_of(model, {**q, key: q[key] + e * direction}, units, name).value[key])
-            for e in (1e-5, -1e-5)
-        ]
-        expected = (ends[0] - ends[1]) / 2e-5
-        assert np.sum(gradient * direction) == pytest.approx(expected, rel=1e-6, abs=1e-6), key
-
-
-@pytest.mark.parametrize("name", ["mean_variance", "active_units"])
-def test_gradients_of_constraints_with_parts(name, rng):
-    """Part j of a statistic depends on the entries j of the parameters alone."""
-    model, units, q = problem(rng, 0.0, False)
-    found = value_of(model, q, units, name)
-    for key, gradient in found.gradient.items():
-        direction = rng.normal(size=gradient.shape)
-        ends = [
-            value_of(model, {**q, key: q[key] + e * direction}, units, name).value[key]
+            np.asarray(value_of(model, {**q, key: q[key] + e * direction}, units, name).value[key])
             for e in (1e-5, -1e-5)
         ]
         product = gradient * direction
         while product.ndim > ends[0].ndim:
             product = product.sum(axis=-1)
-        assert_allclose(product, (ends[0] - ends[1]) / 2e-5, rtol=1e-5, atol=1e-6, err_msg=key)
+        rtol = 1e-5 if product.ndim else 1e-6
+        assert_allclose(product, (ends[0] - ends[1]) / 2e-5, rtol=rtol, atol=1e-6, err_msg=key)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])

@@ -570,13 +570,3 @@ def test_a_weight_decides_about_draws_as_copies_do():
         assert has_many_counts(documents, 1) == has_many_counts(copies, 1)
     assert not has_many_counts(copies, 1)
     assert has_many_counts(Documents(X.data, X.indices, X.indptr), 1)
-
-
-def test_mean_field_steps_predict_many_counts_as_well_as_draws():
-    X = gene_like(n_documents=90)
-    params = {"n_components": 3, "annealing": StructuredVI(n_passes=40), "random_state": 0}
-    scores = [
-        AnnealedLatentDirichletAllocation(**params, **how).fit(X[:60]).score(X[60:])
-        for how in ({}, {"local_step": "collapsed_gibbs"})
-    ]
-    assert scores[0] == pytest.approx(scores[1], abs=2e-3)

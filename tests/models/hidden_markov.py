@@ -143,6 +143,29 @@ REFUSED_COUNTS = {
     "local_tempering": "log partition function",
 }
 
+
+def of_counts(
+    emission: str,
+    exact: tuple[tuple[dict[str, Any], str], ...] = (({"n_components": 1}, "6 frames"),),
+    learns: Callable[[dict[str, Any]], bool] = has_auto,
+    **priors: float,
+) -> Entry:
+    """The entry of an emission of counts, with further priors beside that of its rates."""
+    learned = ("lambdas_prior", "lambdas_weight", *priors)
+    return hidden_markov(
+        emission,
+        variants={
+            "default": {},
+            "sticky": ASYMMETRIC_CHAIN | {"lambdas_prior": [2.0, 0.6]} | priors,
+            "learned": LEARNED_CHAIN | dict.fromkeys(learned, "auto"),
+        },
+        exact=exact,
+        learns=learns,
+        refused=lambda params: REFUSED_COUNTS,
+        common_checks=False,
+    )
+
+
 ENTRIES = [
     hidden_markov(
         "gaussian",
@@ -199,41 +222,10 @@ ENTRIES = [
         exact=(({"n_components": 1}, "6 frames"),),
         common_checks=False,
     ),
-    hidden_markov(
-        "poisson",
-        variants={
-            "default": {},
-            "sticky": ASYMMETRIC_CHAIN | {"lambdas_prior": [2.0, 0.6], "lambdas_weight": 0.3},
-            "learned": LEARNED_CHAIN | {"lambdas_prior": "auto", "lambdas_weight": "auto"},
-        },
-        exact=(({"n_components": 1}, "6 frames"),),
-        refused=lambda params: REFUSED_COUNTS,
-        common_checks=False,
-    ),
-    hidden_markov(
-        "negative_binomial",
-        variants={
-            "default": {},
-            "sticky": ASYMMETRIC_CHAIN | {"lambdas_prior": [2.0, 0.6], "lambdas_weight": 0.3},
-            "learned": LEARNED_CHAIN | {"lambdas_prior": "auto", "lambdas_weight": "auto"},
-        },
-        exact=(({"n_components": 1}, "6 frames"),),
-        # The shapes of counts are learned, whatever the priors are.
-        learns=lambda params: True,
-        refused=lambda params: REFUSED_COUNTS,
-        common_checks=False,
-    ),
-    hidden_markov(
-        "zero_inflated_poisson",
-        variants={
-            "default": {},
-            "sticky": ASYMMETRIC_CHAIN | {"lambdas_prior": [2.0, 0.6], "emissionprob_prior": 0.7},
-            "learned": LEARNED_CHAIN
-            | dict.fromkeys(("lambdas_prior", "lambdas_weight", "emissionprob_prior"), "auto"),
-        },
-        refused=lambda params: REFUSED_COUNTS,
-        common_checks=False,
-    ),
+    of_counts("poisson", lambdas_weight=0.3),
+    # The shapes of counts are learned, whatever the priors are.
+    of_counts("negative_binomial", lambdas_weight=0.3, learns=lambda params: True),
+    of_counts("zero_inflated_poisson", emissionprob_prior=0.7, exact=()),
     hidden_markov(
         "bernoulli",
         variants={

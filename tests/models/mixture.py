@@ -232,6 +232,21 @@ REFUSED_COUNTS = {
     "local_tempering": "log partition function",
 }
 
+
+def of_counts(emission: str, *priors: str, **fields: Any) -> Entry:
+    """The entry of an emission of counts, with further priors beside those of its rates."""
+    given = {"lambdas_prior": 1.4, "lambdas_weight": 0.3, **dict.fromkeys(priors, 0.7)}
+    return mixture(
+        emission,
+        emission,
+        variants={"default": given, "learned": dict.fromkeys(given, "auto")},
+        refused=lambda params: REFUSED_COUNTS,
+        total_probability=total_over_counts,
+        spaces={"counts": lambda rng, n: table(emission, 0.1)(rng, n)[:, :1]},
+        **fields,
+    )
+
+
 REFUSED_GIVEN_COVARIATES = dict.fromkeys(REFUSED_COUNTS, "weights of rows depend on covariates")
 
 ENTRIES = [
@@ -254,45 +269,11 @@ ENTRIES = [
         total_probability=total_over_categories,
         spaces={"3³ rows": table("categorical", 0.1)},
     ),
-    mixture(
-        "poisson",
-        "poisson",
-        variants={
-            "default": {"lambdas_prior": 1.4, "lambdas_weight": 0.3},
-            "learned": {"lambdas_prior": "auto", "lambdas_weight": "auto"},
-        },
-        refused=lambda params: REFUSED_COUNTS,
-        total_probability=total_over_counts,
-        spaces={"counts": lambda rng, n: table("poisson", 0.1)(rng, n)[:, :1]},
-    ),
-    mixture(
-        "negative_binomial",
-        "negative_binomial",
-        variants={
-            "default": {"lambdas_prior": 1.4, "lambdas_weight": 0.3},
-            "learned": {"lambdas_prior": "auto", "lambdas_weight": "auto"},
-        },
-        # The shapes of counts are learned, whatever the priors are.
-        learns=lambda params: True,
-        refused=lambda params: REFUSED_COUNTS,
-        total_probability=total_over_counts,
-        spaces={"counts": lambda rng, n: table("negative_binomial", 0.1)(rng, n)[:, :1]},
-    ),
-    mixture(
-        "zero_inflated_poisson",
-        "zero_inflated_poisson",
-        variants={
-            "default": {"lambdas_prior": 1.4, "lambdas_weight": 0.3, "emissionprob_prior": 0.7},
-            "learned": dict.fromkeys(
-                ("lambdas_prior", "lambdas_weight", "emissionprob_prior"), "auto"
-            ),
-        },
-        # Which zeros have a reason of their own is not independent of the parameters.
-        exact=(),
-        refused=lambda params: REFUSED_COUNTS,
-        total_probability=total_over_counts,
-        spaces={"counts": lambda rng, n: table("zero_inflated_poisson", 0.1)(rng, n)[:, :1]},
-    ),
+    of_counts("poisson"),
+    # The shapes of counts are learned, whatever the priors are.
+    of_counts("negative_binomial", learns=lambda params: True),
+    # Which zeros have a reason of their own is not independent of the parameters.
+    of_counts("zero_inflated_poisson", "emissionprob_prior", exact=()),
     mixture(
         "gaussian",
         "gaussian",
