@@ -11,7 +11,7 @@ import pytest
 from cases_gamma_process_nmf import drawn_counts, nmf, sparse
 from harness import context_of
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csc_matrix, csr_matrix, vstack
+from scipy.sparse import csr_matrix, vstack
 from scipy.special import gammaln, softmax
 from scipy.stats import poisson
 from sklearn.decomposition._nmf import _beta_divergence

@@ -213,6 +213,27 @@ def test_columns_of_blocks_coded_from_one_have_their_place_in_the_table(rng):
             est(**declared).fit(X)
 
 
+@pytest.mark.parametrize("middle", [[0], []])
+def test_answers_coded_minus_one_are_named(middle, rng):
+    """Their −1 is read as missing, which would lose a third or a half of the answers in silence."""
+    X = rng.choice([-1, *middle, 1], (60, 3)).astype(float)
+    X[:, 1] = rng.integers(0, 2, 60)
+    X[4, 2] = np.nan
+    blocks = [("b", "bernoulli", [2, 1]), ("n", "gaussian", [0])]
+    named = [("bernoulli", "columns 0, 2 of X.*OrdinalEncoder"), (blocks, "column 2 of X")]
+    for emission, message in [*named, ("categorical", "columns 0, 2 of X")]:
+        est = AnnealedBayesianMixture(2, emission=emission, **FAST)
+        with pytest.warns(UserWarning, match=f"−1 and of 1 in the {message}"):
+            est.fit(X)
+        assert said(lambda est=est: est.predict(X))[0] == []
+    marked = np.where(X < 0, np.nan, X)
+    assert said(lambda: AnnealedBayesianMixture(2, **FAST).fit(marked))[0] == []
+    many = rng.integers(-1, 3, (60, 2))
+    assert (
+        said(lambda: AnnealedBayesianMixture(2, emission="categorical", **FAST).fit(many))[0] == []
+    )
+
+
 def test_symbols_coded_from_one_are_named(rng):
     X = rng.integers(1, 4, (60, 1)).astype(float)
     X[3] = np.nan

@@ -22,7 +22,7 @@ from ._emissions import EMISSIONS, Emission, attributes_only_with, emission_name
 from ._emissions._levels import CELLS_AT_A_TIME
 from ._given_starts import given_profile
 from ._priors import warn_of_regularisation
-from ._validation import did_you_mean, warn_of_zero
+from ._validation import did_you_mean, warn_of_minus_one, warn_of_zero
 
 CATEGORIES_OF_TEXT = (
     "categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes such integers of "
@@ -196,6 +196,24 @@ class TablesOfColumns:
             if isinstance(part, Coded) and kinds[name].has_levels and name not in declared:
                 empty += columns[without_zero(part)].tolist()
         warn_of_zero("category", "categories", empty, self._levels_parameter)
+
+    def _warn_of_minus_one(self, X: Any) -> None:
+        """Warn of binary columns and categories in training data whose cells go from −1 to 1.
+
+        Answers are often coded −1, 0, 1, and the −1 of such a column would be lost as missing.
+        """
+        if issparse(X) or X.dtype.kind not in "if":
+            return
+        # Minima come first, since few tables go on to the maxima. Both pass over NaN.
+        below = np.fmin.reduce(X, axis=0) == -1.0
+        if not below.any():
+            return
+        signed = below & (np.fmax.reduce(X, axis=0) == 1.0)
+        every = self._blocks or [Block("", self.emission, np.arange(X.shape[1]))]
+        levels = [
+            block.columns for block in every if block.emission in ("bernoulli", "categorical")
+        ]
+        warn_of_minus_one([c for columns in levels for c in columns.tolist() if signed[c]])
 
     def _order(self) -> np.ndarray | None:
         """The positions in X of the columns of all blocks; None if there are no blocks."""

@@ -365,16 +365,31 @@ def warn_of_zero(what: str, plural: str, columns: list[int] | None, declare: str
     """
     if columns is not None and not columns:
         return
-    where = ""
-    if columns is not None:
-        some = ", ".join(map(str, columns[:5])) + (", …" if len(columns) > 5 else "")
-        where = f" in the column{'s' * (len(columns) > 1)} {some} of X"
+    where = "" if columns is None else f" in the {_columns_of_x(columns)}"
     warn(
         f"The {what} 0 does not occur{where}, but {plural} are numbered from 0, so that it has "
         f"parameters, which bic counts. If {plural} were coded from 1, subtract 1, or let "
         "sklearn.preprocessing.OrdinalEncoder number them. If these data merely lack it, declare "
         f"{declare}.",
     )
+
+
+def warn_of_minus_one(columns: list[int]) -> None:
+    """Warn of columns, by their positions in X, in which −1 may be an answer."""
+    if not columns:
+        return
+    warn(
+        f"There are cells of −1 and of 1 in the {_columns_of_x(columns)}, where −1 is read as a "
+        "missing cell. If −1 is an answer, number the answers from 0, as "
+        "sklearn.preprocessing.OrdinalEncoder does. If cells are missing, NaN in their place says "
+        "so."
+    )
+
+
+def _columns_of_x(columns: list[int]) -> str:
+    """Return words that name some columns of X by their positions."""
+    some = ", ".join(map(str, columns[:5])) + (", …" if len(columns) > 5 else "")
+    return f"column{'s' * (len(columns) > 1)} {some} of X"
 
 
 def hint_of_one(codes: np.ndarray, n: int, name: str) -> str:

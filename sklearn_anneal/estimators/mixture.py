@@ -519,6 +519,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             # The names of columns are those of a data frame, of whatever package.
             self._find_blocks(given if hasattr(given, "columns") else X)
             self._known = self._declared()
+            self._warn_of_minus_one(X)
         else:
             self._known = self._known_levels(self._quiet_context().model.components)
         return X
