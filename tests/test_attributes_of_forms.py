@@ -57,7 +57,9 @@ def all_forms(rng):
         yield fitted_hmm(variant, rng), {"emission": kind}
     for form in ("matrix", "pairs"):
         for flag in (True, False):
-            values = {"input": form, "biases": flag, "hierarchical": flag == (form == "pairs")}
+            hierarchical = flag == (form == "pairs")
+            values = {"input": form, "biases": flag, "hierarchical": hierarchical}
+            values["user_scales"] = flag
             yield fitted_pmf(rng, **values), values
 
 
