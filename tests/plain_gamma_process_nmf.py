@@ -152,3 +152,24 @@ def divergence(X, expected):
     x, y = X[seen], expected[seen]
     positive = np.where(x > 0, x, 1.0)
     return float(np.sum(x * np.log(positive / y) - x + y))
+
+
+def collapsed(x, shares, b, n_sweeps):
+    """n = Σ_v x_v φ_v of a row, after updates of all φ_v ∝ (n − min(x_v, 1) φ_v + b) B_v at once.
+
+    Momentum moves n beyond the result of an update, unless that turns back, and halves it at most.
+    ``shares`` has B, of shape (n_columns, n_components).
+    """
+    phi = shares / shares.sum(axis=1, keepdims=True)
+    n = earlier = x @ phi
+    since = 0
+    for _ in range(n_sweeps):
+        others = np.maximum(n - np.minimum(x, 1.0)[:, None] * phi, 0.0)
+        phi = (others + b) * shares
+        phi /= phi.sum(axis=1, keepdims=True)
+        new = x @ phi
+        if (new - n) @ (new - earlier) < 0.0:
+            since = 0
+        n = np.maximum(new + since / (since + 3.0) * (new - earlier), new / 2.0)
+        earlier, since = new, since + 1
+    return new

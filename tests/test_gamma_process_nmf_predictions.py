@@ -38,14 +38,14 @@ def gapped(rng):
 
 
 def collapsed(est, X, exposure=1.0):
-    """E h of rows, by the plain step of topics with a prior b and parts divided by the rates."""
+    """E h of rows, by the plain division of their counts and parts divided by the rates."""
     b, parts = est.activation_prior_, exposure * est.components_
     result = []
     for row in X:
         rate = b + parts[:, ~np.isnan(row)].sum(axis=1)
         filled = np.flatnonzero(row > 0)
         shares = parts[:, filled] / rate[:, None]
-        n = plain_topics.cvb0(row[filled], shares, b, est.max_sweeps)[1] if len(filled) else 0.0
+        n = plain.collapsed(row[filled], shares.T, b, est.max_sweeps) if len(filled) else 0.0
         result.append((b + n) / rate)
     return np.array(result)
 
@@ -55,6 +55,35 @@ def test_transform_returns_the_expected_activations(missing, rng):
     X = drawn_counts(rng, missing=missing)
     est = nmf(**SWEEPS).fit(X)
     assert_allclose(est.transform(X), collapsed(est, X), rtol=1e-9)
+
+
+def test_rows_converge_to_a_fixed_point_of_collapsed_topics(rng):
+    """Topics with a prior b and parts divided by the rates, whose words are updated in turn."""
+    X = drawn_counts(rng, size=20.0)
+    est = nmf(max_sweeps=2000, sweep_tol=1e-10).fit(X)
+    b, parts = est.activation_prior_, est.components_
+    rate = b + parts.sum(axis=1)
+    for row, found in zip(X, est.transform(X), strict=True):
+        filled = np.flatnonzero(row > 0)
+        shares = parts[:, filled] / rate[:, None]
+        n = plain_topics.cvb0(row[filled], shares, b, 500)[1]
+        assert_allclose(found * rate, b + n, atol=1e-4)
+
+
+def test_a_hundred_updates_come_nearer_to_the_fixed_point_than_those_word_by_word(rng):
+    X = drawn_counts(rng, n=20, n_columns=30, size=1000.0)
+    est = nmf(n_components=6).fit(X)
+    b, parts = est.activation_prior_, est.components_
+    rate, one_by_one = b + parts.sum(axis=1), []
+    for row in X:
+        filled = np.flatnonzero(row > 0)
+        shares = parts[:, filled] / rate[:, None]
+        n = plain_topics.cvb0(row[filled], shares, b, 100)[1] if len(filled) else 0.0
+        one_by_one.append((b + n) / rate)
+    found = est.transform(X)
+    context_of(est).model.max_sweeps = 20_000
+    limit = est.transform(X)
+    assert np.abs(found - limit).mean() < 0.5 * np.abs(np.array(one_by_one) - limit).mean()
 
 
 def test_a_single_count_has_the_exact_posterior(X):

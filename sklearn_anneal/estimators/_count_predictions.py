@@ -87,7 +87,8 @@ class CountPredictions(
 
         Each unit of a count is assigned to a component given the other counts of its row, with the
         activations integrated out (collapsed variational Bayes of order zero), which predicts
-        better than the mean-field steps of the fit. With ``dispersion`` these are made here too.
+        better than the mean-field steps of the fit. With ``dispersion``, activations are inferred
+        by mean-field steps here too.
 
         Activations are 0 for components that are not in use, so that ``transform(X) @ components_``
         has the expected counts of the components in use. The data do not determine the activations

@@ -145,9 +145,11 @@ class AnnealedGammaProcessNMF(CountPredictions):
         warm start, and later batches of a stream, go on from the fitted parameters instead. None:
         ``init_params`` decides.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated in a pass. None: 16, with
-        momentum (Nesterov, 1983), in passes of ``fit`` in which rows start anew, 5 in those that go
-        on from the last one with noise, 1 in others that go on, and 100 in predictions.
+        Largest number of times that the activations of a row are updated in a pass or a prediction.
+        None: in passes of ``fit`` in which rows start anew 16, with momentum (Nesterov, 1983), or 8
+        without it if counts have a ``dispersion``; 5 in those that go on from the last one with
+        noise of the annealing; 1 in others that go on; and 100 in predictions. Passes with a number
+        that is given have no momentum.
     sweep_tol : float, default=1e-3
         The updates of a row end after one that has changed its shape parameters by less than this
         on average.
@@ -337,13 +339,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
-    _kernel_modules = (
-        "gamma_process_nmf",
-        "assigned_tokens",
-        "count_noise",
-        "counts",
-        "gamma",
-    )
+    _kernel_modules = ("gamma_process_nmf", "count_noise", "counts", "gamma")
     _data_in_words = "{units} rows with {observations} counts of {columns} columns"
     _advice = (
         "the gamma distributions of some components have no positive finite parameters: X or the "

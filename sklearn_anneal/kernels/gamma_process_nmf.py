@@ -23,7 +23,15 @@ from ._math import (
     factorial_rest,
     log,
 )
-from .counts import SMALLEST_LOG, SMALLEST_SINGLE, TINY, TINY_SINGLE, longest_row, padded
+from .counts import (
+    SMALLEST_LOG,
+    SMALLEST_SINGLE,
+    TINY,
+    TINY_SINGLE,
+    longest_row,
+    open_row,
+    padded,
+)
 from .simd.emitter import LANES, ROWS
 from .simd.products import (
     add_shares_of_rows,
@@ -508,3 +516,70 @@ def log_sums(shape, out):
         for k in range(n_components):
             out[0, k] += logs[k]
             out[1, k] += shape[v, k]
+
+
+@kernel("values index pointer rows float int float out2")
+def collapsed(counts, indices, indptr, table, prior, n_iter, tol, shape):
+    """Divide counts with the activations integrated out, at T = 1 (CVB0).
+
+    The update φ_vk ∝ (n_k − min(x_v, 1) φ_vk + b) B_vk of all counts of a row is done at once, so
+    that they do not wait for each other, and momentum acts on n_k = Σ_v x_v φ_vk alone.
+
+    Parameters
+    ----------
+    counts, indices, indptr : arrays
+        The rows, in which counts are positive.
+    table : array of shape (n, width)
+        B, whose rows ``indices`` has.
+    prior : float
+        b
+    n_iter : int
+        The largest number of updates of a row.
+    tol : float
+        A row ends when the mean change of its n is smaller.
+    shape : array of shape (n_rows, n_components)
+        Receives b + n.
+    """
+    (n_rows, n_components), width = shape.shape, table.shape[1]
+    size = table.dtype.type
+    longest = padded(longest_row(indptr), ROWS)
+    rows = np.empty((longest, width), table.dtype)
+    phi = np.empty((longest, width), table.dtype)
+    c = np.empty(longest, table.dtype)
+    held, fresh = np.zeros(width, table.dtype), np.zeros(width, table.dtype)
+    earlier, ahead = np.zeros(width, table.dtype), np.zeros(width, table.dtype)
+    found, nothing = np.zeros(width, table.dtype), np.zeros(width, table.dtype)
+    one, zero, base = size(1), size(0), size(prior)
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    for d in range(n_rows):
+        begin = indptr[d]
+        n = indptr[d + 1] - begin
+        open_row(counts, indices, begin, n, table, rows, c)
+        for k in range(width):
+            held[k] = zero
+        for i in range(n):
+            norm = one / max(total(rows[i]), tiny)
+            for k in range(width):
+                phi[i, k] = rows[i, k] * norm
+                held[k] += c[i] * phi[i, k]
+        lead = 0.0
+        for i_iter in range(n_iter):
+            for k in range(width):
+                fresh[k] = zero
+            for i in range(n):
+                removed = min(c[i], one)
+                for k in range(width):
+                    found[k] = (max(held[k] - removed * phi[i, k], zero) + base) * rows[i, k]
+                norm = one / max(total(found), tiny)
+                for k in range(width):
+                    phi[i, k] = found[k] * norm
+                    fresh[k] += c[i] * phi[i, k]
+            change = 0.0
+            for k in range(width):
+                change += np.float64(abs(fresh[k] - held[k]))
+                held[k] = fresh[k]
+            if change < tol * n_components or i_iter == n_iter - 1:
+                break
+            lead = _extrapolated(nothing, held, earlier, ahead, lead)
+        for k in range(n_components):
+            shape[d, k] = np.float64(base) + np.float64(held[k])

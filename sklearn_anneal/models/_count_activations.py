@@ -6,9 +6,11 @@ smoothing and inference for topic models),
 
     φ_vk ∝ (n_k − φ_vk + b) E θ_k E w_kv / r_k,    n_k = Σ_v x_v φ_vk,    E h_k = (b + n_k) / r_k,
 
-with the rate r_k = b + E θ_k Σ_v E w_kv of h_k, a sum over the observed cells of the row. It is the
-local step of :mod:`.topics.collapsed` with b in the place of α, and predicts better than q(h) does,
-whose exp E log h_k leaves too little to components with few counts of a row.
+with the rate r_k = b + E θ_k Σ_v E w_kv of h_k, a sum over the observed cells of the row. Its fixed
+points are those of :mod:`.topics.collapsed` with b in the place of α. It predicts better than q(h)
+does, whose exp E log h_k leaves too little to components with few counts of a row. All counts of a
+row are updated at once, with momentum (Nesterov, 1983), which comes nearer to a fixed point than
+updates of one count after another, in a half to a quarter of their time.
 """
 
 from __future__ import annotations
@@ -27,16 +29,14 @@ _NUMBERS = 1 << 20
 # A prior of fewer counts than this would vanish beside the number that kernels add to normalisers.
 _SMALLEST_PRIOR = 1e-200
 # Plain kernels take rows with at most so many products of a count and a component, if all were as
-# long as the longest, and go count by count, so that rows have at most so many counts.
-_MOST_PRODUCTS, _MOST_COUNTS = 2**13, 128
-
-_NOTHING, _NO_MATRIX = np.empty(0), np.empty((0, 0))
+# long as the longest.
+_MOST_PRODUCTS = 2**13
 
 
 def are_few(units: DenseCounts | SparseCounts, n_components: int) -> bool:
     """Return whether plain kernels take the rows, so that none has to be compiled."""
     longest = int(units.n_filled.max(initial=0))
-    return longest <= _MOST_COUNTS and units.n_units * longest * n_components <= _MOST_PRODUCTS
+    return units.n_units * longest * n_components <= _MOST_PRODUCTS
 
 
 def collapsed_means(
@@ -69,12 +69,12 @@ def collapsed_means(
     if observed is not None:
         # Products depend on the layout of their factors, in the last digits.
         exposures = np.ascontiguousarray(observed, dtype=np.float64) @ parts
-    rates, prior = b + exposures, np.full(k, max(b, _SMALLEST_PRIOR))
+    rates, prior = b + exposures, max(b, _SMALLEST_PRIOR)
     indptr = counts.indptr.astype(np.int64)
     if observed is None:
         columns, places = np.unique(counts.indices, return_inverse=True)
         table = _largest_is_one(parts[columns] / rates)
-        return _assigned(counts.data, places, indptr, table, prior, how, plain) / rates
+        return _assigned(counts.data, places, indptr, table, k, prior, how, plain) / rates
     means = np.empty((n_rows, k))
     size = max(1, _NUMBERS // parts.size)
     for start in range(0, n_rows, size):
@@ -84,7 +84,7 @@ def collapsed_means(
         of_counts = np.repeat(rates[block], np.diff(own), axis=0)
         table = _largest_is_one(parts[counts.indices[stored]] / of_counts)
         places = np.arange(len(table))
-        found = _assigned(counts.data[stored], places, own, table, prior, how, plain)
+        found = _assigned(counts.data[stored], places, own, table, k, prior, how, plain)
         means[block] = found / rates[block]
     return means
 
@@ -94,20 +94,18 @@ def _assigned(
     places: np.ndarray,
     indptr: np.ndarray,
     table: np.ndarray,
-    prior: np.ndarray,
+    k: int,
+    prior: float,
     how: tuple[int, float],
     plain: bool,
 ) -> np.ndarray:
     """Return b + n of rows, each of whose counts has a row of the table at its place."""
+    kernels = compiled("gamma_process_nmf", plain)
     if plain:
-        entries = Entries.of(counts, places, indptr, table[:, : len(prior)])
-        return np.asarray(compiled("assigned_tokens", plain=True).collapsed(entries, prior, *how))
-    shapes = np.empty((len(indptr) - 1, len(prior)))
-    compiled("assigned_tokens").collapsed(
-        *(counts, places.astype(np.int32), indptr, table, _NOTHING, prior),
-        *(1.0, 1.0, 1.0, False, *how, _NOTHING, _NOTHING),
-        *(shapes, _NO_MATRIX, _NO_MATRIX, _NOTHING, _NOTHING),
-    )
+        entries = Entries.of(counts, places, indptr, table[:, :k])
+        return np.asarray(kernels.collapsed(entries, prior, *how))
+    shapes = np.empty((len(indptr) - 1, k))
+    kernels.collapsed(counts, places.astype(np.int32), indptr, table, prior, *how, shapes)
     return shapes
 
 

@@ -351,7 +351,7 @@ class NoisyCountsVisit(CountsVisit):
     def _dividing(self, shape: np.ndarray, rate: np.ndarray) -> np.ndarray:
         """The factors that divide the counts, given the activations."""
         powers = np.empty(shape.shape, self.model.precision)
-        kernels(self.plain).activation_powers(powers, shape, float(self.t.local))
+        kernels().activation_powers(powers, shape, float(self.t.local))
         powers *= self._factors(rate)
         return powers
 
