@@ -635,16 +635,19 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         if statistics is None:
             statistics = self._user_statistics
         model = exact(ctx)
-        # The tables get one more row, with the prior, for ids that were never seen.
-        nobody, nothing = model.without_ratings("users"), model.without_ratings("items")
         # Moments are computed of those users and items alone that the pairs have.
         of_users, i = _numbered(users, len(statistics["natural_mean"]))
         of_items, j = _numbered(items, model.n_items)
-        statistics = {key: value[of_users] for key, value in statistics.items()}
+        # One more user and one more item, without ratings, stand for ids that were never seen.
+        statistics = {
+            key: np.concatenate([value[of_users], np.zeros((1, value.shape[1]))])
+            for key, value in statistics.items()
+        }
         own = model.rows_of(statistics)
+        tables, means = model.coefficients(own), own.mean
+        prior = model.row_prior("items")
+        nothing = model.moments_of(prior["precision"][None], prior["natural_mean"][None])
         across = self._moments_of_items(ctx, of_items)
-        tables = np.concatenate([model.coefficients(own), model.coefficients(nobody)])
-        means = np.concatenate([own.mean, nobody.mean])
         other = np.concatenate([across.table, nothing.table])
         other_means = np.concatenate([across.mean, nothing.mean])
         mean, second = np.empty(len(users)), np.empty(len(users))
@@ -656,8 +659,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         shapes, widths = np.full(len(mean), np.inf), np.ones(len(mean))
         _, scales = model.users_of(statistics)
         if scales is not None:
-            shapes = np.append(scales.shape, model.shape)[i]
-            widths = np.append(scales.inverse_mean, model.shape / (model.shape - 1.0))[i]
+            shapes, widths = scales.shape[i], scales.inverse_mean[i]
         return mean, self._deviations(ctx, mean, second, widths), shapes
 
     def _deviations(
