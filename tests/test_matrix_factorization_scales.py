@@ -12,9 +12,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 from scipy.stats import gamma, multivariate_t, norm
 
+from sklearn_anneal import Shards
 from sklearn_anneal.data.units import Ratings
+from sklearn_anneal.families import Tempering
 from sklearn_anneal.models._rating_scales import Scales, best_shape, log_densities
-from sklearn_anneal.models._rating_visits import EVIDENCE
+from sklearn_anneal.models._rating_visits import EVIDENCE, FoldingVisit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 both_priors = pytest.mark.parametrize("hierarchical", [True, False])
@@ -207,6 +209,47 @@ def test_result_does_not_depend_on_the_number_of_threads(input, rng):
     assert_array_equal(one.user_precisions_, two.user_precisions_)
 
 
+def test_users_of_data_in_parts_have_scales(rng):
+    """They stay with the parts, and are inferred again for predictions."""
+    Y, _ = drawn(rng, 60, 12)
+    params = {"noise_variance": "auto", "max_iter": 40}
+    whole, parts = scaled(**params).fit(Y), scaled(**params).fit(Shards([Y[:25], Y[25:]]))
+    assert parts.lower_bound_ == pytest.approx(whole.lower_bound_, rel=1e-9)
+    assert parts.user_precision_shape_ == pytest.approx(whole.user_precision_shape_, rel=1e-6)
+    assert len(parts.user_precisions_) == 0
+    for found, known in zip(
+        parts.predict_rows(Y, return_std=True), whole.predict_rows(Y, return_std=True), strict=True
+    ):
+        assert_allclose(found, known, rtol=1e-6)
+    assert parts.score(Y) == pytest.approx(whole.score(Y), rel=1e-6)
+
+
+def test_warm_starts_and_checkpoints_keep_the_shape(rng, tmp_path, monkeypatch):
+    Y, _ = drawn(rng, 60, 12)
+    est = scaled(noise_variance="auto", max_iter=30, warm_start=True).fit(Y)
+    shape, bound = est.user_precision_shape_, est.lower_bound_
+    assert est.set_params(max_iter=1).fit(Y).lower_bound_ >= bound - 1e-9 * abs(bound)
+    assert est.user_precision_shape_ == pytest.approx(shape, rel=0.1)
+    whole, cut = (scaled(noise_variance="auto", max_iter=30) for _ in range(2))
+    whole.fit(Y)
+    with monkeypatch.context() as patch:
+        step, calls = FoldingVisit.step, []
+
+        def interrupted(*args, **kwargs):
+            calls.append(1)
+            if len(calls) == 15:
+                raise KeyboardInterrupt
+            return step(*args, **kwargs)
+
+        patch.setattr(FoldingVisit, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cut.fit(Y, checkpoint=tmp_path / "fit")
+    cut.fit(Y, checkpoint=tmp_path / "fit")
+    assert_array_equal(cut.lower_bounds_, whole.lower_bounds_)
+    assert cut.user_precision_shape_ == whole.user_precision_shape_
+    assert_array_equal(cut.user_precisions_, whole.user_precisions_)
+
+
 def test_ratings_of_a_stream_add_up(rng):
     """The scale of a user follows from the ratings of all batches."""
     Y, _ = drawn(rng, 12, 8)
@@ -228,8 +271,6 @@ def test_scales_wait_for_the_temperature_of_one(rng):
         context_of(est).q,
         est._make_units(est._validate_data(Y, reset=False), None),
     )
-    from sklearn_anneal.families import Tempering
-
     hot = model.visit(q, units, Tempering(0.5, 0.5, 1.0)).step(units)
     cold = model.visit(q, units).step(units)
     spread = 5
