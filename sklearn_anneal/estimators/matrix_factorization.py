@@ -698,7 +698,8 @@ class AnnealedPMF(RatingPredictions):
             return found
 
     def _user_attributes(self, ctx: Context, statistics: Natural) -> Attributes:
-        mean, d = exact(ctx).rows_of(statistics).mean, ctx.model.n_components
+        (users, scales), d = exact(ctx).users_of(statistics), ctx.model.n_components
+        mean = users.mean
         attributes = {
             "_user_statistics": statistics,
             "n_users_": len(mean),
@@ -706,7 +707,6 @@ class AnnealedPMF(RatingPredictions):
         }
         if self.user_scales:
             # If all ratings are equal, the model has no scales.
-            scales = exact(ctx).users_of(statistics)[1]
             attributes["user_precisions_"] = np.ones(len(mean)) if scales is None else scales.mean
         return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
 

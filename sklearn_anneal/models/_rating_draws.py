@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from ..data.units import Ratings
 from ..families import Natural
+from ..families._structure import lower_triangle
 from .matrix_factorization import PACKED
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def drawn_rows(
             squares = csr_array((np.square(left[own]), ratings.indices[own], indptr), shape)
             about = np.column_stack([np.diff(indptr), squares.sum(axis=1)])
             mean = np.linalg.solve(np.swapaxes(root, -1, -2), inner)[..., 0]
-            natural = {"precision": PACKED.pack(precision), "natural_mean": natural_mean[..., 0]}
+            lower = np.ascontiguousarray(precision[:, *lower_triangle(size)])
+            natural = {"precision": lower, "natural_mean": natural_mean[..., 0]}
             q = model.scales_of(about, natural, mean)
             scales[rows] = rng.gamma(q.shape, 1.0 / q.rate)
         white = rng.standard_normal(natural_mean.shape)

@@ -849,22 +849,16 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     # Functions of the fitted parameters
 
-    def rows_of(self, sums: Natural) -> Moments:
-        """Return the moments of users' rows, given sums over their ratings."""
-        found, scales = self.users_of(sums)
-        if scales is None:
-            return found
-        # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
-        fixed, wider = self._table(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
-        return found._replace(table=fixed + wider * (found.table - fixed))
-
     def users_of(self, sums: Natural) -> tuple[Moments, Scales | None]:
-        """Return the moments of users at τ = 1 and q(τ), given sums over their ratings."""
+        """Return the moments of users, and q(τ) if they have scales, given sums over ratings."""
         natural = self.solution(self.per_noise(sums))
         found = self.moments_of(natural["precision"], natural["natural_mean"])
         if not self.user_scales:
             return found, None
-        return found, self.scales_of(sums["ratings"], natural, found.mean)
+        scales = self.scales_of(sums["ratings"], natural, found.mean)
+        # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
+        fixed, wider = self._table(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
+        return found._replace(table=fixed + wider * (found.table - fixed)), scales
 
     def mean_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Return the expected ratings of pairs of rows, given their means, of shape (n_pairs,)."""
