@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, roots_genlaguerre
+from scipy.special import gammaln, logsumexp, roots_genlaguerre
+from scipy.stats import wishart
 
 LOG_2PI = np.log(2 * np.pi)
 
@@ -204,6 +205,51 @@ def hyperparameters(estimator: Any) -> Hyperparameters:
     )
 
 
+def drawn_log_evidence(Y, hyper, n_components, hierarchical, shape=np.inf, n_draws=20_000):
+    """log p(Y) by draws of items and, in a hierarchical model, of the priors of both sides.
+
+    Users are integrated out: given the draws, the ratings of a user are Gaussian, or multivariate t
+    if users have precisions under Gamma(a, a) with the given shape a.
+    """
+    rng, n_biases = np.random.default_rng(0), int(hyper.bias is not None)
+    d = n_components + n_biases
+    variances = hyper.prior_variances(d)
+
+    def prior():
+        if not hierarchical:
+            return np.zeros((n_draws, d)), np.tile(np.diag(variances), (n_draws, 1, 1))
+        scale = np.diag(1.0 / variances) / (d + 2)
+        precision = wishart.rvs(d + 2, scale, n_draws, rng).reshape(n_draws, d, d)
+        cov = np.linalg.inv(precision)
+        return rows(np.zeros((n_draws, d)), 0.5 * cov, 1)[:, 0], cov
+
+    def rows(mean, cov, n):
+        white = rng.standard_normal((n_draws, n, d))
+        return mean[:, None] + white @ np.swapaxes(np.linalg.cholesky(cov), 1, 2)
+
+    (mean, cov), of_items = prior(), prior()
+    items, total = rows(*of_items, Y.shape[1]), np.zeros(n_draws)
+    for y in Y:
+        known = np.flatnonzero(~np.isnan(y))
+        n = len(known)
+        ones = np.ones((n_draws, n, n_biases))
+        design = np.concatenate([items[:, known, :n_components], ones], axis=2)
+        left = y[known] - hyper.intercept - (design @ mean[..., None])[..., 0]
+        left = left - items[:, known, n_components:].sum(axis=2)
+        of_y = design @ cov @ np.swapaxes(design, 1, 2) + hyper.noise * np.eye(n)
+        squares = (left * np.linalg.solve(of_y, left[..., None])[..., 0]).sum(axis=1)
+        total -= 0.5 * np.linalg.slogdet(of_y)[1]
+        if np.isinf(shape):
+            total -= 0.5 * (n * LOG_2PI + squares)
+        else:
+            total += gammaln(shape + n / 2) - gammaln(shape) - n / 2 * np.log(2 * shape * np.pi)
+            total -= (shape + n / 2) * np.log1p(squares / (2 * shape))
+    return float(logsumexp(total) - np.log(n_draws))
+
+
 def matrix_factorization_log_evidence(estimator: Any, X: Any) -> float:
     """log p(X) of a factorisation of a matrix with two items."""
-    return log_evidence(np.asarray(X), hyperparameters(estimator), estimator.n_components)
+    data = np.asarray(X), hyperparameters(estimator), estimator.n_components
+    if estimator.user_scales:
+        return drawn_log_evidence(*data, estimator.hierarchical, estimator.user_precision_shape_)
+    return drawn_log_evidence(*data, True) if estimator.hierarchical else log_evidence(*data)

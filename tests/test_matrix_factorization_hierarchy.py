@@ -112,7 +112,7 @@ def test_the_distribution_of_priors_is_that_of_the_rows(biases, rng):
         hierarchical(biases=biases, max_iter=n).fit(Y, sample_weight=weights) for n in (9, 10)
     )
     hierarchy, ctx = hierarchy_of(est), context_of(est)
-    users = context_of(before).model.rows_of(before._user_statistics)
+    users, _ = context_of(before).model.users_of(before._user_statistics)
     items = rows_of(ctx.q, "items")
     cov = before.user_factors_cov_, items.cov[:, :2, :2]
     for i, (rows, w) in enumerate([(users, weights), (items, np.ones(len(items.mean)))]):

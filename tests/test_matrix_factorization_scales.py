@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import plain_matrix_factorization as plain
 import pytest
 from cases_matrix_factorization import NAN, pairs_of, ratings, rows_of, small
 from harness import context_of
@@ -11,9 +12,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 from scipy.stats import gamma, multivariate_t, norm
 
+from sklearn_anneal import Shards
 from sklearn_anneal.data.units import Ratings
+from sklearn_anneal.families import Tempering
 from sklearn_anneal.models._rating_scales import Scales, best_shape, log_densities
-from sklearn_anneal.models._rating_visits import EVIDENCE
+from sklearn_anneal.models._rating_visits import EVIDENCE, FoldingVisit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 both_priors = pytest.mark.parametrize("hierarchical", [True, False])
@@ -114,6 +117,30 @@ def test_bound_never_falls(hierarchical, variance, rng):
     assert np.diff(est.lower_bounds_).min() > -1e-9 * abs(est.lower_bound_)
 
 
+@both_priors
+def test_bound_is_below_the_log_evidence(hierarchical, rng):
+    """By draws of items and their priors, which agree with the integral of a simpler model."""
+    Y = np.array([[4.0, 2.5], [1.0, 3.0], [5.0, 2.0]])
+    hyper = plain.Hyperparameters(3.0, 0.3, 0.6, 0.25)
+    expected = plain.log_evidence(Y, hyper, 2)
+    assert plain.drawn_log_evidence(Y, hyper, 2, False) == pytest.approx(expected, abs=0.02)
+    for params in ({}, {"noise_variance": "auto"}, {"biases": False}):
+        est = scaled(hierarchical=hierarchical, max_iter=30, **params).fit(Y)
+        below = plain.matrix_factorization_log_evidence(est, Y) - est.lower_bound_
+        assert 0.0 < below < 12.0
+
+
+@both_priors
+def test_users_who_are_predicted_exactly_leave_the_bound_its_digits(hierarchical, rng):
+    """The smallest noise is some 1e-10 of the ratings' variance."""
+    Y = np.tile(rng.integers(1, 6, (40, 1)).astype(float), (1, 8))
+    params = dict.fromkeys(("noise_variance", "factor_variance", "bias_variance"), "auto")
+    est = scaled(hierarchical=hierarchical, max_iter=200, **params).fit(Y)
+    assert est.noise_variance_ < 1e-9
+    assert np.diff(est.lower_bounds_).min() > -1e-3 * abs(est.lower_bound_)
+    assert len(np.unique(est.user_precisions_)) > 1
+
+
 def test_shape_maximises_the_bound():
     for spread in (-1.02, -1.2, -1.6):
         terms = lambda x, s=spread: -(x * np.exp(x) - gammaln(np.exp(x)) + np.exp(x) * s)  # noqa: E731
@@ -182,6 +209,47 @@ def test_result_does_not_depend_on_the_number_of_threads(input, rng):
     assert_array_equal(one.user_precisions_, two.user_precisions_)
 
 
+def test_users_of_data_in_parts_have_scales(rng):
+    """They stay with the parts, and are inferred again for predictions."""
+    Y, _ = drawn(rng, 60, 12)
+    params = {"noise_variance": "auto", "max_iter": 40}
+    whole, parts = scaled(**params).fit(Y), scaled(**params).fit(Shards([Y[:25], Y[25:]]))
+    assert parts.lower_bound_ == pytest.approx(whole.lower_bound_, rel=1e-9)
+    assert parts.user_precision_shape_ == pytest.approx(whole.user_precision_shape_, rel=1e-6)
+    assert len(parts.user_precisions_) == 0
+    for found, known in zip(
+        parts.predict_rows(Y, return_std=True), whole.predict_rows(Y, return_std=True), strict=True
+    ):
+        assert_allclose(found, known, rtol=1e-6)
+    assert parts.score(Y) == pytest.approx(whole.score(Y), rel=1e-6)
+
+
+def test_warm_starts_and_checkpoints_keep_the_shape(rng, tmp_path, monkeypatch):
+    Y, _ = drawn(rng, 60, 12)
+    est = scaled(noise_variance="auto", max_iter=30, warm_start=True).fit(Y)
+    shape, bound = est.user_precision_shape_, est.lower_bound_
+    assert est.set_params(max_iter=1).fit(Y).lower_bound_ >= bound - 1e-9 * abs(bound)
+    assert est.user_precision_shape_ == pytest.approx(shape, rel=0.1)
+    whole, cut = (scaled(noise_variance="auto", max_iter=30) for _ in range(2))
+    whole.fit(Y)
+    with monkeypatch.context() as patch:
+        step, calls = FoldingVisit.step, []
+
+        def interrupted(*args, **kwargs):
+            calls.append(1)
+            if len(calls) == 15:
+                raise KeyboardInterrupt
+            return step(*args, **kwargs)
+
+        patch.setattr(FoldingVisit, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cut.fit(Y, checkpoint=tmp_path / "fit")
+    cut.fit(Y, checkpoint=tmp_path / "fit")
+    assert_array_equal(cut.lower_bounds_, whole.lower_bounds_)
+    assert cut.user_precision_shape_ == whole.user_precision_shape_
+    assert_array_equal(cut.user_precisions_, whole.user_precisions_)
+
+
 def test_ratings_of_a_stream_add_up(rng):
     """The scale of a user follows from the ratings of all batches."""
     Y, _ = drawn(rng, 12, 8)
@@ -203,8 +271,6 @@ def test_scales_wait_for_the_temperature_of_one(rng):
         context_of(est).q,
         est._make_units(est._validate_data(Y, reset=False), None),
     )
-    from sklearn_anneal.families import Tempering
-
     hot = model.visit(q, units, Tempering(0.5, 0.5, 1.0)).step(units)
     cold = model.visit(q, units).step(units)
     spread = 5
@@ -214,6 +280,28 @@ def test_scales_wait_for_the_temperature_of_one(rng):
 
 
 def test_equal_ratings_have_no_scales():
-    est = scaled().fit(np.full((3, 3), 2.0))
+    est = scaled(noise_variance="auto").fit(np.full((3, 3), 2.0))
     assert_array_equal(est.user_precisions_, np.ones(3))
     assert est.user_precision_shape_ == np.inf
+
+
+def test_a_stream_may_begin_with_equal_ratings(rng):
+    """Its variances are given; later users have scales, and priors are learned."""
+    est = scaled(hierarchical=True).partial_fit(np.full((3, 6), 2.0))
+    for _ in range(120):
+        est.partial_fit(drawn(rng, 20, 6)[0])
+    assert est.user_precision_shape_ < 9.0
+    assert est.user_precisions_.std() > 0.1
+    assert np.abs(est.user_prior_mean_).max() > 0.0
+
+
+def test_unseen_users_are_users_without_ratings(rng):
+    """In means, deviations and densities."""
+    Y, _ = drawn(rng, 20, 6)
+    Y[0] = NAN
+    est = scaled(hierarchical=True, max_iter=30).fit(Y)
+    for found in est.predict_ratings([0, 20, -1], [3, 3, 3], return_std=True):
+        assert_allclose(found, found[0], rtol=1e-12)
+    X, y = pairs_of(Y)
+    est = scaled(input="pairs", n_users=25, max_iter=30).fit(X, y)
+    assert est.score([[24, 3]], [5.0]) == pytest.approx(est.score([[99, 3]], [5.0]), rel=1e-12)

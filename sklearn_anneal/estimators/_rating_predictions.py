@@ -525,7 +525,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         """Posterior covariances of the factors of users, (n_users, n_components, n_components)."""
         d = self._context().model.n_components
         found = self._covariances(self._natural_of_users())[:, :d, :d]
-        return read_only(found * self._widths(self._user_statistics)[:, None, None])
+        return read_only(found * self._widths()[:, None, None])
 
     @property
     def item_biases_var_(self):
@@ -537,7 +537,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     def user_biases_var_(self):
         """Posterior variances of the biases of users, of shape (n_users,)."""
         found = self._bias_variances(self._natural_of_users())
-        return read_only(found * self._widths(self._user_statistics))
+        return read_only(found * self._widths())
 
     def _natural_of_users(self) -> Natural:
         model = self._context().model
@@ -560,30 +560,30 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
 
     def _rows(self, ctx: Context, data: RatingData) -> Any:
         """Solve for the users who gave these ratings, and return the moments of their factors."""
-        return self._rows_of(ctx, self._solved(ctx, self._make_units(data, None)))
+        return self._rows_and_scales(ctx, data)[0]
 
-    def _rows_of(self, ctx: Context, sums: Natural) -> Any:
-        """Return the moments of the factors of users, given sums over their ratings."""
-        found = exact(ctx).rows_of(sums)
+    def _rows_and_scales(self, ctx: Context, data: RatingData) -> tuple[Any, Any]:
+        """The same, and the distributions of users' precisions τ, or None without scales."""
+        found, scales = exact(ctx).users_of(self._solved(ctx, self._make_units(data, None)))
         finite(found.squares, _OVERFLOW)
-        return found
+        return found, scales
 
-    def _widths(self, sums: Natural) -> np.ndarray:
-        """E[1/τ] of users, given sums over their ratings; ones unless users have scales."""
-        _, scales = exact(self._context()).users_of(sums)
-        return np.ones(len(sums["natural_mean"])) if scales is None else scales.inverse_mean
+    def _widths(self) -> np.ndarray:
+        """E[1/τ] of the fitted users; ones unless users have scales."""
+        _, scales = exact(self._context()).users_of(self._user_statistics)
+        return np.ones(self.n_users_) if scales is None else scales.inverse_mean
 
     def _mean_and_deviations(
         self, ctx: Context, data: RatingData, with_std: bool
     ) -> tuple[np.ndarray, Any]:
         """Means of all ratings by the users who gave these, and their deviations if wanted."""
-        sums = self._solved(ctx, self._make_units(data, None))
-        users = self._rows_of(ctx, sums)
+        users, scales = self._rows_and_scales(ctx, data)
         mean = finite(self._means_of_all_items(users.mean), _OVERFLOW)
         if not with_std:
             return mean, None
         second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
-        return mean, self._deviations(ctx, mean, second, self._widths(sums)[:, None])
+        widths = 1.0 if scales is None else scales.inverse_mean[:, None]
+        return mean, self._deviations(ctx, mean, second, widths)
 
     def _moments_of_items(self, ctx: Context, items: Any = slice(None)) -> Any:
         """Moments of the items with these numbers, by default of all."""
@@ -635,16 +635,19 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         if statistics is None:
             statistics = self._user_statistics
         model = exact(ctx)
-        # The tables get one more row, with the prior, for ids that were never seen.
-        nobody, nothing = model.without_ratings("users"), model.without_ratings("items")
         # Moments are computed of those users and items alone that the pairs have.
         of_users, i = _numbered(users, len(statistics["natural_mean"]))
         of_items, j = _numbered(items, model.n_items)
-        statistics = {key: value[of_users] for key, value in statistics.items()}
-        own = model.rows_of(statistics)
+        # One more user and one more item, without ratings, stand for ids that were never seen.
+        statistics = {
+            key: np.concatenate([value[of_users], np.zeros((1, value.shape[1]))])
+            for key, value in statistics.items()
+        }
+        own, scales = model.users_of(statistics)
+        tables, means = model.coefficients(own), own.mean
+        prior = model.row_prior("items")
+        nothing = model.moments_of(prior["precision"][None], prior["natural_mean"][None])
         across = self._moments_of_items(ctx, of_items)
-        tables = np.concatenate([model.coefficients(own), model.coefficients(nobody)])
-        means = np.concatenate([own.mean, nobody.mean])
         other = np.concatenate([across.table, nothing.table])
         other_means = np.concatenate([across.mean, nothing.mean])
         mean, second = np.empty(len(users)), np.empty(len(users))
@@ -653,15 +656,12 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             second[some] = np.einsum("nk,nk->n", tables[i[some]], other[j[some]])
             mean[some] = model.mean_of_pairs(means[i[some]], other_means[j[some]])
         finite(second, _OVERFLOW)
-        shapes, widths = np.full(len(mean), np.inf), np.ones(len(mean))
-        _, scales = model.users_of(statistics)
-        if scales is not None:
-            shapes = np.append(scales.shape, model.shape)[i]
-            widths = np.append(scales.inverse_mean, model.shape / (model.shape - 1.0))[i]
-        return mean, self._deviations(ctx, mean, second, widths), shapes
+        if scales is None:
+            return mean, self._deviations(ctx, mean, second, 1.0), np.full(len(mean), np.inf)
+        return mean, self._deviations(ctx, mean, second, scales.inverse_mean[i]), scales.shape[i]
 
     def _deviations(
-        self, ctx: Context, mean: np.ndarray, second: np.ndarray, widths: np.ndarray
+        self, ctx: Context, mean: np.ndarray, second: np.ndarray, widths: float | np.ndarray
     ) -> np.ndarray:
         f, noise = mean - ctx.model.intercept, widths * ctx.model.noise_variance
         return np.sqrt(noise + np.maximum(second - f**2, 0.0))

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from ..data.units import Ratings
 from ..families import Natural
+from ..families._structure import lower_triangle
 from .matrix_factorization import PACKED
 
 if TYPE_CHECKING:
@@ -68,14 +69,18 @@ def drawn_rows(
         there = csr_array((each[own], ratings.indices[own], indptr), shape)
         values = csr_array(((each * left)[own], ratings.indices[own], indptr), shape)
         second = (there @ products).reshape(-1, size, size) / model.noise_variance
-        root = np.linalg.cholesky(prior + second)
+        precision = prior + second
+        root = np.linalg.cholesky(precision)
         # P⁻¹ h + L⁻ᵀ ε = L⁻ᵀ (L⁻¹ h + ε) of P = L Lᵀ.
         natural_mean = (values @ design)[..., None] / model.noise_variance + prior_mean
         inner = np.linalg.solve(root, natural_mean)
         if side == "users" and model.user_scales:
             squares = csr_array((np.square(left[own]), ratings.indices[own], indptr), shape)
             about = np.column_stack([np.diff(indptr), squares.sum(axis=1)])
-            q = model.scales_of(about, inner[..., 0], inner[..., 0])
+            mean = np.linalg.solve(np.swapaxes(root, -1, -2), inner)[..., 0]
+            lower = np.ascontiguousarray(precision[:, *lower_triangle(size)])
+            natural = {"precision": lower, "natural_mean": natural_mean[..., 0]}
+            q = model.scales_of(about, natural, mean)
             scales[rows] = rng.gamma(q.shape, 1.0 / q.rate)
         white = rng.standard_normal(natural_mean.shape)
         inner += white / np.sqrt(scales[rows])[:, None, None]

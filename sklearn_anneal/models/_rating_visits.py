@@ -97,7 +97,7 @@ class FoldingVisit(Visit[Ratings]):
             own = model.moments_of(natural["precision"], natural["natural_mean"])
             if self._has_scales:
                 ratings = model.about_items(sums, units.known)
-                scales = model.scales_of(ratings, natural["natural_mean"], own.mean)
+                scales = model.scales_of(ratings, natural, own.mean)
                 own = model.scaled(own, scales)
             energies = model.energies(sums, model.squared_errors(sums, own.table), scales)
             if i < n_rounds:

@@ -244,9 +244,10 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         model = copy(self)
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # If all ratings are equal there is nothing to explain, and any positive variance serves.
-        # There is also nothing to learn from: the variances would fall towards zero.
+        # There is also nothing to learn from: the variances would fall towards zero. Given ones
+        # stay, however, and a stream that begins with equal ratings may go on with others.
         scale = summary.variance
-        if self.equal_ratings(summary):
+        if self.equal_ratings(summary) and not self.given_variances:
             scale, model.learns, model.hierarchical = 1.0, (), False
             model.user_scales, model.shape = False, np.inf
         model.holds_users = hold_units and not model.user_scales
@@ -332,14 +333,6 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         found = self.hierarchy.of_side(side)
         covariance = np.linalg.inv(found.precision)
         return covariance @ found.natural_mean, covariance
-
-    def without_ratings(self, side: str) -> Moments:
-        """Return the moments of one row that has no ratings."""
-        if side == "users":
-            nothing = {key: np.zeros((1, n)) for key, n in self.users.columns.items()}
-            return self.rows_of(nothing | {"ratings": np.zeros((1, 2))})
-        row = self.row_prior(side)
-        return self.moments_of(row["precision"][None], row["natural_mean"][None])
 
     def _n_rows(self, side: UnitBlock, summary: Summary) -> int:
         return summary.n_users if side.name == "users" else self.n_items
@@ -680,15 +673,17 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         found = np.column_stack([self.n_ratings(sums), self.squared_errors(sums, nobody)])
         return found if known is None else found + known["ratings"]
 
-    def scales_of(self, ratings: np.ndarray, natural_mean: np.ndarray, mean: np.ndarray) -> Scales:
+    def scales_of(self, ratings: np.ndarray, natural: Natural, mean: np.ndarray) -> Scales:
         """Return q(τ) of users, given their ratings about items and their Gaussians at τ = 1."""
         # With x = (u, b), E log p(y, x | τ) = ½ (n + D) log τ − ½ τ {(x − m)ᵀ P (x − m) + R} + …,
-        # where R = Σ E(r − c)² / σ² + E[μᵀ Λ μ] − hᵀ m, and h = P m, at τ = 1.
+        # where R = Σ E(r − c)² / σ² + E[μᵀ Λ μ] + mᵀ (P m − 2 h), and h = P m, at τ = 1. In this
+        # form rounding errors of m enter by their squares; −hᵀ m would magnify them.
         count, squares = ratings.T
+        product = -2.0 * natural["natural_mean"]
+        kernels().add_matrix_products(natural["precision"], mean, product)
         quadratic = 0.0 if self.hierarchy is None else self.hierarchy.of_side("users").quadratic
-        rest = squares / self.noise_variance + quadratic
-        rest = np.maximum(rest - np.einsum("nk,nk->n", natural_mean, mean), 0.0)
-        return Scales(self.shape + 0.5 * count, self.shape + 0.5 * rest)
+        rest = squares / self.noise_variance + quadratic + np.einsum("nk,nk->n", product, mean)
+        return Scales(self.shape + 0.5 * count, self.shape + 0.5 * np.maximum(rest, 0.0))
 
     def scaled(self, own: Moments, scales: Scales) -> Moments:
         """Return moments of users times τ, given their moments at τ = 1."""
@@ -854,22 +849,16 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
 
     # Functions of the fitted parameters
 
-    def rows_of(self, sums: Natural) -> Moments:
-        """Return the moments of users' rows, given sums over their ratings."""
-        found, scales = self.users_of(sums)
-        if scales is None:
-            return found
-        # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
-        fixed, wider = self._table(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
-        return found._replace(table=fixed + wider * (found.table - fixed))
-
     def users_of(self, sums: Natural) -> tuple[Moments, Scales | None]:
-        """Return the moments of users at τ = 1 and q(τ), given sums over their ratings."""
+        """Return the moments of users, and q(τ) if they have scales, given sums over ratings."""
         natural = self.solution(self.per_noise(sums))
         found = self.moments_of(natural["precision"], natural["natural_mean"])
         if not self.user_scales:
             return found, None
-        return found, self.scales_of(sums["ratings"], natural["natural_mean"], found.mean)
+        scales = self.scales_of(sums["ratings"], natural, found.mean)
+        # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
+        fixed, wider = self._table(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
+        return found._replace(table=fixed + wider * (found.table - fixed)), scales
 
     def mean_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Return the expected ratings of pairs of rows, given their means, of shape (n_pairs,)."""
