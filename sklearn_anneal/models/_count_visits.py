@@ -413,7 +413,8 @@ class CountsVisit(Visit):
         self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
     ) -> LocalStep:
         """Return the counts of components as a local step whose terms of the bound are NaN."""
-        statistics, deviation = self._statistics(units, activations, sums)
+        exposures = self._summed_activations(units, activations, sums)
+        statistics, deviation = self._statistics(sums, exposures)
         if "activation_prior" in self.model.learns:
             number = units.total_weight * self.model.n_components
             statistics[EVIDENCE] = np.array([activations.evidence, number])
@@ -427,7 +428,8 @@ class CountsVisit(Visit):
     ) -> LocalStep:
         """Return the sums of some rows as a local step, with the required statistics."""
         model, k = self.model, self.model.n_components
-        statistics, deviation = self._statistics(units, activations, sums)
+        exposures = self._summed_activations(units, activations, sums)
+        statistics, deviation = self._statistics(sums, exposures)
         total = units.total_weight
         assigned_logs, logs, entropies = sums.bound
         b = model.activation_prior
@@ -440,9 +442,8 @@ class CountsVisit(Visit):
         # `finish` adds the term of the components to the energy, and to the entropy of the
         # division of the counts.
         energy = float(assigned_logs.sum() + sums.clean @ self.log_weights)
-        exposure = self._summed_activations(units, activations, sums)[0]
-        of_columns = self.expected.totals[None] if len(exposure) == 1 else self.expected.means
-        of_rates = float((exposure * of_columns).sum(axis=0) @ self.mean_weights)
+        of_columns = self.expected.totals[None] if len(exposures[0]) == 1 else self.expected.means
+        of_rates = float((exposures[0] * of_columns).sum(axis=0) @ self.mean_weights)
         factorials = units.log_factorials
         known = float(factorials.sum() if units.weights is None else units.weights @ factorials)
         large = len(sums.dividing) > 0
@@ -458,11 +459,11 @@ class CountsVisit(Visit):
         )
 
     def _statistics(
-        self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
+        self, sums: _Sums, exposures: tuple[np.ndarray, np.ndarray]
     ) -> tuple[Natural, Natural | None]:
         """Return the statistics, and their deviation by random weights if it is kept apart."""
         noisy, factor = len(sums.noise) > 0, float(self.t.statistics)
-        exposure, noisy_exposure = self._summed_activations(units, activations, sums)
+        exposure, noisy_exposure = exposures
         statistics: Natural = {ASSIGNED: factor * sums.clean, EXPOSURE: factor * exposure}
         if self.counts_components:
             statistics[COUNTS] = sums.clean_out if noisy else sums.out

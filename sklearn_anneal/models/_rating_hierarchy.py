@@ -115,7 +115,7 @@ class Hierarchy:
         return {
             "mean_precision": np.full(n, _ROWS_OF_MEAN),
             "mean_natural": np.zeros((n, d)),
-            "scatter": np.tile((_MORE_DOF + d) * np.diag(self.variances), (n, 1, 1)),
+            "scatter": np.stack([(_MORE_DOF + d) * np.diag(self.variances)] * n),
             "dof": np.full(n, _MORE_DOF + d),
         }
 

@@ -181,7 +181,8 @@ class RowsVisit(Visit[Ratings]):
         energies = model.energies(sums, model.squared_errors(sums, self.own.table[units.rows]))
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
         statistics = model.statistics(sums, factor, arrays.without_noise.of(units.rows))
-        if model.reads_evidence:
+        if model.reads_evidence and self.side == "items":
+            # Hyperparameters are learned after the visit for the last block.
             statistics[EVIDENCE] = model.evidence_of_ratings(units, energy)
         step = LocalStep(statistics, energy, 0.0, rows=units.rows)
         if noisy is not None:
@@ -199,8 +200,7 @@ class RowsVisit(Visit[Ratings]):
         weights = np.ones(len(users.mean)) if self.weights is None else self.weights
         step.entropy = float(weights @ model.entropies(users.log_det))
         step.log_prior = float(weights @ model.log_priors("users", users))
-        if model.reads_evidence:
-            step.statistics[EVIDENCE] = step.statistics[EVIDENCE] + model.evidence_of_users(
-                users, weights
-            )
+        if EVIDENCE in step.statistics:
+            of_users = model.evidence_of_users(users, weights)
+            step.statistics[EVIDENCE] = step.statistics[EVIDENCE] + of_users
         return step

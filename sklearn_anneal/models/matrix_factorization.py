@@ -642,7 +642,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         # of the table. All but the constant are multiplied by the precisions τ of users.
         first, second = columns_of_moments(self.n_components, self.biases)
         weights = np.zeros(rows.table.shape[1])
-        np.add.at(weights, first, prior.natural_mean)
+        weights[first] = prior.natural_mean
         np.add.at(weights, second, -0.5 * prior.precision)
         weights[self._column_of_one] = -0.5 * prior.quadratic
         # Unlike a product, `einsum` makes no copy of a table of float32 in double precision.

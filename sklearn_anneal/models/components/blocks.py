@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,17 @@ class BlockComponents(Components[Summaries, BlockSums]):
     def learns_late(self) -> bool:
         return any(part.learns_late for part in self.parts.values())
 
+    @cached_property
+    def _names(self) -> dict[str, dict[str, str]]:
+        parts = self.parts.items()
+        return {name: {key: f"{name}.{key}" for key in part.keys} for name, part in parts}
+
     def _prefixed(self, name: str, arrays: Natural) -> Natural:
         return {f"{name}.{key}": value for key, value in arrays.items()}
 
     def own(self, name: str, arrays: Natural) -> Natural:
         """Return the arrays of one block, without its name before theirs."""
-        start = f"{name}."
-        return {k[len(start) :]: value for k, value in arrays.items() if k.startswith(start)}
+        return {key: arrays[full] for key, full in self._names[name].items()}
 
     def rows_of(self, name: str, rows: Rows) -> Rows:
         """Return the columns of one block."""
@@ -118,7 +123,7 @@ class BlockComponents(Components[Summaries, BlockSums]):
         parts = self.parts.items()
         return BlockComponents({name: part.resolved(summary[name]) for name, part in parts})
 
-    @property
+    @cached_property
     def factors(self) -> tuple[Factor, ...]:
         return tuple(
             Factor(f.family, {key: f"{name}.{own}" for key, own in f.names.items()})
