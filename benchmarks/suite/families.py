@@ -315,7 +315,7 @@ class Topics(Family):
         return _MISSING | found | self.predictions(host)
 
     def units(self, host: Any) -> Units:
-        _, units = host._documents(self.train)
+        _, units = host._rows(self.train)
         return units
 
     def predictions(self, fitted: Any) -> Figures:

@@ -121,7 +121,7 @@ def topic_likelihood(fitted: Any, held_out: csr_matrix) -> float:
     """
     observed, rest = split_documents(held_out)
     topics = fitted.components_ / fitted.components_.sum(axis=1, keepdims=True)
-    ctx, units = fitted._documents(observed)
+    ctx, units = fitted._rows(observed)
     model = copy(ctx.model)
     model.collapsed_predictions = True
     proportions = predictions.proportions(model, units, ctx.q, SEQUENTIAL)
