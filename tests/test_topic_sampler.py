@@ -561,6 +561,22 @@ def test_tokens_are_drawn_where_counts_are_few_or_documents_short(n_words, n_tok
     assert_array_equal(components_of(X, annealing=few), drawn)
 
 
+@pytest.mark.parametrize(
+    "count, n_words, n_components, many",
+    [
+        *((8, 38, 3, True), (8, 36, 3, False), (7, 50, 3, False)),
+        *((40, 7, 11, True), (39, 7, 10, False), (40, 6, 10, False)),
+        *((40, 20, 12, True), (40, 21, 12, False)),
+    ],
+)
+def test_fewer_counts_per_topic_are_many_in_documents_of_few_words(
+    count, n_words, n_components, many
+):
+    X = csr_matrix(np.full((3, n_words), float(count)))
+    documents = Documents(X.data, X.indices, X.indptr)
+    assert has_many_counts(documents, n_components) == many
+
+
 def test_a_weight_decides_about_draws_as_copies_do():
     X = csr_matrix(np.array([[9.0, 0.0, 300.0], [1.0, 1.0, 1.0]]))
     for weights in ([1, 3], [3, 1], [1, 60], [2, 7]):

@@ -22,16 +22,24 @@ _FIRST_PRIOR_OF_STREAM = 0.1
 _BATCHES = 4
 _DOCUMENTS_PER_BATCH = 128, 1024
 # Tokens are not drawn one by one if documents have so many of each of their words, and so many for
-# each topic. Mean-field steps then predict as well, and take no longer for words that occur more
-# often ("Many counts" in doc/results/topics_speed.md).
-_MANY_OF_WORD, _MANY_OF_TOPIC = 8.0, 100.0
+# each topic. Mean-field steps then predict about as well, and take no longer for words that occur
+# more often ("Many counts" in doc/results/topics_speed.md). Documents of few words, such as rows of
+# tables with few columns, need fewer tokens for each topic.
+_MANY = 8.0, 100.0
+_FEW_WORDS, _MANY_OF_FEW_WORDS = 20.0, (40.0, 25.0)
 
 
 def has_many_counts(documents: Documents, n_components: int) -> bool:
-    """Whether documents have so many tokens that single draws of these bring nothing."""
-    tokens = documents.weighted_whole
-    of_words = tokens >= _MANY_OF_WORD * documents.weighted_entries
-    return bool(of_words and tokens >= _MANY_OF_TOPIC * n_components * documents.total_weight)
+    """Whether documents have so many tokens that single draws of these bring little."""
+    tokens, entries = documents.weighted_whole, documents.weighted_entries
+    n_documents = documents.total_weight
+
+    def are_many(of_word: float, of_topic: float) -> bool:
+        of_topics = of_topic * n_components * n_documents
+        return bool(tokens >= of_word * entries and tokens >= of_topics)
+
+    few_words = entries <= _FEW_WORDS * n_documents
+    return are_many(*_MANY) or bool(few_words and are_many(*_MANY_OF_FEW_WORDS))
 
 
 @dataclass(frozen=True)
