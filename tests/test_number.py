@@ -26,8 +26,10 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.annealing import StructuredVI
+from sklearn_anneal.estimators import _number
 from sklearn_anneal.estimators._number import Tried, best_number, preferred
 from sklearn_anneal.models._left_out import LeftOut
+from sklearn_anneal.search.moves import Reduction
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -188,6 +190,27 @@ def test_three_components_are_found(make, params, data, rng):
 def test_data_without_groups_have_one_component(make, params, X):
     est = make(random_state=0, effort=0, annealing="none", max_iter=30, **params)
     assert est.set_params(n_components="auto").fit(X).n_components_ == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "params", "data"),
+    [
+        (AnnealedBayesianGaussianMixture, {}, groups),
+        (AnnealedBayesianGaussianMixture, {"covariance_type": "tied"}, groups),
+        (AnnealedBayesianMixture, {"emission": [("all", "gaussian", [0, 1, 2])]}, groups),
+        (AnnealedHMM, {"duration": "auto"}, series),
+    ],
+)
+def test_components_that_the_search_empties_are_left_out(make, params, data, rng, monkeypatch):
+    """Their priors cost more than nothing, so that the bound rises without them."""
+    monkeypatch.setattr(_number, "best_number", lambda fit, most: (6, fit(6, None)))
+    est, X = make("auto", random_state=0, annealing="none", **params), data(rng)
+    kept = clone(est).fit(X)
+    assert kept.n_components_ == kept.n_effective_components_ < 6
+    assert kept.transform(X).shape == (len(X), kept.n_components_)
+    assert kept.search_results_["move"][-1] == "reduction"
+    monkeypatch.setattr(Reduction, "propose", lambda *args: None)
+    assert kept.lower_bound_ > clone(est).fit(X).lower_bound_
 
 
 @pytest.mark.parametrize("truth", [pytest.param(1, marks=pytest.mark.exhaustive), 3])

@@ -149,6 +149,8 @@ class Fits(Interface[D, U, M]):
         model = self._make_model(X, data.example)
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
+        if self._chooses_number and self.max_iter > 0:
+            plan = plan._replace(model_of=partial(self._smaller_model, X=X, example=data.example))
         monitor = self._monitor(data, strategy, plan)
         if monitor is not None:
             # Callbacks see the whole fit, which ends with the same bits.

@@ -18,9 +18,10 @@ of those that are left out counts, by the same standard. For few sequences, and 
 only the bound: their data points cannot be left out of a fit that is over.
 
 Fits are compared after a search of little effort. The best one goes on with the effort of the
-estimator, so that its result is that of one fit with this number. Numbers larger than the best one
-begin at its components, some of which are divided, and components that a fit does not use are left
-out. A number is therefore not rejected because its own start has ended at a poor optimum.
+estimator, so that its result is that of one fit with this number. Components that this search
+empties are then left out. Numbers larger than the best one begin at its components, some of which
+are divided, and components that a fit does not use are left out. A number is therefore not rejected
+because its own start has ended at a poor optimum.
 
 References
 ----------
@@ -45,6 +46,7 @@ from ..data.units import Units
 from ..families import Natural
 from ..models._left_out import LeftOut
 from ..parallel.workers import generator
+from ..search.moves import in_use
 from ..search.problem import Problem
 from ..search.search import Found
 from ._state import same
@@ -105,7 +107,7 @@ class Origin(NamedTuple):
             given = (model, prior, q), units, problem.summary, problem.prior
             start: Natural | None = target.start_from(*given, rng)
             return start
-        added = model.statistics_of(q, prior, _used(self.ctx))
+        added = model.statistics_of(q, prior, in_use(self.ctx))
         return {key: problem.prior[key] + value for key, value in added.items()}
 
 
@@ -270,6 +272,14 @@ class ChoosesNumber:
         found, _, origin = fits[best]
         return Choice(best, origin, _results(tried, best), found.unfinished)
 
+    def _smaller_model(self, k: int, X: Any, example: Any) -> Any:
+        """Return the model with some number of components."""
+        before, self._number_of_trial = self._number_of_trial, k
+        try:
+            return self._make_model(X, example)
+        finally:
+            self._number_of_trial = before
+
     def _fitted_with(
         self,
         k: int,
@@ -300,7 +310,7 @@ class ChoosesNumber:
         if self.verbose:
             of_rows = "" if left_out is None else f", rows left out {left_out.total:.6f}"
             print(f"n_components={k}: lower bound {bound:.6f}{of_rows}", flush=True)
-        n_used = len(_used(ctx))
+        n_used = len(in_use(ctx))
         return found, Tried(bound if np.isfinite(bound) else -np.inf, n_used, left_out)
 
 
@@ -320,14 +330,9 @@ def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
 
 def _reduced(ctx: Context) -> Origin | None:
     """Return the components that are in use; None if all are, or if none can be left out."""
-    used, n_components = _used(ctx), ctx.model.n_components
+    used, n_components = in_use(ctx), ctx.model.n_components
     if not 0 < len(used) < n_components:
         return None
     if ctx.model.statistics_of(ctx.q, ctx.prior, used) is None:
         return None
     return Origin(len(used), ctx)
-
-
-def _used(ctx: Context) -> np.ndarray:
-    """Return the numbers of the components that explain more than one data point."""
-    return np.flatnonzero(ctx.model.expected_counts(ctx.q, ctx.prior) > 1)

@@ -224,7 +224,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     component_weights_std_ : ndarray of shape (n_components,)
         Posterior standard deviations of the weights.
     n_components_ : int
-        Number of components: that of the parameter, or the one that ``"auto"`` has found.
+        Number of components: that of the parameter, or the one that ``"auto"`` has found. It is
+        the largest number, of which ``n_effective_components_`` are in use.
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, and how many of its components explain more than one

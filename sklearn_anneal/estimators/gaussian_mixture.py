@@ -281,7 +281,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         undoes an update with momentum visits the data again and counts as two, but as one in
         ``search_results_`` and for ``effort``, ``max_iter``, callbacks and ``verbose``.
     n_components_ : int
-        Number of components: that of the parameter, or the one that ``"auto"`` has found.
+        Number of components: that of the parameter, or the one that ``"auto"`` has found, without
+        those that explain at most one row at the end. It need not be one that was tried.
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, the log density of all rows given other rows, in nats

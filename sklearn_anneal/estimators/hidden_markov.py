@@ -331,7 +331,8 @@ class AnnealedHMM(StatePredictions):
     n_passes_ : int
         Number of passes of all restarts and moves. One that undoes an update counts twice.
     n_components_ : int
-        Number of states: that of the parameter, or the one that ``"auto"`` has found.
+        Number of states: that of the parameter, or the one that ``"auto"`` has found, without
+        those that explain at most one frame at the end. It need not be one that was tried.
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, and how many of its states explain more than one frame

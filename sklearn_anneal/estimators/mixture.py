@@ -279,7 +279,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         Parameters of the posterior of the weights: for "dirichlet_process" the two parameters of
         the Beta distributions, for "dirichlet_distribution" the concentration.
     n_components_ : int
-        Number of components: that of the parameter, or the one that ``"auto"`` has found.
+        Number of components: that of the parameter, or the one that ``"auto"`` has found, without
+        those that explain at most one row at the end. It need not be one that was tried.
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, the log density of all rows given other rows, in nats

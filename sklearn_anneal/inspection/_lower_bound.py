@@ -19,6 +19,7 @@ _MARKS = {
     "plain": ("start without annealing", "<"),
     "reorder": ("other order of components", "X"),
     "continuation": ("more passes", ">"),
+    "reduction": ("components in use alone", "p"),
     "guided reshape": ("other durations of states", "D"),
     "random reshape": ("other durations of states", "D"),
 }

@@ -63,6 +63,11 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
         prior = prior | own
         return model, prior, {key: prior[key] + value for key, value in added.items()}
 
+    def with_priors_of(self, larger: Self, chosen: np.ndarray) -> Self:
+        model = copy(self)
+        model.emission = self.emission.with_priors_of(larger.emission, chosen)
+        return model
+
     def sampled(self, units: Sequences) -> Sequences:
         if goes_one_way(self.transmat_prior):
             # The times of frames say in which state they are, so that sequences remain whole.

@@ -118,6 +118,14 @@ class Searchable(ABC, Generic[U, S]):
         """
         return None
 
+    def with_priors_of(self, larger: Self, chosen: np.ndarray) -> Self:
+        """Return the model with the learned priors of one of which it has some components.
+
+        ``chosen`` has their numbers there. Priors that :meth:`Model.learned` finds again, from
+        wherever it begins, need not be taken over.
+        """
+        return self
+
     def start_from(
         self,
         fewer: Rearranged,

@@ -237,6 +237,11 @@ class HiddenSemiMarkov(HiddenMarkov):
         same = np.allclose(*durations, atol=0.0) and super().exchangeable(prior, order)
         return same and (self.learns_shapes or bool((self.shapes == self.shapes[order]).all()))
 
+    def with_priors_of(self, larger: Self, chosen: np.ndarray) -> Self:
+        model = super().with_priors_of(larger, chosen)
+        model.shapes = larger.shapes[chosen]
+        return model
+
     def reordered(
         self, q: Natural, prior: Natural, order: np.ndarray
     ) -> tuple[Self, Natural, Natural]:

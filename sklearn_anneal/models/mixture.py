@@ -607,6 +607,11 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         prior = prior | own
         return model, prior, {key: prior[key] + value for key, value in added.items()}
 
+    def with_priors_of(self, larger: Self, chosen: np.ndarray) -> Self:
+        model = copy(self)
+        model.components = self.components.with_priors_of(larger.components, chosen)
+        return model
+
     def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
         return self.components.exchangeable(prior, order)
 

@@ -1,8 +1,8 @@
 """Moves: ways of looking for a better optimum from the best one that a fit has found so far.
 
 Every move proposes parameters, from which plain inference goes on to the next optimum. The result
-is kept only if the lower bound is higher; most proposals are given up after a few passes, when
-their optimum is out of reach.
+is kept only if the lower bound is higher, but for reductions; most proposals are given up after a
+few passes, when their optimum is out of reach.
 
 References
 ----------
@@ -16,7 +16,9 @@ Kurihara, Welling, Teh (2007). Collapsed variational Dirichlet process mixture m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +55,9 @@ class Move(ABC):
     # Whether plain passes have momentum. The first fit has none, so that the result is never below
     # plain inference from the same start.
     has_momentum = True
+
+    # The fall of the bound, in nats, from which on the result is discarded.
+    tolerance = 0.0
 
     # The largest number of passes after its schedule, in multiples of ``max_iter``.
     longest = 1
@@ -248,6 +253,58 @@ class Reorder(Move):
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
         _put_in_order(ctx)
         return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
+
+
+@dataclass(frozen=True)
+class Reduction(Move):
+    """The components in use alone, if the number of components was to be found.
+
+    Components that explain nothing can only lower the bound, given the same priors. Those that are
+    learned are therefore taken over, and a fall of the bound that is no strong evidence (Kass and
+    Raftery, 1995) is accepted.
+
+    Attributes
+    ----------
+    model_of : callable
+        Returns the model of a number of components.
+    least : float
+        Components in use explain more data points than this.
+    """
+
+    model_of: Callable[[int], Model]
+    least: float
+
+    name = "reduction"
+    counts = False
+    repeats = False
+    tolerance = 3.0
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        model, q, prior, summary = kept.ctx.model, kept.ctx.q, kept.ctx.prior, kept.ctx.summary
+        used = in_use(kept.ctx, self.least)
+        added = None
+        if isinstance(model, Searchable) and 0 < len(used) < model.n_components:
+            added = model.statistics_of(q, prior, used)
+        if added is None:
+            return None
+        fewer: Any = self.model_of(len(used)).resolved(summary, hold_units=False)
+        fewer = fewer.with_priors_of(model, used)
+        ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
+        ctx.exploring = False
+        ctx.model, ctx.prior = fewer, fewer.prior(summary)
+        ctx.q = {key: ctx.prior[key] + value for key, value in added.items()}
+        _put_in_order(ctx)
+        problem.learn(ctx, late=True)
+        return Progress(ctx, PLAIN)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return stop
+
+
+def in_use(ctx: Context, least: float = 1.0) -> np.ndarray:
+    """Return the numbers of the components that explain more data points than some number."""
+    model: Any = ctx.model
+    return np.flatnonzero(model.expected_counts(ctx.q, ctx.prior) > least)
 
 
 @dataclass(frozen=True)

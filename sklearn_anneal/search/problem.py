@@ -110,13 +110,13 @@ class Problem(NamedTuple):
             return
         self.learn(ctx)
 
-    def learn(self, ctx: Context) -> None:
-        """Learn the priors that need not wait, without a pass over the data."""
-        if self.summary.why_not_learned(self.model):
+    def learn(self, ctx: Context, late: bool = False) -> None:
+        """Learn the priors without a pass over the data: those that need not wait, or all."""
+        if self.summary.why_not_learned(ctx.model):
             return
         for _ in range(_STEPS_WITHOUT_DATA):
             ctx.model, ctx.prior, ctx.q = ctx.model.learned(
-                ctx.q, ctx.prior, None, 1.0, 1.0, late=False
+                ctx.q, ctx.prior, None, 1.0, 1.0, late=late
             )
 
 

@@ -16,6 +16,7 @@ from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
 from ..inference.progress import Progress, Trace
 from ..inference.stopping import Rule
+from ..models._base import Model
 from ..models._searchable import Searchable
 from ..parallel.workers import Workers
 from .moves import (
@@ -24,6 +25,7 @@ from .moves import (
     Merge,
     Move,
     Plain,
+    Reduction,
     Reheat,
     Reorder,
     Reshape,
@@ -48,6 +50,10 @@ _RANDOM_SHAPES = 4
 # leads out of optima of data in many dimensions.
 _NOISES = (0.1, 0.5)
 
+# Components that explain no more data points are left out where their number is to be found. Those
+# of single data points stay if they are worth their place, and the second limit leaves out others.
+_LEAST_IN_USE = (1.0, 0.5)
+
 
 class Plan(NamedTuple):
     """How a fit searches for the best optimum.
@@ -69,6 +75,9 @@ class Plan(NamedTuple):
         Whether the effort is the usual one, which is less after some starts of a model.
     continues : bool
         Whether the best fit goes on if it has not converged.
+    model_of : callable or None
+        Returns the model of a number of components, if those that are not in use are left out at
+        the end; None if all stay.
     """
 
     n_init: int = 1
@@ -78,6 +87,7 @@ class Plan(NamedTuple):
     guards: bool = False
     automatic: bool = False
     continues: bool = True
+    model_of: Callable[[int], Model] | None = None
 
     def effort_after(self, strategy: Annealing) -> float:
         """Return the effort, given the method as it was calibrated."""
@@ -105,7 +115,7 @@ class Attempt(NamedTuple):
     lower_bound : float
         The bound that this fit reached, nats; NaN if it failed.
     kept : bool
-        Whether the bound was higher than that of the best fit before.
+        Whether the bound was higher than that of the best fit before, or high enough.
     """
 
     move: str
@@ -193,7 +203,7 @@ class Found:
             bound = trial.trace.final
             rise = bound - before.final
         self.n_passes += passes + trial.undone
-        kept = 0 < rise < np.inf and finite(trial.ctx.q)
+        kept = -move.tolerance < rise < np.inf and finite(trial.ctx.q)
         n_before = len(before.lower_bounds) if move.continues else 0
         self.attempts.append(Attempt(move.name, n_before, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
@@ -330,6 +340,9 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     for i in range(2):
         turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
     order = (Reorder(),) if effort > 0 and kinds > 1 else ()
+    reduction: tuple[Move, ...] = ()
+    if plan.model_of is not None and found.strategy.finish:
+        reduction = tuple(Reduction(plan.model_of, least) for least in _LEAST_IN_USE)
     tried: tuple[Move, ...] = ()
     if effort > 0 and isinstance(problem.model, Searchable):
         tried = (FirstStart(1),) if problem.model.tries_other_start_first else ()
@@ -339,7 +352,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
         shapes = (Reshape(guided=True), *[Reshape(guided=False)] * _RANDOM_SHAPES)
         turns += [Reshape(guided=True), Reshape(guided=False)]
     before = (*guard, *tried, *shapes, *order)
-    after = (*order, *continuation)
+    after = (*order, *continuation, *reduction)
     return Moves(before, tuple(turns), after, effort, plan.automatic)
 
 

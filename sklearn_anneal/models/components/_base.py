@@ -210,15 +210,18 @@ class Components(ABC, Generic[P, R]):
         """Return λ₀ of all components."""
 
     def reordered(self, q: Natural, order: np.ndarray) -> Natural:
-        """Return the parameters of some components, or of all in another order.
+        """Return the statistics of some components, or parameters of all in another order.
 
-        ``order`` has their numbers.
+        ``order`` has their numbers. Statistics that all components share are means over them.
         """
         k, shared = self.n_components, self.shared_keys
         found: Natural = {}
         for key in self.keys:
             x = q[key]
-            found[key] = x if key in shared else x.reshape(k, -1)[order].reshape(-1, *x.shape[1:])
+            if key in shared:
+                found[key] = x * (k / len(order))
+            else:
+                found[key] = x.reshape(k, -1)[order].reshape(-1, *x.shape[1:])
         return found
 
     def carried(self, prior: Natural, order: np.ndarray) -> tuple[Components, Natural]:
@@ -227,6 +230,13 @@ class Components(ABC, Generic[P, R]):
         Learned parameters of each component go with it, and priors that were given stay.
         """
         return self, {key: prior[key] for key in self.keys}
+
+    def with_priors_of(self, larger: Components, chosen: np.ndarray) -> Components:
+        """Return these components with the learned priors of others, some of which they are.
+
+        ``chosen`` has their numbers there. By default, they learn their priors again.
+        """
+        return self
 
     def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
         """Return whether components that exchange their numbers have the same given priors."""

@@ -143,6 +143,11 @@ class BlockComponents(Components[Summaries, BlockSums]):
         priors = self._joined((n, own) for n, (_, own) in found.items())
         return BlockComponents({n: part for n, (part, _) in found.items()}), priors
 
+    def with_priors_of(self, larger: Any, chosen: np.ndarray) -> BlockComponents:
+        others = larger.parts
+        parts = {n: part.with_priors_of(others[n], chosen) for n, part in self.parts.items()}
+        return BlockComponents(parts)
+
     def prior(self, summary: Summaries) -> Natural:
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 

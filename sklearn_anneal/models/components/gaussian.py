@@ -242,6 +242,17 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         carried.set_scale(self.common_scale, self.sizes.reordered(order))
         return carried, carried.natural_prior(self.prior_means(prior))
 
+    def with_priors_of(self, larger: Any, chosen: np.ndarray) -> Components:
+        if self.n_components == 1:
+            return self
+        carried = copy(self)
+        for name in self.auto:
+            setattr(carried, name, getattr(larger, name))
+        if "covariance_prior" in self.auto:
+            sizes = None if larger.sizes is None else larger.sizes.reordered(chosen)
+            carried.set_scale(larger.common_scale, sizes)
+        return carried
+
     def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
         if summary.seen < 2:
             raise ValueError(
