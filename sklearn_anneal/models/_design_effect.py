@@ -41,8 +41,17 @@ def moments_of_sequences(model: HiddenMarkov, q: Natural, units: Sequences) -> n
     They are additive over sequences. Frames count by the probabilities of their states, and are
     standardised by the scale of the state. Those with missing cells do not count. With n frames of
     a state in a sequence, and s their sum, the columns are Σ n, Σ n², Σ min(n, 1), the sum of
-    squared norms, Σ ‖s‖² / n and Σ s.
+    squared norms, Σ ‖s‖² / n and Σ s. A part of the sequences is in memory at a time.
     """
+    assert isinstance(model.emission, GaussianComponents)
+    found = np.zeros((model.n_components, model.emission.n_features + 5))
+    for part in model.parts(units):
+        found += _moments(model, q, units.take(part))
+    return found
+
+
+def _moments(model: HiddenMarkov, q: Natural, units: Sequences) -> np.ndarray:
+    assert isinstance(model.emission, GaussianComponents)
     k, d = model.n_components, model.emission.n_features
     shares = np.empty((len(units.frames), k))
     model.log_likelihoods(units, q, True, shares)
