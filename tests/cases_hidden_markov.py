@@ -120,6 +120,25 @@ def fitted(variant, rng, n_components=2, **params):
     return est.fit(draw(variant, rng, [20, 15, 1]))
 
 
+def discounted(est, q):
+    """The posterior of an emission, of whose frames each counts 1 / ``est.design_effect_``."""
+    if est.design_effect_ == 1.0:
+        return q
+    prior, emission = plain.parameters_of(est, "prior").emission, plain.emission_of(est)
+
+    def outer(p):
+        return emission.project(np.einsum("k,ki,kj->kij", p["beta"], p["mean"], p["mean"]))
+
+    def between(one, other):
+        return one + (other - one) / est.design_effect_
+
+    beta, dof = (between(prior[key], q[key]) for key in ("beta", "dof"))
+    sums = between(*(p["beta"][:, None] * p["mean"] for p in (prior, q)))
+    found = {"beta": beta, "dof": dof, "mean": sums / beta[:, None]}
+    scatter = between(*(p["inverse_scale"] + outer(p) for p in (prior, q)))
+    return found | {"inverse_scale": scatter - outer(found)}
+
+
 def mean_logs(est, X):
     """log π and log A at the posterior means, and log p(x | z) of one sequence.
 
@@ -129,6 +148,7 @@ def mean_logs(est, X):
     q, emission = plain.parameters_of(est), plain.emission_of(est)
     density = emission.log_density(q.emission, X)
     if est.predictive:
+        q = q._replace(emission=discounted(est, q.emission))
         for t in np.flatnonzero(density.any(axis=1)):  # a missing frame has the density 1
             for k in range(density.shape[1]):
                 density[t, k] = emission.log_marginal(q.emission, k, X[t : t + 1])

@@ -71,11 +71,11 @@ class _Summarize(Request[Any]):
 
 
 @dataclass(frozen=True)
-class _Total(Request[float]):
+class _Total(Request[Any]):
     view: View
-    function: Callable[[Units], float]
+    function: Callable[[Units], Any]
 
-    def at(self, part: Part, workers: Workers) -> float:
+    def at(self, part: Part, workers: Workers) -> Any:
         units = self.view.of(part)
         return self.function(units) if units.total_weight > 0 else 0.0
 
@@ -225,8 +225,8 @@ class PartedUnits(Units, Generic[U]):
     def summary(self, model: Any) -> Any:
         return self.place.sum(_Summarize(self._view, model)).whole()
 
-    def total(self, function: Callable[[Units], float]) -> float:
-        return float(self.place.sum(_Total(self._view, function)))
+    def total(self, function: Callable[[Units], Any]) -> Any:
+        return self.place.sum(_Total(self._view, function))
 
     def identity(self) -> tuple:
         return "parts", self.place.sum(_Identify(self._view))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from sklearn.utils.metaestimators import available_if
 from ..annealing import Context
 from ..data.tables import missing_cells
 from ..data.units import Sequences
+from ..families import Natural
+from ..models._design_effect import (
+    design_effect,
+    discounted,
+    has_design_effect,
+    moments_of_sequences,
+)
 from ..models._path_draws import drawn_frames, rows_with_holes
 from ..models.hidden_markov import HiddenMarkov
 from ._attributes import read_only
@@ -139,10 +147,11 @@ class StatePredictions(
             One state per frame.
         """
         ctx, _, units = self._units(X, groups, lengths)
-        chain = ctx.model.chain_at_means(ctx.q)
+        q = self._predicting(ctx, self.predictive)
+        chain = ctx.model.chain_at_means(q)
         states = np.empty(int(units.indptr[-1]), dtype=np.int64)
         best = np.empty(units.n_units)
-        for part, some, density in ctx.model.densities(units, ctx.q, self.predictive):
+        for part, some, density in ctx.model.densities(units, q, self.predictive):
             ctx.model.best_paths(
                 finite(density, _OVERFLOW),
                 some.indptr,
@@ -582,7 +591,8 @@ class StatePredictions(
         """Return the moments and probabilities of frames, given those of their states."""
         components, center, how = ctx.model.emission, ctx.summary.center, self.predictive
         if self._blocks is None:
-            return expected_frames(components, ctx.q, center, shares, how)
+            q = self._predicting(ctx, how)
+            return expected_frames(components, q, center, shares, how)
         parts = []
         for name, _, columns in self._blocks:
             own = components.own(name, ctx.q)
@@ -648,6 +658,21 @@ class StatePredictions(
             total = weights @ each
         return float(finite(total, _OVERFLOW)), float(weights @ units.lengths)
 
+    def _complete_fit(self, ctx: Context, units: Any, given: Any) -> None:
+        effect = 1.0
+        if ctx.summary.n_sequences > 1 and has_design_effect(ctx.model):
+            effect = design_effect(units.total(partial(self._moments, ctx)))
+        self._describe({"design_effect_": effect})
+
+    @staticmethod
+    def _moments(ctx: Context, units: Sequences) -> np.ndarray:
+        return moments_of_sequences(ctx.model, ctx.q, units.centered(ctx.summary))
+
+    def _predicting(self, ctx: Context, predictive: bool) -> Natural:
+        """The posterior over which predictions integrate, or of which they take the means."""
+        effect = self.design_effect_ if predictive else 1.0
+        return discounted(ctx.model, ctx.q, ctx.prior, effect)
+
     @explains("Prediction")
     def _log_likelihoods(
         self,
@@ -658,7 +683,8 @@ class StatePredictions(
         ends: np.ndarray | None = None,
     ) -> np.ndarray:
         """Log-likelihoods of sequences; probabilities of states are filled in if they are given."""
-        found, energies = ctx.model.log_likelihoods(units, ctx.q, predictive, posteriors, ends)
+        q = self._predicting(ctx, predictive)
+        found, energies = ctx.model.log_likelihoods(units, q, predictive, posteriors, ends)
         # Energies, unlike normalisers, also show densities that are not finite in some states only.
         finite(energies, _OVERFLOW)
         return finite(found, _OVERFLOW)

@@ -213,9 +213,9 @@ class AnnealedHMM(StatePredictions):
         but no less than half an event in all frames.
     predictive : bool, default=True
         Whether predictions and scores integrate over the parameters of the frames, given the state
-        (Student-t and negative binomial densities), because few frames leave them uncertain. False:
-        densities at the posterior means, as hmmlearn's. The two are the same for symbols and binary
-        vectors. Starts and transitions are always posterior means.
+        (Student-t and negative binomial densities), because few frames leave them uncertain; each
+        counts 1 / ``design_effect_``. False: densities at posterior means, as hmmlearn's. Both are
+        the same for symbols and binary vectors. Starts and transitions are always posterior means.
     batch_size : int or None, default=None
         None: every update uses all sequences. An integer: stochastic variational inference runs
         with that many sequences per update.
@@ -300,6 +300,9 @@ class AnnealedHMM(StatePredictions):
     count_shapes_, zeroprob_, zeroprob_posterior_, zeroprob_prior_ : ndarray
         Shapes of negative binomial columns, and probabilities of the zeros of zero-inflated ones,
         as in :class:`AnnealedBayesianMixture`.
+    design_effect_ : float
+        Number of frames that say as much about a state in new sequences as one independent frame
+        (:ref:`levels-of-sequences`). It is 1 unless ``fit`` estimates it from Gaussian sequences.
     n_sequences_ : int
         Number of sequences of the training data, or of the stream so far.
     lower_bound_ : float
@@ -739,6 +742,7 @@ class AnnealedHMM(StatePredictions):
             "n_components_": model.n_components,
             "n_effective_components_": model.n_effective_states(q, ctx.summary, prior),
             "n_sequences_": ctx.summary.n_sequences,
+            "design_effect_": getattr(self, "design_effect_", 1.0),
             **self._attributes_of_components(*own),
         }
 

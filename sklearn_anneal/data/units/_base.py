@@ -203,7 +203,7 @@ class Units(ABC):
         """Return the model's summary of all data points."""
         return model.summary(self).whole()
 
-    def total(self, function: Callable[[Units], float]) -> float:
+    def total(self, function: Callable[[Units], Any]) -> Any:
         """Return the sum of a function over the parts of the data; those in memory are one part."""
         return function(self)
 
