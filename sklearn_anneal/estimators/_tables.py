@@ -53,8 +53,9 @@ def validated_table(
     X = _real_categories(_without_foreign_fill(X, unobserved))
     try:
         # Sums depend on the layout of a table in their last bits, and data frames have another than
-        # arrays.
-        found = validate_data(estimator, X, order="C", **how)
+        # arrays. Memory-mapped files, which may be too large to be copied, keep theirs.
+        order = None if isinstance(X, np.memmap) else "C"
+        found = validate_data(estimator, X, order=order, **how)
         # Before version 1.9, scikit-learn lets pandas' own columns of text through.
         return found.astype(np.float64) if found.dtype == object else found
     except (ValueError, TypeError) as error:
