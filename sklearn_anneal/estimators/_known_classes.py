@@ -232,8 +232,9 @@ class KnownClasses(GivenCovariates[D]):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Training data. Parts are :class:`~sklearn_anneal.Shards` or a collection of Dask.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Training data. Parts are :class:`~sklearn_anneal.Shards` or a collection of Dask. Sparse
+            matrices are for counts and binary columns, which Gaussian mixtures do not have.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
             where it is known, and −1, None or NaN elsewhere. Labels are data:
@@ -284,9 +285,8 @@ class KnownClasses(GivenCovariates[D]):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            The batch. Parts, which are batches one after another, are
-            :class:`~sklearn_anneal.Shards` or a collection of Dask.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            The batch, as :meth:`fit` takes data. Parts are batches one after another.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
             where it is known, and −1, None or NaN elsewhere. None: all are unknown. With data in
