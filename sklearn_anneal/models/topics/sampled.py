@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...data.units import Documents
 from ...families import Factor, Factors, Natural, RepeatedDirichlet, Tempering
@@ -115,7 +116,9 @@ class DocumentsInFewChunks(Documents):
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
 
 
-def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
+def counts_of(
+    expected: Concentrations, n_topics: int, dtype: DTypeLike, workers: Workers
+) -> Counts:
     """Return λ of some words as the sampler reads it."""
     columns = kernels().COLUMNS
     shape = expected.n_rows, -(-n_topics // columns) * columns

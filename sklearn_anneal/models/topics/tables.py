@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.special import psi
 
 from ...data.units import Documents
@@ -212,12 +213,14 @@ def log_topics(expected: Concentrations) -> Topics:
     return topics
 
 
-def _empty_topics(expected: Concentrations, dtype: Any) -> Topics:
+def _empty_topics(expected: Concentrations, dtype: DTypeLike) -> Topics:
     shape = expected.n_rows, -(-len(expected.totals) // _LANES) * _LANES
     return Topics(kept_memory.empty(shape, dtype), np.empty(expected.n_rows))
 
 
-def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Workers) -> Topics:
+def expected_topics(
+    expected: Concentrations, dtype: DTypeLike, x: float, workers: Workers
+) -> Topics:
     """Return exp{x (E log β − m)}."""
     topics = _empty_topics(expected, dtype)
     workers.share_kernel(
@@ -232,7 +235,7 @@ def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Wor
     return topics
 
 
-def mean_topics(expected: Concentrations, dtype: Any, workers: Workers) -> Topics:
+def mean_topics(expected: Concentrations, dtype: DTypeLike, workers: Workers) -> Topics:
     """Return E β_kw = λ_kw / Σ_v λ_kv, divided by its largest entry of each word."""
     topics, n_topics = _empty_topics(expected, dtype), len(expected.totals)
     topics.table[:, n_topics:] = 0.0
@@ -249,7 +252,7 @@ def mean_topics(expected: Concentrations, dtype: Any, workers: Workers) -> Topic
 
 
 def drawn_topics(
-    draw: TopicsDraw, expected: Concentrations, dtype: Any, x: float, workers: Workers
+    draw: TopicsDraw, expected: Concentrations, dtype: DTypeLike, x: float, workers: Workers
 ) -> Topics:
     """Return exp{x (log β − m)} of the words of a draw."""
     topics = _empty_topics(expected, dtype)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.special import gammaln
 
 from ...data.units import Documents
@@ -83,7 +84,7 @@ class Addends:
         for array in rest[:-1] if but_last else rest:
             first[rows] += array[rows]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return self.total() if dtype is None else self.total().astype(dtype, copy=False)
 
     def __reduce__(self) -> Any:
@@ -158,7 +159,9 @@ class TopicsVisit(Visit):
     def forgets(self, exploring: bool, noise: float) -> bool:
         return exploring and noise == 0
 
-    def arrays(self, units: Documents, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def arrays(
+        self, units: Documents, dtype: DTypeLike
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts, rows of words and indptr of some documents, as kernels read them."""
         counts, words, indptr = units.arrays(dtype)
         return counts, self.words.rows_of(units, words), indptr
