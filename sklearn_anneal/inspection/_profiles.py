@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimators._base import BaseAnnealed
 from ..estimators._emissions import EMISSIONS, Emission, emission_named
-from ..models.components._base import Components
 from ._mixture import _expected_counts
 from ._plotting import choose, divided, import_pyplot
 from ._transitions import _luminance
@@ -366,7 +365,7 @@ class _Block(NamedTuple):
     title: str | None
     own: Any
     kind: type[Emission]
-    components: Components
+    components: Any
     columns: np.ndarray
 
 

@@ -21,21 +21,11 @@ _MEANS = (1e-3, 1e3)
 
 
 class Moments(NamedTuple):
-    """The moments of some rows.
+    """The moments of some rows."""
 
-    Attributes
-    ----------
-    seen : float
-        The total weight of the rows.
-    mean : ndarray of shape (n_features,)
-        The mean of the observed cells of each column.
-    observed : ndarray of shape (n_features,)
-        The weight of the rows in which each column is observed.
-    """
-
-    seen: float
-    mean: np.ndarray
-    observed: np.ndarray
+    seen: float  # the total weight of the rows
+    mean: np.ndarray  # the mean of the observed cells of each column, (n_features,)
+    observed: np.ndarray  # the weight of the rows in which each column is observed, (n_features,)
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows together."""

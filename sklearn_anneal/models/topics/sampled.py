@@ -43,31 +43,18 @@ kernels = partial(compiled, "topic_sampler")
 
 
 class Counts(NamedTuple):
-    """λ as the sampler reads it.
+    """λ as the sampler reads it."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n_rows, width)
-        λ of the words in a visit, padded with zeros. Rows of other words, if there are any, are
-        uninitialised.
-    totals : ndarray of shape (n_topics,)
-        Σ_w λ_kw over all words.
-    """
-
+    # λ of the words in a visit, padded with zeros, (n_rows, width). Rows of other words, if there
+    # are any, are uninitialised.
     table: np.ndarray
-    totals: np.ndarray
+    totals: np.ndarray  # Σ_w λ_kw over all words, (n_topics,)
 
 
 class Assignments(NamedTuple):
-    """The topics of the tokens of some documents, and how to go on from there.
+    """The topics of the tokens of some documents, and how to go on from there."""
 
-    Attributes
-    ----------
-    topics : ndarray of int32, shape (n_tokens,), or None
-        None if the tokens have no topics yet, and are not in λ.
-    seed : int
-    """
-
+    # None if the tokens have no topics yet, and are not in λ, (n_tokens,).
     topics: np.ndarray | None
     seed: int
 

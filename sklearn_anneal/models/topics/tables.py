@@ -48,29 +48,15 @@ class Concentrations(NamedTuple):
     """λ of the words in a visit, λ_ik = factor · stored[columns[i], k] + offsets[i].
 
     Kernels read λ in this form, so that it is not computed before.
-
-    Attributes
-    ----------
-    stored : ndarray of shape (n_stored, n_topics)
-    columns : ndarray of int32, shape (n_occurring,)
-    factor : float
-    offsets : ndarray of shape (n_occurring,) or (0,)
-        Without entries, λ is ``stored[columns]``.
-    totals : ndarray of shape (n_topics,)
-        Σ_w λ_kw over all words.
-    rows : ndarray of int32, shape (n_occurring,)
-        The rows of these words in a table.
-    n_rows : int
-        The number of rows of a table.
     """
 
-    stored: np.ndarray
-    columns: np.ndarray
+    stored: np.ndarray  # (n_stored, n_topics)
+    columns: np.ndarray  # (n_occurring,)
     factor: float
-    offsets: np.ndarray
-    totals: np.ndarray
-    rows: np.ndarray
-    n_rows: int
+    offsets: np.ndarray  # without entries, λ is ``stored[columns]``, (n_occurring,)
+    totals: np.ndarray  # Σ_w λ_kw over all words, (n_topics,)
+    rows: np.ndarray  # the rows of these words in a table, (n_occurring,)
+    n_rows: int  # the number of rows of a table
 
     @classmethod
     def of(cls, topics: Any, words: Words | None = None) -> Concentrations:
@@ -113,22 +99,16 @@ class Concentrations(NamedTuple):
 class Topics(NamedTuple):
     """E log β, or a draw of log β, in the layout of the kernels.
 
-    Attributes
-    ----------
-    table : ndarray of shape (n_words, width)
-        log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature.
-        The number of columns is padded to a multiple of 8.
-    largest : ndarray of shape (n_words,)
-        m_w, the largest log β_kw of each word.
-
     Notes
     -----
     A visit with few words of the vocabulary has rows for these alone. Otherwise it fills only their
     rows, and others are uninitialised.
     """
 
+    # log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature,
+    # (n_words, width). The number of columns is padded to a multiple of 8.
     table: np.ndarray
-    largest: np.ndarray
+    largest: np.ndarray  # m_w, the largest log β_kw of each word, (n_words,)
 
 
 @dataclass(frozen=True)

@@ -22,22 +22,13 @@ NOTHING, NO_MATRIX = np.empty(0), np.empty((0, 0))
 
 
 class LocalStart(NamedTuple):
-    """The initial topic proportions of some documents, and how to iterate from there.
+    """The initial topic proportions of some documents, and how to iterate from there."""
 
-    Attributes
-    ----------
-    gamma : ndarray of shape (n_documents, n_topics) or None
-        The initial Dirichlet parameters γ. None means that the tokens of each document are
-        spread evenly over all topics.
-    n_iter : int
-        Largest number of iterations over a document.
-    seed : int
-        Seed of local steps that use random numbers.
-    """
-
+    # The initial Dirichlet parameters γ, (n_documents, n_topics). None means that the tokens of
+    # each document are spread evenly over all topics.
     gamma: np.ndarray | None
-    n_iter: int
-    seed: int = 0
+    n_iter: int  # largest number of iterations over a document
+    seed: int = 0  # seed of local steps that use random numbers
 
 
 class Addends:
