@@ -210,7 +210,7 @@ class KnownClasses(GivenCovariates[D]):
         return self._rows_with(X, sample_weight, None, None)
 
     def _check_weights(
-        self, sample_weight: Any, X: Any, allow_nothing: bool = False
+        self, sample_weight: ArrayLike | None, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
         table = X.X if isinstance(X, LabelledTable) else X
         return super()._check_weights(sample_weight, table, allow_nothing)
@@ -349,7 +349,7 @@ class KnownClasses(GivenCovariates[D]):
         return True
 
     def _with_classes(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any, goes_on: bool
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, classes: Any, goes_on: bool
     ) -> LabelledTable:
         """X together with the numbers of the classes of its rows."""
         labels = None if y is None else read_labels(y)
@@ -556,7 +556,7 @@ def _rows_of_classes(of_parts: list[Facts | None], classes: np.ndarray) -> list[
     return [np.sort(chosen[chosen[:, 0] == i, 1]) for i in range(len(of_parts))]
 
 
-def _present(sample_weight: Any, known: np.ndarray) -> np.ndarray | None:
+def _present(sample_weight: ArrayLike | None, known: np.ndarray) -> np.ndarray | None:
     """Return a mask of the rows of positive weight; other weights are refused later."""
     if sample_weight is None:
         return None

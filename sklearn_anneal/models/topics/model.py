@@ -371,7 +371,7 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
             return self.max_doc_update_iter
         return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
 
-    def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         counts: Any = raw[TOPICS]
         if isinstance(counts, SparseColumns):
             counts = counts.head(self.n_components)
