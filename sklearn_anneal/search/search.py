@@ -50,20 +50,34 @@ _NOISES = (0.1, 0.5)
 
 
 class Plan(NamedTuple):
-    """How a fit searches for the best optimum."""
+    """How a fit searches for the best optimum.
 
-    n_init: int = 1  # number of restarts
-    race: bool = False  # whether only the best restart runs to its end
-    # The passes that moves may take after the restarts, in multiples of those of one restart.
+    Attributes
+    ----------
+    n_init : int
+        Number of restarts.
+    race : bool
+        Whether only the best restart runs to its end.
+    effort : float
+        The passes that moves may take after the restarts, in multiples of those of one restart.
+    effort_without_schedule : float
+        The same if the method turns out to have no annealed phase, because it is calibrated to an
+        initial temperature of 1. Without moves the fit would be plain inference.
+    guards : bool
+        Whether a fit with an annealed phase is compared with plain inference from the same start.
+    automatic : bool
+        Whether the effort is the usual one, which is less after some starts of a model.
+    continues : bool
+        Whether the best fit goes on if it has not converged.
+    """
+
+    n_init: int = 1
+    race: bool = False
     effort: float = 0.0
-    # The same if the method turns out to have no annealed phase, because it is calibrated to an
-    # initial temperature of 1. Without moves the fit would be plain inference.
     effort_without_schedule: float = 0.0
-    # Whether a fit with an annealed phase is compared with plain inference from the same start.
     guards: bool = False
-    # Whether the effort is the usual one, which is less after some starts of a model.
     automatic: bool = False
-    continues: bool = True  # whether the best fit goes on if it has not converged
+    continues: bool = True
 
     def effort_after(self, strategy: Annealing) -> float:
         """Return the effort, given the method as it was calibrated."""
@@ -78,35 +92,71 @@ class Plan(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """The result of a move."""
+    """The result of a move.
 
-    move: str  # its name
-    n_before: int  # number of passes of the fit from whose end it set out; 0 for a new start
-    n_passes: int  # number of passes of the fit from what it proposed
-    lower_bound: float  # the bound that this fit reached, nats; NaN if it failed
-    kept: bool  # whether the bound was higher than that of the best fit before
+    Attributes
+    ----------
+    move : str
+        Its name.
+    n_before : int
+        Number of passes of the fit from whose end it set out; 0 for a new start.
+    n_passes : int
+        Number of passes of the fit from what it proposed.
+    lower_bound : float
+        The bound that this fit reached, nats; NaN if it failed.
+    kept : bool
+        Whether the bound was higher than that of the best fit before.
+    """
+
+    move: str
+    n_before: int
+    n_passes: int
+    lower_bound: float
+    kept: bool
 
 
 @dataclass
 class Found:
-    """The restarts and the moves of a fit, and the best that they have found."""
+    """The restarts and the moves of a fit, and the best that they have found.
 
-    kept: Progress  # the fit with the highest bound
-    # The method of the restart from which it comes, as that restart resolved it.
+    Attributes
+    ----------
+    kept : Progress
+        The fit with the highest bound.
+    strategy : Annealing
+        The method of the restart from which it comes, as that restart resolved it.
+    restart_lower_bounds : ndarray of shape (n_init,)
+        The bound that each restart reached, nats; NaN for one that a callback prevented.
+    best_restart : int
+        Index of the restart from which ``kept`` comes.
+    n_passes : int
+        Number of passes of all restarts and moves together, and of updates that were undone.
+    pace : list of float
+        The bounds of the best restart after each of its passes.
+    attempts : list of Attempt
+    turn : int
+        Number of the turn of moves, which goes on when a move has failed.
+    in_vain : int
+        Number of attempts since the last one that was worthwhile.
+    spent : int
+        Number of passes of all moves, those of their proposals included.
+    trial : Progress or None
+        The fit from a proposal that is running.
+    before_end : Found or None
+        The state before the moves that end a search; None until these begin.
+    """
+
+    kept: Progress
     strategy: Annealing
-    # The bound that each restart reached, nats, (n_init,); NaN for one that a callback prevented.
     restart_lower_bounds: np.ndarray
-    best_restart: int  # index of the restart from which ``kept`` comes
-    # Number of passes of all restarts and moves together, and of updates that were undone.
+    best_restart: int
     n_passes: int
-    # The bounds of the best restart after each of its passes.
     pace: list[float] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
-    turn: int = 0  # number of the turn of moves, which goes on when a move has failed
-    in_vain: int = 0  # number of attempts since the last one that was worthwhile
-    spent: int = 0  # number of passes of all moves, those of their proposals included
-    trial: Progress | None = None  # the fit from a proposal that is running
-    # The state before the moves that end a search; None until these begin.
+    turn: int = 0
+    in_vain: int = 0
+    spent: int = 0
+    trial: Progress | None = None
     before_end: Found | None = None
 
     @classmethod
@@ -228,15 +278,22 @@ def best(
 
 
 class Moves(NamedTuple):
-    """The moves of a fit: those that are made once, and those that take turns."""
+    """The moves of a fit: those that are made once, and those that take turns.
 
-    # Those of ``before`` and ``after`` are made once, and those of ``turns`` while they pay.
+    Attributes
+    ----------
+    before, turns, after : tuple of Move
+        Those of ``before`` and ``after`` are made once, and those of ``turns`` while they pay.
+    effort : float
+        The passes that moves may take in turns, in multiples of those of one restart.
+    automatic : bool
+        Whether it is the usual effort, which is less after some starts of a model.
+    """
+
     before: tuple[Move, ...] = ()
     turns: tuple[Move, ...] = ()
     after: tuple[Move, ...] = ()
-    # The passes that moves may take in turns, in multiples of those of one restart.
     effort: float = 0.0
-    # Whether it is the usual effort, which is less after some starts of a model.
     automatic: bool = False
 
     @property
