@@ -270,7 +270,7 @@ def test_pandas_types_with_missing_cells(emission):
     assert_allclose(est.impute(frame), plain.impute(holes), rtol=1e-8)
     objects = holes.astype(object)
     objects[3, 1] = None
-    for given in (objects, objects.tolist()):
+    for given in (objects, objects.tolist(), frame.astype(object)):
         same(mixture(emission=emission).fit(given), plain)
 
 

@@ -12,47 +12,28 @@ from .units import Units
 
 
 class About(NamedTuple):
-    """The sizes and totals of a part that a fit needs.
-
-    Attributes
-    ----------
-    n_units, n_rows, n_weight_units : int
-    n_entries : int
-        The number of entries of data points that have different numbers of them, and else 0.
-    weight, n_observations : float
-    patterns : bool
-        Whether cells are missing.
-    """
+    """The sizes and totals of a part that a fit needs."""
 
     n_units: int
     n_rows: int
     n_weight_units: int
+    # The number of entries of data points that have different numbers of them, and else 0.
     n_entries: int
     weight: float
     n_observations: float
-    patterns: bool
+    patterns: bool  # whether cells are missing
 
 
 @dataclass(frozen=True)
 class View:
-    """The form in which the data points of a part are seen.
+    """The form in which the data points of a part are seen."""
 
-    Attributes
-    ----------
-    center : object
-        The summary's center, which data points are seen relative to; None before there is one.
-    patterns : bool
-        Whether any part has missing cells. All parts are then treated alike.
-    share : float or None
-        The share of data points that is held out; None: all are seen.
-    held_out : bool
-        Whether these are seen, and not the others.
-    """
-
+    # The summary's center, which data points are seen relative to; None before there is one.
     center: Any = None
+    # Whether any part has missing cells. All parts are then treated alike.
     patterns: bool = False
-    share: float | None = None
-    held_out: bool = False
+    share: float | None = None  # the share of data points that is held out; None: all are seen
+    held_out: bool = False  # whether these are seen, and not the others
 
     def of(self, part: Part) -> Units:
         """Return the data points of a part in this form."""

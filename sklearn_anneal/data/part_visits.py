@@ -70,25 +70,15 @@ class Token:
 
 @dataclass
 class Chain:
-    """Local variables that stay with the parts, from one visit to the next.
-
-    Attributes
-    ----------
-    token : Token
-        The name under which parts keep them.
-    number : int
-        Number of visits so far.
-    log : list of Aside
-        The visits since local variables started anew, where a place may forget them. They can then
-        be made again, bit for bit.
-    values : dict or None
-        Local variables by part, in a chain that was read from a checkpoint.
-    """
+    """Local variables that stay with the parts, from one visit to the next."""
 
     place: Place | None
-    token: Token = field(default_factory=Token)
-    number: int = 0
+    token: Token = field(default_factory=Token)  # the name under which parts keep them
+    number: int = 0  # number of visits so far
+    # The visits since local variables started anew, where a place may forget them. They can then be
+    # made again, bit for bit.
     log: list[Aside] = field(default_factory=list)
+    # Local variables by part, in a chain that was read from a checkpoint.
     values: dict[int, Any] | None = None
 
     @classmethod
@@ -140,45 +130,25 @@ class _Fetch(Request[dict[int, Any]]):
 
 
 class Job(NamedTuple):
-    """One visit to all parts, of one restart.
-
-    Attributes
-    ----------
-    logged : Logged
-    token : str or None
-        Where local variables are kept; None if they are not.
-    number : int
-        Number of visits of the chain before this one.
-    replay : list of Aside
-        The visits since local variables started anew, for a part that has lost them.
-    values : dict or None
-        Local variables by part, of a chain that was read from a checkpoint.
-    """
+    """One visit to all parts, of one restart."""
 
     logged: Logged
-    token: str | None
-    number: int
+    token: str | None  # the place of local variables; None if they are not kept
+    number: int  # number of visits of the chain before this one
+    # The visits since local variables started anew, for a part that has lost them.
     replay: list[Aside]
+    # Local variables by part, of a chain that was read from a checkpoint.
     values: dict[int, Any] | None
 
 
 class StepOfParts(NamedTuple):
-    """The sum of some parts' local steps of one job.
-
-    Attributes
-    ----------
-    step : LocalStep or None
-    keeps : bool
-        Whether local variables were kept.
-    rng : numpy.random.Generator or None
-        The generator after the visit of a single part, which is that of the fit.
-    lost : tuple of int
-        The parts that have lost their local variables, so that their steps are missing.
-    """
+    """The sum of some parts' local steps of one job."""
 
     step: Any
-    keeps: bool
+    keeps: bool  # whether local variables were kept
+    # The generator after the visit of a single part, which is that of the fit.
     rng: np.random.Generator | None
+    # The parts that have lost their local variables, so that their steps are missing.
     lost: tuple[int, ...] = ()
 
 

@@ -24,17 +24,10 @@ _VISITS_BETWEEN_COPIES = 20
 
 
 class _Described(NamedTuple):
-    """The sizes and totals of several parts that a fit needs.
-
-    Attributes
-    ----------
-    about : list of About
-    occurring : ndarray of uint8
-        The columns with an entry in any of the parts, in one bit each.
-    """
+    """The sizes and totals of several parts that a fit needs."""
 
     about: list[About]
-    occurring: np.ndarray
+    occurring: np.ndarray  # the columns with an entry in any of the parts, in one bit each
 
 
 @dataclass(frozen=True)

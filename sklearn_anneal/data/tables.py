@@ -29,30 +29,18 @@ class Packing:
 
     A code is a number whose digits are the levels of consecutive columns; the digits of a column
     have its own radix. A missing cell is one more level, the last, of a column that has any.
-
-    Attributes
-    ----------
-    n_levels : tuple of int
-        The number of levels of each column.
-    missing : tuple of bool
-        Whether each column can have missing cells.
-    first_column : ndarray of int64, shape (n_codes + 1,)
-        The first column of each code.
-    radices : ndarray of int64, shape (n_columns,)
-    first_level : ndarray of int64, shape (n_columns + 1,)
-        Where the levels of each column begin, if the levels of all columns are joined.
-    begins : ndarray of int64, shape (n_codes + 1,)
-        Where the values of each code begin, if the values of all codes are joined.
-    dtype : dtype
-        The smallest unsigned integers that can hold all codes.
     """
 
-    n_levels: tuple[int, ...]
-    missing: tuple[bool, ...]
+    n_levels: tuple[int, ...]  # the number of levels of each column
+    missing: tuple[bool, ...]  # whether each column can have missing cells
+    # The first column of each code, (n_codes + 1,).
     first_column: np.ndarray = field(repr=False, compare=False)
-    radices: np.ndarray = field(repr=False, compare=False)
+    radices: np.ndarray = field(repr=False, compare=False)  # (n_columns,)
+    # The first level of each column, if the levels of all columns are joined, (n_columns + 1,).
     first_level: np.ndarray = field(repr=False, compare=False)
+    # The first value of each code, if the values of all codes are joined, (n_codes + 1,).
     begins: np.ndarray = field(repr=False, compare=False)
+    # The smallest unsigned integers that can hold all codes.
     dtype: np.dtype = field(repr=False, compare=False)
 
     @classmethod
@@ -130,15 +118,9 @@ def _sizes(radices: np.ndarray, first_column: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Coded:
-    """Rows of categories, packed into codes.
+    """Rows of categories, packed into codes."""
 
-    Attributes
-    ----------
-    codes : ndarray of unsigned integers, shape (n_rows, n_codes)
-    packing : Packing
-    """
-
-    codes: np.ndarray
+    codes: np.ndarray  # (n_rows, n_codes)
     packing: Packing
 
     @classmethod
@@ -185,14 +167,9 @@ class Coded:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows whose columns are divided into blocks, each in a form of its own.
+    """Rows whose columns are divided into blocks, each in a form of its own."""
 
-    Attributes
-    ----------
-    parts : dict
-        The name of each block → its rows: an array, :class:`Coded`, or a sparse array.
-    """
-
+    # The name of each block → its rows: an array, :class:`Coded`, or a sparse array.
     parts: Mapping[str, Any]
 
     @property

@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.utils import Bunch, _safe_indexing, check_array, check_consistent_length
 from sklearn.utils.validation import _get_feature_names
@@ -76,7 +77,7 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
 
     # Fits
 
-    def _with_covariates(self, X: Any, covariates: Any, goes_on: bool) -> Any:
+    def _with_covariates(self, X: Any, covariates: ArrayLike | None, goes_on: bool) -> Any:
         """X together with the covariates of its rows, after a check that they suit the fit.
 
         The covariates of data in parts are read and checked with their parts.
@@ -161,7 +162,7 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
 
     # Predictions
 
-    def _accompanied(self, rows: Rows, covariates: Any) -> Rows:
+    def _accompanied(self, rows: Rows, covariates: ArrayLike | None) -> Rows:
         """Rows to predict for with their covariates, which are checked."""
         if self._n_covariates is None:
             if covariates is not None:
@@ -185,7 +186,9 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         """A row of covariates for an empty part, which has none."""
         return None if self._n_covariates is None else np.zeros((1, self._n_covariates))
 
-    def _counted_beside(self, X: Any, sample_weight: Any, covariates: Any) -> tuple[Any, Any, Any]:
+    def _counted_beside(
+        self, X: Any, sample_weight: ArrayLike | None, covariates: ArrayLike | None
+    ) -> tuple[Any, Any, Any]:
         """X, its weights and its covariates, as they were given, without rows of weight zero."""
         found, weights = self._counted(X, sample_weight)
         if covariates is None or weights is None:
@@ -194,7 +197,9 @@ class GivenCovariates(BaseAnnealed[D, Rows, Mixture]):
         positive = np.flatnonzero(np.asarray(sample_weight))
         return found, weights, _safe_indexing(covariates, positive)
 
-    def _mean_score(self, X: Any, sample_weight: Any, covariates: Any) -> tuple[float, float]:
+    def _mean_score(
+        self, X: Any, sample_weight: ArrayLike | None, covariates: ArrayLike | None
+    ) -> tuple[float, float]:
         """The mean log density of rows with covariates, and their total weight."""
         X, weights, covariates = self._counted_beside(X, sample_weight, covariates)
         scores = self.score_samples(X, covariates=covariates)
@@ -362,7 +367,7 @@ def _in_words(columns: Columns | None) -> str:
     return f"the columns {list(names)}" if names else f"{n_columns} columns without names"
 
 
-def read_covariates(covariates: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+def read_covariates(covariates: ArrayLike) -> tuple[np.ndarray, tuple[str, ...]]:
     """Check covariates, and return them as an array with the names of its columns, if it has any.
 
     Accepted are finite numbers whose squares are numbers too.

@@ -51,7 +51,9 @@ def wants_draws(n_draws: Any, n_rounds: Any, return_std: bool) -> bool:
     return True
 
 
-def generators(n_draws: int, random_state: Any) -> Iterator[np.random.Generator]:
+def generators(
+    n_draws: int, random_state: int | np.random.RandomState | None
+) -> Iterator[np.random.Generator]:
     """Yield a generator for each table; the first ones are the same for more tables."""
     seed = check_random_state(random_state).randint(0, 2**31 - 1, size=4)
     for i in range(n_draws):
@@ -85,7 +87,7 @@ def drawn_tables(
     complete: Callable[[np.ndarray], np.ndarray],
     n_draws: int,
     n_rounds: int,
-    random_state: Any,
+    random_state: int | np.random.RandomState | None,
 ) -> np.ndarray:
     """Return tables whose missing cells are draws from their posterior predictive distribution.
 

@@ -103,7 +103,7 @@ class Fits(Interface[D, U, M]):
         y: ArrayLike | None,
         sample_weight: ArrayLike | None,
         checkpoint: Any = None,
-        covariates: Any = None,
+        covariates: ArrayLike | None = None,
     ) -> Self:
         warm = self.warm_start and hasattr(self, "_inference")
         store = None if checkpoint is None else Checkpoint(checkpoint)

@@ -231,7 +231,7 @@ class Interface(
         """Those data points of X, as it was validated, that a mask chooses."""
         return X[chosen]
 
-    def _counted(self, X: Any, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
+    def _counted(self, X: Any, sample_weight: ArrayLike | None) -> tuple[Any, np.ndarray | None]:
         """X as it was given, and its weights, without the rows of weight zero."""
         weights = self._check_weights(sample_weight, X)
         if weights is None or weights.all():

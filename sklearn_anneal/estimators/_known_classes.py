@@ -210,7 +210,7 @@ class KnownClasses(GivenCovariates[D]):
         return self._rows_with(X, sample_weight, None, None)
 
     def _check_weights(
-        self, sample_weight: Any, X: Any, allow_nothing: bool = False
+        self, sample_weight: ArrayLike | None, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
         table = X.X if isinstance(X, LabelledTable) else X
         return super()._check_weights(sample_weight, table, allow_nothing)
@@ -232,8 +232,9 @@ class KnownClasses(GivenCovariates[D]):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Training data. Parts are :class:`~sklearn_anneal.Shards` or a collection of Dask.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Training data. Parts are :class:`~sklearn_anneal.Shards` or a collection of Dask. Sparse
+            matrices are for counts and binary columns, which Gaussian mixtures do not have.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
             where it is known, and −1, None or NaN elsewhere. Labels are data:
@@ -284,9 +285,8 @@ class KnownClasses(GivenCovariates[D]):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            The batch. Parts, which are batches one after another, are
-            :class:`~sklearn_anneal.Shards` or a collection of Dask.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            The batch, as :meth:`fit` takes data. Parts are batches one after another.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given. Then it has the class of each row
             where it is known, and −1, None or NaN elsewhere. None: all are unknown. With data in
@@ -349,7 +349,7 @@ class KnownClasses(GivenCovariates[D]):
         return True
 
     def _with_classes(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any, goes_on: bool
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, classes: Any, goes_on: bool
     ) -> LabelledTable:
         """X together with the numbers of the classes of its rows."""
         labels = None if y is None else read_labels(y)
@@ -556,7 +556,7 @@ def _rows_of_classes(of_parts: list[Facts | None], classes: np.ndarray) -> list[
     return [np.sort(chosen[chosen[:, 0] == i, 1]) for i in range(len(of_parts))]
 
 
-def _present(sample_weight: Any, known: np.ndarray) -> np.ndarray | None:
+def _present(sample_weight: ArrayLike | None, known: np.ndarray) -> np.ndarray | None:
     """Return a mask of the rows of positive weight; other weights are refused later."""
     if sample_weight is None:
         return None

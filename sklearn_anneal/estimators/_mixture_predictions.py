@@ -89,8 +89,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Training data.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training data, as :meth:`fit` takes it.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given; :meth:`fit` explains it.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -111,8 +111,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Training data.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training data, as :meth:`fit` takes it.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given; :meth:`fit` explains it.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -137,8 +137,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Rows, as :meth:`fit` takes them.
         covariates : array-like of shape (n_samples, n_covariates), default=None
             Covariates of the rows, if the fit had covariates, and only then. With data in parts,
             one array for each part.
@@ -162,8 +162,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Rows, as :meth:`fit` takes them.
         covariates : array-like of shape (n_samples, n_covariates), default=None
             Covariates of the rows, if the fit had covariates, and only then.
 
@@ -185,8 +185,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Rows, as :meth:`fit` takes them.
         covariates : array-like of shape (n_samples, n_covariates), default=None
             Covariates of the rows, if the fit had covariates, and only then.
 
@@ -205,14 +205,14 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
 
         The parameters of the components are integrated out, so that the density integrates to 1,
         and the values of binary columns and categories have probabilities that sum to 1. Gaussian
-        components become Student-t densities; for ``factorization="independent"`` they are
-        approximated by Student-t densities whose scale adds the uncertainty of the mean. Of a row
+        components become Student-t densities; with ``factorization="independent"`` of Gaussian
+        mixtures these are an approximation, whose scale adds the uncertainty of the mean. Of a row
         with missing cells it is the density of the observed ones.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Rows.
+            Rows, as :meth:`fit` takes them.
         covariates : array-like of shape (n_samples, n_covariates), default=None
             Covariates of the rows, if the fit had covariates, and only then. The weights of a row
             are those of the posterior means of the coefficients.
@@ -234,8 +234,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or data in parts
-            Rows.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Rows, as :meth:`fit` takes them.
         y : array-like of shape (n_samples,), default=None
             Ignored unless ``n_components_per_class`` is given. Then it has the classes of rows;
             rows whose class is unknown (−1, None or NaN) do not count.
@@ -263,7 +263,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows. A sparse matrix is for estimators that are fitted to one.
+            Rows, as :meth:`fit` takes them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
         covariates : array-like of shape (n_samples, n_covariates), default=None
@@ -288,7 +288,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows. A sparse matrix is for estimators that are fitted to one.
+            Rows, as :meth:`fit` takes them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
         covariates : array-like of shape (n_samples, n_covariates), default=None

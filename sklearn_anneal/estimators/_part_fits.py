@@ -324,7 +324,7 @@ def stream(
     X: ArrayLike,
     y: ArrayLike | None,
     sample_weight: ArrayLike | None,
-    covariates: Any = None,
+    covariates: ArrayLike | None = None,
     **keywords: Any,
 ) -> None:
     """Update an estimator with one part after another, each where it is."""

@@ -35,7 +35,7 @@ class _Prediction:
     name: str
     first: FirstReading
     how: dict[str, object]
-    covariates: Any = None
+    covariates: ArrayLike | None = None
 
     def __call__(self) -> Any:
         X, how = read(self.source, self.dtype, self.name), self.how

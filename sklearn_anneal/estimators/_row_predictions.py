@@ -64,7 +64,7 @@ class UnitTemperatures(BaseAnnealed[D, U, M]):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Rows.
+            Rows, as :meth:`fit` takes them.
 
         Returns
         -------

@@ -643,7 +643,7 @@ class StatePredictions(
         X: Any,
         groups: Any,
         lengths: Any,
-        sample_weight: Any,
+        sample_weight: ArrayLike | None,
         predictive: bool,
         y: Any = None,
     ) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from ..annealing import Annealing, Context
@@ -73,7 +74,7 @@ class Streams(Interface[D, U, M]):
                 return self
             return self._partial_fit(X, sample_weight)
 
-    def _partial_fit(self, X: Any, sample_weight: Any) -> Self:
+    def _partial_fit(self, X: Any, sample_weight: ArrayLike | None) -> Self:
         first = not hasattr(self, "_inference")
         if not first:
             # A batch is read as the parameters say, which have to be those of the stream.

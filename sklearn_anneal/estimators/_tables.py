@@ -50,11 +50,12 @@ def validated_table(
             "X.blocks), or for some rows in memory (X.compute())."
         )
     _refuse_times(X)
-    X = _real_categories(_without_foreign_fill(X, unobserved))
+    X = _real_columns(_without_foreign_fill(X, unobserved))
     try:
         # Sums depend on the layout of a table in their last bits, and data frames have another than
-        # arrays.
-        found = validate_data(estimator, X, order="C", **how)
+        # arrays. Memory-mapped files, which may be too large to be copied, keep theirs.
+        order = None if isinstance(X, np.memmap) else "C"
+        found = validate_data(estimator, X, order=order, **how)
         # Before version 1.9, scikit-learn lets pandas' own columns of text through.
         return found.astype(np.float64) if found.dtype == object else found
     except (ValueError, TypeError) as error:
@@ -102,17 +103,20 @@ def _times(where: str, kind: str) -> str:
     )
 
 
-def _real_categories(X: Any) -> Any:
-    """Make real numbers of categories that are numbers, if some are missing.
+def _real_columns(X: Any) -> Any:
+    """Make real numbers of the objects and of the numeric categories of columns with missing cells.
 
-    NumPy would make integers of a data frame that has them beside integers, and a huge negative
-    number of each that is missing.
+    NumPy makes no numbers of ``pandas.NA`` among objects. Of categories beside integers it would
+    make integers, and a huge negative number of each that is missing.
     """
     for i, (_, dtype) in enumerate(_dtypes(X)):
         kind = getattr(getattr(getattr(dtype, "categories", None), "dtype", None), "kind", None)
-        if kind in ("i", "u", "b") and hasattr(X, "isetitem") and X.iloc[:, i].hasnans:
-            X = X.copy(deep=False)
-            X.isetitem(i, X.iloc[:, i].astype(np.float64))
+        objects = isinstance(dtype, np.dtype) and dtype.kind == "O"
+        if (objects or kind in ("i", "u", "b")) and hasattr(X, "isetitem") and X.iloc[:, i].hasnans:
+            with suppress(TypeError, ValueError):  # text and foreign objects are refused later
+                column = X.iloc[:, i].to_numpy(dtype=np.float64, na_value=np.nan)
+                X = X.copy(deep=False)
+                X.isetitem(i, column)
     return X
 
 

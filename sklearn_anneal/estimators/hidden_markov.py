@@ -616,7 +616,7 @@ class AnnealedHMM(StatePredictions):
         return Sequences(frames, X.indptr, sample_weight, missing, **cells)
 
     def _check_weights(
-        self, sample_weight: Any, X: Any, allow_nothing: bool = False
+        self, sample_weight: ArrayLike | None, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
         """Return one weight per sequence; the user gives one per row."""
         weights = super()._check_weights(sample_weight, X.X, allow_nothing)
@@ -884,7 +884,9 @@ class AnnealedHMM(StatePredictions):
                 "Data in parts need n_symbols: one part does not tell which symbols others have."
             )
 
-    def _name_states(self, data: SequenceData, sample_weight: Any, goes_on: bool) -> None:
+    def _name_states(
+        self, data: SequenceData, sample_weight: ArrayLike | None, goes_on: bool
+    ) -> None:
         """Note whether states have the numbers of known ones, and refuse to name them too late."""
         known = False
         if data.states is not None:

@@ -360,9 +360,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     is missing may depend on cells that are observed, but not on its own value. A row without any
     observed cell is allowed, and gets the weights of the components.
 
-    In data frames and lists, ``pandas.NA`` and None are missing cells too. Text is refused, in
-    pandas categories as well: :class:`sklearn.preprocessing.OrdinalEncoder` makes integers of it,
-    and leaves missing cells as they are. Pandas categories that are numbers are read as these.
+    None is a missing cell too, and so is ``pandas.NA`` in data frames. Text is refused, in pandas
+    categories as well: :class:`sklearn.preprocessing.OrdinalEncoder` makes integers of it, and
+    leaves missing cells as they are. Pandas categories that are numbers are read as these.
 
     Rows of categories or binary columns that are equal are processed once, with the sum of their
     weights, if this at least halves the number of rows. ``init_params="random"`` then draws one

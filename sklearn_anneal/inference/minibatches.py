@@ -17,41 +17,20 @@ UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 
 
 class Seen(NamedTuple):
-    """The result of the minibatches of a part of the data.
-
-    Attributes
-    ----------
-    ctx : Context
-    data : LocalStep
-        The sum of their local steps, without statistics.
-    heat : float
-        Σ w T over the minibatches.
-    weight : float
-        Σ w.
-    """
+    """The result of the minibatches of a part of the data."""
 
     ctx: Context
-    data: LocalStep
-    heat: float
-    weight: float
+    data: LocalStep  # the sum of their local steps, without statistics
+    heat: float  # Σ w T over the minibatches
+    weight: float  # Σ w
 
 
 class Minibatches(NamedTuple):
-    """The minibatches of a pass, as a request that goes to the parts of the data in turn.
+    """The minibatches of a pass, as a request that goes to the parts of the data in turn."""
 
-    Attributes
-    ----------
-    ctx : Context
-        Changed by the updates, unless it was copied on the way to another process.
-    method : Annealing
-    total : float
-        Weight of all the data.
-    settings : Settings
-    """
-
-    ctx: Context
+    ctx: Context  # changed by the updates, unless it was copied on the way to another process
     method: Annealing
-    total: float
+    total: float  # weight of all the data
     settings: Settings
 
     def at(self, units: Units, workers: Workers) -> Seen:

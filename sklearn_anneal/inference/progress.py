@@ -30,36 +30,22 @@ _FAILS_AT_ONCE, _LONGEST_PAUSE = 3, 32
 
 
 class Settings(NamedTuple):
-    """How the loop runs.
+    """How the loop runs."""
 
-    Attributes
-    ----------
-    max_iter : int
-        Largest number of passes of the finish.
-    stop : Rule
-        The rule that decides when the finish has converged.
-    batch_size : int or None
-        Number of data points per update; None means all.
-    learning_offset, learning_decay : float
-        τ and κ in the step size ρ_t = (τ + t)^(−κ).
-    passes_before_test : int
-        Number of passes at T = 1, after a schedule, before the rule is tested for the first time.
-        The bound can rise slowly at first, while components that the cooling has just separated
-        move apart.
-    validation : Units or None
-        Data points that are kept from training. Their bound is recorded after every pass. The fit
-        then ends at the parameters with the highest of these bounds since the end of the schedule.
-    momentum : bool
-        Whether plain passes over all the data have momentum, in models that accelerate.
-    """
-
-    max_iter: int
-    stop: Rule
-    batch_size: int | None
+    max_iter: int  # largest number of passes of the finish
+    stop: Rule  # the rule that decides when the finish has converged
+    batch_size: int | None  # number of data points per update; None means all
+    # τ and κ in the step size ρ_t = (τ + t)^(−κ).
     learning_offset: float
     learning_decay: float
+    # Number of passes at T = 1, after a schedule, before the rule is tested for the first time. The
+    # bound can rise slowly at first, while components that the cooling has just separated move
+    # apart.
     passes_before_test: int = 20
+    # Data points that are kept from training. Their bound is recorded after every pass. The fit
+    # then ends at the parameters with the highest of these bounds since the end of the schedule.
     validation: Units | None = None
+    # Whether plain passes over all the data have momentum, in models that accelerate.
     momentum: bool = False
 
     def learning_rate(self, updates: int) -> float:
@@ -69,43 +55,23 @@ class Settings(NamedTuple):
 
 @dataclass
 class Trace:
-    """The history of a fit, one entry per pass.
+    """The history of a fit, one entry per pass."""
 
-    Attributes
-    ----------
-    lower_bounds : list of float
-        The bound after each pass, at T = 1 and in nats. It is NaN where it was not evaluated.
-    temperatures : list of float
-        The temperature of each pass.
-    initial : float
-        The bound of the start; −∞ if the visits do not compute it.
-    final : float
-        The bound of the returned parameters.
-    evaluated : bool
-        Whether :func:`lower_bound` computed ``final``. If not, it comes from a visit in which
-        local variables continued from the visit before.
-    converged : bool
-        Whether the stopping rule has ended the fit.
-    stopped : bool
-        Whether the monitor has ended the fit.
-    reason : str
-        Why the fit has ended, as a part of a sentence.
-    standard_errors : list of float
-        The standard error of each lower bound, nats, in models whose bound is an estimate.
-    validation : list of float
-        The bound of the data for validation after each pass, in nats per unit of weight.
-    """
-
+    # The bound after each pass, at T = 1 and in nats. It is NaN where it was not evaluated.
     lower_bounds: list[float] = field(default_factory=list)
-    temperatures: list[float] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)  # the temperature of each pass
+    # The standard error of each lower bound, nats, in models whose bound is an estimate.
     standard_errors: list[float] = field(default_factory=list)
+    # The bound of the data for validation after each pass, in nats per unit of weight.
     validation: list[float] = field(default_factory=list)
-    initial: float = -np.inf
-    final: float = -np.inf
+    initial: float = -np.inf  # the bound of the start; −∞ if the visits do not compute it
+    final: float = -np.inf  # the bound of the returned parameters
+    # Whether :func:`lower_bound` computed ``final``. If not, it comes from a visit in which local
+    # variables continued from the visit before.
     evaluated: bool = True
-    converged: bool = False
-    stopped: bool = False
-    reason: str = ""
+    converged: bool = False  # whether the stopping rule has ended the fit
+    stopped: bool = False  # whether the monitor has ended the fit
+    reason: str = ""  # why the fit has ended, as a part of a sentence
 
 
 @dataclass
@@ -121,35 +87,21 @@ class Momentum:
     falls only where plain updates lower it, as those of scatter matrices to which ``reg_covar`` is
     added may do.
 
-    Attributes
-    ----------
-    count : int
-        k; 0 after a plain update.
-    share : float
-        s of the last update.
-    bound : float
-        The bound of the parameters from which the last update began, nats.
-    target : dict of ndarray or None
-        λ̂ of the last update, before priors were learned.
-    plain : tuple of (model, dict of ndarray, dict of ndarray) or None
-        The model, the prior and λ̂ of the last update, if that has gone further.
-    late : bool or None
-        The argument of :meth:`Model.learned` in the last update; None if nothing was learned.
-    pause, remaining : int
-        Number of plain updates after momentum has failed, and how many of them are to come.
-
     References
     ----------
     Nesterov (1983), A method for solving the convex programming problem with convergence rate
     O(1/k²). O'Donoghue and Candès (2015), Adaptive restart for accelerated gradient schemes.
     """
 
-    count: int = 0
-    share: float = 0.0
-    bound: float = -np.inf
-    target: Natural | None = None
+    count: int = 0  # k; 0 after a plain update
+    share: float = 0.0  # s of the last update
+    bound: float = -np.inf  # the bound of the parameters from which the last update began, nats
+    target: Natural | None = None  # λ̂ of the last update, before priors were learned
+    # The model, the prior and λ̂ of the last update, if that has gone further.
     plain: tuple[Any, Natural, Natural] | None = None
+    # The argument of :meth:`Model.learned` in the last update; None if nothing was learned.
     late: bool | None = None
+    # Number of plain updates after momentum has failed, and how many of them are to come.
     pause: int = 1
     remaining: int = 0
 
@@ -193,50 +145,27 @@ class Momentum:
 
 @dataclass
 class Progress:
-    """The state of a fit between two passes: everything but the data that the next pass needs.
+    """The state of a fit between two passes: everything but the data that the next pass needs."""
 
-    Attributes
-    ----------
-    ctx : Context
-        The parameters, the model, the clocks and the random generator.
-    strategy : Annealing
-        The annealing method, resolved and calibrated.
-    trace : Trace
-        The history of the fit so far.
-    passes : int
-        Number of passes so far.
-    temperature : float
-        The temperature of the last pass, in batch mode.
-    local : list or None
-        Local variables with which the next visit starts.
-    finished : bool
-        Whether the fit has ended.
-    known : dict or None
-        Quantities of q that the last visit computed. They save work and change no result, so
-        that pickles leave them out.
-    best : dict of ndarray or None
-        The parameters with the highest bound of the data for validation so far, if there are any.
-    momentum : Momentum
-        The momentum of plain passes, if they have any.
-    undone : int
-        Number of updates that momentum has undone, for each of which a pass visited the data once
-        more.
-    mean, prior_of_mean : dict of ndarray or None
-        A mean of the parameters after the passes so far, and the same mean of those of the prior.
-        They are there if the method returns a mean and there have been enough passes.
-    """
-
-    ctx: Context
-    strategy: Annealing
-    trace: Trace = field(default_factory=Trace)
-    passes: int = 0
-    temperature: float = 1.0
-    local: list | None = None
-    finished: bool = False
+    ctx: Context  # the parameters, the model, the clocks and the random generator
+    strategy: Annealing  # the annealing method, resolved and calibrated
+    trace: Trace = field(default_factory=Trace)  # the history of the fit so far
+    passes: int = 0  # number of passes so far
+    temperature: float = 1.0  # the temperature of the last pass, in batch mode
+    local: list | None = None  # local variables with which the next visit starts
+    finished: bool = False  # whether the fit has ended
+    # Quantities of q that the last visit computed. They save work and change no result, so that
+    # pickles leave them out.
     known: Known | None = None
+    # The parameters with the highest bound of the data for validation so far, if there are any.
     best: Natural | None = None
+    # The momentum of plain passes, if they have any.
     momentum: Momentum = field(default_factory=Momentum)
+    # Number of updates that momentum has undone, for each of which a pass visited the data once
+    # more.
     undone: int = 0
+    # A mean of the parameters after the passes so far, and the same mean of those of the prior.
+    # They are there if the method returns a mean and there have been enough passes.
     mean: Natural | None = None
     prior_of_mean: Natural | None = None
 

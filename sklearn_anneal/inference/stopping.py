@@ -14,38 +14,23 @@ _MORE_RISES = 30.0
 
 
 class History(NamedTuple):
-    """The history of a fit after a pass, from which a rule decides.
+    """The history of a fit after a pass, from which a rule decides."""
 
-    Attributes
-    ----------
-    bounds : list of float
-        The lower bound after each pass, nats; NaN where it was not evaluated.
-    initial : float
-        The lower bound of the start, nats.
-    n_annealed : int
-        Number of passes of the annealing schedule.
-    n_observations : float
-        Weighted number of observations (rows, tokens, frames, ratings) of the data.
-    minibatches : bool
-        Whether passes are made in minibatches. The bounds are then estimates, which can fall.
-    validation : list of float
-        The bound of the data for validation after each pass, in nats per unit of weight; empty if
-        there are none.
-    further : bool
-        Whether the last update went beyond its target. A small rise then does not say that plain
-        updates would hardly raise the bound.
-    factor : float
-        A bound hardly rises, in batch mode, if it does so by less than this many times the rise at
-        which a fit has converged.
-    """
-
-    bounds: list[float]
-    initial: float
-    n_annealed: int
+    bounds: list[float]  # the lower bound after each pass, nats; NaN where it was not evaluated
+    initial: float  # the lower bound of the start, nats
+    n_annealed: int  # number of passes of the annealing schedule
+    # Weighted number of observations (rows, tokens, frames, ratings) of the data.
     n_observations: float
+    # Whether passes are made in minibatches. The bounds are then estimates, which can fall.
     minibatches: bool
+    # The bound of the data for validation after each pass, in nats per unit of weight; empty if
+    # there are none.
     validation: list[float] = []
+    # Whether the last update went beyond its target. A small rise then does not say that plain
+    # updates would hardly raise the bound.
     further: bool = False
+    # A bound hardly rises, in batch mode, if it does so by less than this many times the rise at
+    # which a fit has converged.
     factor: float = 1.0
 
 

@@ -14,26 +14,14 @@ PLAIN = Annealing()
 
 
 class Visited(NamedTuple):
-    """A visit that is over, with its results.
-
-    Attributes
-    ----------
-    visit : Visit
-    step : LocalStep
-        The local step of all chunks together.
-    draw : object
-        The random numbers that the annealing method drew for the visit, or None.
-    temperature : float
-        The mean temperature T of the visit.
-    local : object
-        The local variables from which the next visit can start, as the data keep them: a list with
-        those of each chunk, or where they are. None if there are none, or if they were not kept.
-    """
+    """A visit that is over, with its results."""
 
     visit: Visit
-    step: LocalStep
-    draw: Any
-    temperature: float
+    step: LocalStep  # the local step of all chunks together
+    draw: Any  # the random numbers that the annealing method drew for the visit, or None
+    temperature: float  # the mean temperature T of the visit
+    # The local variables from which the next visit can start, as the data keep them: a list with
+    # those of each chunk, or where they are. None if there are none, or if they were not kept.
     local: Any
 
     @property
@@ -44,25 +32,13 @@ class Visited(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A visit on its way to data: everything that it needs besides them.
-
-    Attributes
-    ----------
-    visit : Visit
-    exploring : bool
-    noise : float
-        The arguments of :meth:`Visit.start` that local variables start with.
-    weights : RandomWeights or None
-        The distribution of random factors of the statistics.
-    keep : bool
-        Whether local variables are kept.
-    """
+    """A visit on its way to data: everything that it needs besides them."""
 
     visit: Visit
     exploring: bool
-    noise: float
-    weights: RandomWeights | None
-    keep: bool
+    noise: float  # the arguments of :meth:`Visit.start` that local variables start with
+    weights: RandomWeights | None  # the distribution of random factors of the statistics
+    keep: bool  # whether local variables are kept
 
     @property
     def forgets(self) -> bool:

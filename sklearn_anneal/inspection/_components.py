@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
@@ -182,5 +180,5 @@ class ComponentsDisplay:
         return display.plot(axes)
 
 
-def _bound(model: Any, X: ArrayLike, y: ArrayLike | None) -> float:
+def _bound(model: BaseAnnealed, X: ArrayLike, y: ArrayLike | None) -> float:
     return float(clone(model).fit(X, y).lower_bound_)

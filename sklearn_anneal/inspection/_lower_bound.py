@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._plotting import Curve, add_legend, count_passes, draw_curve, new_axes, read_curves, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # The name of each move in the legend, and its mark.
 _MARKS = {
@@ -138,7 +141,7 @@ class LowerBoundDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _mark_moves(self, ax: Any, moves: Mapping[str, Any], line: Any) -> None:
+    def _mark_moves(self, ax: Axes, moves: Mapping[str, Any], line: Any) -> None:
         """Draw a mark where each move of a fit ended, in the colour of its curve."""
         names = np.asarray(moves.get("move", []), dtype=object)
         for name in dict.fromkeys(names):
@@ -157,7 +160,7 @@ class LowerBoundDisplay:
                 )
                 self.marks_.setdefault((name, kept), []).append(marks)
 
-    def _meanings(self, ax: Any) -> dict[str, dict[str, Any]]:
+    def _meanings(self, ax: Axes) -> dict[str, dict[str, Any]]:
         """The styles of the marks that are in view, by their meaning."""
         low, high = ax.get_ylim()
         found = {}
@@ -266,7 +269,7 @@ def _style(move: str, kept: bool) -> dict[str, Any]:
     return style if kept else {**style, "markerfacecolor": "none"}
 
 
-def _focus(ax: Any, curves: Iterable[Curve]) -> None:
+def _focus(ax: Axes, curves: Iterable[Curve]) -> None:
     """Set the vertical range so that it cuts off the very low bounds of early passes.
 
     It includes the values at the ends of the fits and of their annealing, and those of most passes.

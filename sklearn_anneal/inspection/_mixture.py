@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators._base import BaseAnnealed
 from ._plotting import COLORS, new_axes, tidy
 
 _COLORS = COLORS[:6]  # black and grey would look like data or emphasis
@@ -214,7 +213,7 @@ def _check_two_features(who: str, n_features: int) -> None:
         )
 
 
-def _expected_counts(estimator: Any) -> np.ndarray:
+def _expected_counts(estimator: BaseAnnealed) -> np.ndarray:
     """The expected number of rows of each component.
 
     The rows add it to the prior concentration of the component's weight.
@@ -225,7 +224,7 @@ def _expected_counts(estimator: Any) -> np.ndarray:
     return concentration - estimator.weight_concentration_prior_
 
 
-def _matrices(estimator: Any) -> np.ndarray:
+def _matrices(estimator: BaseAnnealed) -> np.ndarray:
     """Covariance matrices of shape (n_components, 2, 2), for every covariance type."""
     c = estimator.covariances_
     if estimator.covariance_type == "full":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators._base import BaseAnnealed
 from ..estimators._validation import read_array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # This is the palette of Okabe and Ito (2008), whose colours readers with any of the three common
 # forms of colour blindness can distinguish. Grey takes the place of their yellow, because thin
@@ -42,13 +45,13 @@ def import_pyplot(caller: str) -> Any:
     return plt
 
 
-def new_axes(ax: Any, caller: str) -> Any:
+def new_axes(ax: Axes | None, caller: str) -> Axes:
     """Return the given axes, or the axes of a new figure if ``ax`` is None."""
     plt = import_pyplot(caller)
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
-def divided(ax: Any, n_rows: int, n_columns: int, **kwargs: Any) -> Any:
+def divided(ax: Axes, n_rows: int, n_columns: int, **kwargs: Any) -> Any:
     """Hide axes, and return a grid of places for panels where they are."""
     place = ax.get_subplotspec()
     if place is None:
@@ -81,7 +84,7 @@ def read_curves(estimators: Mapping[str, Any], attribute: str, caller: str) -> d
     return {str(name): _read_curve(e, attribute, caller) for name, e in estimators.items()}
 
 
-def _read_curve(estimator: Any, attribute: str, caller: str) -> Curve:
+def _read_curve(estimator: BaseAnnealed, attribute: str, caller: str) -> Curve:
     if not isinstance(estimator, BaseAnnealed):
         raise TypeError(
             f"{caller} draws the {attribute} of estimators of sklearn_anneal, but got "
@@ -93,7 +96,7 @@ def _read_curve(estimator: Any, attribute: str, caller: str) -> Curve:
     return Curve(values, estimator._inference.annealed)
 
 
-def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> Any:
+def draw_curve(ax: Axes, name: str, curve: Curve, index: int, **kwargs: Any) -> Any:
     """Draw one curve over the passes, with a dot at the end of its annealed phase."""
     passes = np.arange(1, len(curve.values) + 1)
     known = np.isfinite(curve.values)
@@ -115,7 +118,7 @@ def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> A
 
 
 def add_legend(
-    ax: Any, curves: Mapping[str, Curve], marks: Mapping[str, Mapping[str, Any]] | None = None
+    ax: Axes, curves: Mapping[str, Curve], marks: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
     """Add a legend with the names and the meaning of the marks, beside the axes to hide nothing.
 
@@ -133,7 +136,7 @@ def add_legend(
     ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
 
 
-def count_passes(ax: Any) -> None:
+def count_passes(ax: Axes) -> None:
     """Label the horizontal axis of a history, which counts passes in whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
@@ -141,7 +144,7 @@ def count_passes(ax: Any) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
-def tidy(ax: Any) -> None:
+def tidy(ax: Axes) -> None:
     """Draw grid lines behind the data, and remove the top and right edges of the box around it."""
     ax.grid(color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..estimators._emissions import EMISSIONS, emission_named
+from ..estimators._base import BaseAnnealed
+from ..estimators._emissions import EMISSIONS, Emission, emission_named
 from ._mixture import _expected_counts
 from ._plotting import choose, divided, import_pyplot
 from ._transitions import _luminance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _CELL = (0.62, 0.27)  # inches, width and height
 _MOST_VALUES = 400
@@ -194,7 +198,7 @@ class ComponentProfilesDisplay:
         return {name: figure.add_subplot(grid[i]) for i, name in enumerate(names)}
 
     @staticmethod
-    def _image(ax: Any, panel: _Panel, **kwargs: Any) -> Any:
+    def _image(ax: Axes, panel: _Panel, **kwargs: Any) -> Any:
         """Draw the cells of a panel, and name its rows."""
         style: dict[str, Any] = {"cmap": "Blues", "vmin": 0.0, "vmax": 1.0}
         if panel.deviations is not None:
@@ -318,7 +322,7 @@ class ComponentProfilesDisplay:
         )
 
 
-def _written(ax: Any, panel: _Panel, image: Any, form: str, style: dict[str, Any]) -> np.ndarray:
+def _written(ax: Axes, panel: _Panel, image: Any, form: str, style: dict[str, Any]) -> np.ndarray:
     """Write the values into the cells, and return the texts."""
     texts = np.empty(panel.values.shape, dtype=object)
     for i, j in np.ndindex(*panel.values.shape):
@@ -360,12 +364,12 @@ class _Block(NamedTuple):
 
     title: str | None
     own: Any
-    kind: Any
+    kind: type[Emission]
     components: Any
     columns: np.ndarray
 
 
-def _blocks(estimator: Any, name: Any) -> list[_Block]:
+def _blocks(estimator: BaseAnnealed, name: Any) -> list[_Block]:
     """Return the block with a name, or all blocks if it is None."""
     blocks = getattr(estimator, "blocks_", None)
     components = estimator._quiet_context().model.components
@@ -404,7 +408,7 @@ def _levels_of_blocks(owners: list[Any], category_names: Any) -> list[Any]:
     ]
 
 
-def _kind(emission: Any) -> Any:
+def _kind(emission: object) -> type[Emission]:
     """Return the emission with a name."""
     kind = emission_named(emission)
     if kind is None:
@@ -416,7 +420,7 @@ def _kind(emission: Any) -> Any:
     return kind
 
 
-def _names(estimator: Any, feature_names: Any) -> np.ndarray:
+def _names(estimator: BaseAnnealed, feature_names: Any) -> np.ndarray:
     """Names of all columns of the data."""
     n = estimator.n_features_in_
     if feature_names is None:

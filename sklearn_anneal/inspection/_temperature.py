@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._plotting import Curve, add_legend, count_passes, draw_curve, new_axes, read_curves, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class TemperatureDisplay:
@@ -195,7 +198,7 @@ class TemperatureDisplay:
         return display.plot(ax, yscale=yscale, curve_kwargs=curve_kwargs)
 
 
-def _plain_log_axis(ax: Any) -> None:
+def _plain_log_axis(ax: Axes) -> None:
     """A logarithmic axis labelled 1, 2, 5, 10, … instead of by powers."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 

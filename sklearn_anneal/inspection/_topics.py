@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -10,6 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..estimators._words import names_of_words
 from ..metrics import floors_of_words, top_words
 from ._plotting import COLORS, choose, divided, import_pyplot, is_positive_int, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MOST_COLUMNS = 5
 _PANEL_WIDTH = 2.6  # inches
@@ -235,7 +238,9 @@ class TopicsDisplay:
         return display.plot(ax, n_columns=n_columns, bar_kwargs=bar_kwargs)
 
 
-def _divide(ax: Any, shape: tuple[int, int], n_topics: int, n_words: int, plt: Any) -> np.ndarray:
+def _divide(
+    ax: Axes | None, shape: tuple[int, int], n_topics: int, n_words: int, plt: Any
+) -> np.ndarray:
     """Make the axes of the panels in a grid, which fills a new figure or the place of ``ax``."""
     n_rows, n_columns = shape
     if ax is None:

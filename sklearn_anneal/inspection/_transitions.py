@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators._base import BaseAnnealed
 from ..estimators._emissions import emission_named
 from ..estimators._emissions.categorical import SymbolEmission
 from ..estimators._sequences import read_sequences
 from ._plotting import COLORS, choose, import_pyplot, new_axes, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _CELL = 0.52  # inches
 _MOST_VALUES = 15
@@ -147,7 +151,7 @@ class TransitionMatrixDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _write(self, ax: Any, p: np.ndarray, form: str | None, text_kwargs: Any) -> np.ndarray:
+    def _write(self, ax: Axes, p: np.ndarray, form: str | None, text_kwargs: Any) -> np.ndarray:
         """Write the values into the cells, and moves that are rounded to 0 in a paler colour."""
         most = self.im_.get_array().max() if len(p) > 1 else 0.0
         moves = form or f".{2 + int(most < 0.1) + int(most < 0.01)}f"
@@ -245,7 +249,7 @@ class TransitionMatrixDisplay:
         )
 
 
-def _of_frames(estimator: Any) -> tuple[np.ndarray, np.ndarray]:
+def _of_frames(estimator: BaseAnnealed) -> tuple[np.ndarray, np.ndarray]:
     """Return the transitions from frame to frame, and the expected frames of each state."""
     transitions = estimator.transmat_
     # The sequences added their expected numbers of frames in each state to the priors.
@@ -401,7 +405,7 @@ class StateSequenceDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw_bands(self, ax: Any, colors: Any, band_kwargs: dict) -> dict[int, Any]:
+    def _draw_bands(self, ax: Axes, colors: Any, band_kwargs: dict) -> dict[int, Any]:
         """Draw one area per state, whose height is the probability of the state."""
         states = np.asarray(self.states)
         n_states = states.shape[1] if states.ndim == 2 else int(states.max()) + 1
@@ -440,7 +444,7 @@ class StateSequenceDisplay:
             )
         return bands
 
-    def _add_legend(self, ax: Any) -> None:
+    def _add_legend(self, ax: Axes) -> None:
         """Add a legend beside the axes, where it hides nothing.
 
         A single line is left out, because the label of the vertical axis names it.

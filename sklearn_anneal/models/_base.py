@@ -160,17 +160,12 @@ class Constraint(NamedTuple):
 
     A statistic can have several parts, such as the mean activation of each unit of a network.
     The part j must then depend only on the entries j, along the first axis, of the parameters.
-
-    Attributes
-    ----------
-    value : dict of ndarray
-        Σ w f(x_n) by parameter: a number, or the parts of f in the shape of the leading axes of
-        the parameter. If f is one number, it is the same for all parameters.
-    gradient : dict of ndarray
-        ∂f/∂q by parameter, in the shape of the parameter. Entry j is the gradient of part j.
     """
 
+    # Σ w f(x_n) by parameter: a number, or the parts of f in the shape of the leading axes of the
+    # parameter. If f is one number, it is the same for all parameters.
     value: Natural
+    # ∂f/∂q by parameter, in the shape of the parameter. Entry j is the gradient of part j.
     gradient: Natural
 
     def plus(self, other: Constraint) -> Constraint:
@@ -188,53 +183,35 @@ class LocalStep:
 
     The local steps of two sets of data can be added. The sum has the statistics and the bound of
     both, but neither ``inverse_temperatures`` nor ``local``, which belong to single data points.
-
-    Attributes
-    ----------
-    statistics : dict of ndarray
-        Raw expected statistics, weighted and multiplied by the factors of annealing. They include
-        the effect of random weights, unless that is in ``deviation``.
-    energy : float
-        Σ w E_q[log p(x, z | β)], nats. In a model with local parameters θ it is
-        Σ w E_q[log p(x, z | θ, β)].
-    entropy : float
-        Σ w H[q(z)], nats. It includes the entropy of local parameters.
-    log_prior : float
-        Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats.
-    deviation : dict of ndarray or None
-        The change of the statistics by random weights, if ``separate_noise`` keeps it apart.
-    temperature : float or None
-        Σ w T, if every data point has a temperature of its own.
-    inverse_temperatures : ndarray of shape (n_units,) or None
-        E[1/T] of each data point, if every data point has a temperature of its own.
-    local : object
-        Local variables, from which the next visit can start; None for models without any.
-    rows : slice or None
-        The units to which the rows of the statistics belong, if there is one row per unit.
-    constraints : tuple of Constraint
-        The statistics of q that proximity needs, in models that are trained by gradients.
-    likelihood : float or None
-        Σ w E_q[log p(x | z, β)], nats, of models in which annealing tempers nothing else.
-    squares : float or None
-        Σ w ℓ², the squares of the bounds ℓ of single data points, for models whose bound is an
-        estimate from draws.
-    exact_bound : float or None
-        The sum of ``energy``, ``entropy`` and ``log_prior`` without their rounding errors, where
-        these are so large that the sum loses its digits.
     """
 
+    # Raw expected statistics, weighted and multiplied by the factors of annealing. They include the
+    # effect of random weights, unless that is in ``deviation``.
     statistics: Natural
+    # Σ w E_q[log p(x, z | β)], nats. In a model with local parameters θ it is Σ w E_q[log p(x, z |
+    # θ, β)].
     energy: float
+    # Σ w H[q(z)], nats. It includes the entropy of local parameters.
     entropy: float
-    log_prior: float = 0.0
+    log_prior: float = 0.0  # Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats
+    # The change of the statistics by random weights, if ``separate_noise`` keeps it apart.
     deviation: Natural | None = None
-    temperature: float | None = None
+    temperature: float | None = None  # Σ w T, if every data point has a temperature of its own
+    # E[1/T] of each data point, if every data point has a temperature of its own, (n_units,).
     inverse_temperatures: np.ndarray | None = field(default=None, repr=False)
+    # Local variables, from which the next visit can start; None for models without any.
     local: Any = None
+    # The units to which the rows of the statistics belong, if there is one row per unit.
     rows: Any = None
+    # The statistics of q that proximity needs, in models that are trained by gradients.
     constraints: tuple[Constraint, ...] = ()
+    # Σ w E_q[log p(x | z, β)], nats, of models in which annealing tempers nothing else.
     likelihood: float | None = None
+    # Σ w ℓ², the squares of the bounds ℓ of single data points, for models whose bound is an
+    # estimate from draws.
     squares: float | None = None
+    # The sum of ``energy``, ``entropy`` and ``log_prior`` without their rounding errors, where
+    # these are so large that the sum loses its digits.
     exact_bound: float | None = None
 
     @property
@@ -416,17 +393,11 @@ class Visit(Generic[U]):
 
 
 class Block(NamedTuple):
-    """Natural parameters that are updated together.
-
-    Attributes
-    ----------
-    keys : tuple of str
-    refresh : bool
-        Whether a new local step precedes the update. If not, the update uses the statistics that
-        the local step of the preceding block has found.
-    """
+    """Natural parameters that are updated together."""
 
     keys: tuple[str, ...]
+    # Whether a new local step precedes the update. If not, the update uses the statistics that the
+    # local step of the preceding block has found.
     refresh: bool = True
 
 

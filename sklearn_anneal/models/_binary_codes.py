@@ -26,60 +26,34 @@ _LEAST_VARIANCE = 1e-300
 
 
 class RowBlock(NamedTuple):
-    """Some rows of the data in float64, less the center.
-
-    Attributes
-    ----------
-    rows : slice
-    X : ndarray of shape (n_rows, n_features)
-        Missing cells are 0.
-    observed : ndarray of shape (n_rows, n_features) or None
-        1 where a cell is observed and 0 where it is missing; None if none of the data is missing.
-    """
+    """Some rows of the data in float64, less the center."""
 
     rows: slice
-    X: np.ndarray
+    X: np.ndarray  # missing cells are 0, (n_rows, n_features)
+    # 1 where a cell is observed and 0 where it is missing, (n_rows, n_features); None if none of
+    # the data is missing.
     observed: np.ndarray | None
 
 
 class LocalStart(NamedTuple):
-    """The initial activations of some rows, and how to iterate from there.
+    """The initial activations of some rows, and how to iterate from there."""
 
-    Attributes
-    ----------
-    local : list or None
-        :attr:`Inferred.local` of each block of rows; None means that the activations are found by a
-        linear regression.
-    n_sweeps : int
-        Largest number of sweeps over a row.
-    """
-
+    # :attr:`Inferred.local` of each block of rows; None means that the activations are found by a
+    # linear regression.
     local: list | None
-    n_sweeps: int
+    n_sweeps: int  # largest number of sweeps over a row
 
 
 class Inferred(NamedTuple):
-    """q of the local variables of some rows.
+    """q of the local variables of some rows."""
 
-    Attributes
-    ----------
-    activations : ndarray of shape (n_components, n_rows)
-        Expected activations.
-    moments : list of dict of ndarray
-        Weighted sums over the rows, for each kind of weights.
-    energies, entropies : ndarray of shape (n_rows,)
-        E log p(x, z | β) and H[q(z)] in nats, where z are all local variables.
-    local : object
-        The values from which the next visit can start, or None if it starts anew.
-    factors : ndarray of shape (n_components, n_rows) or None
-        Expected factors, if ``local`` is None.
-    """
-
-    activations: np.ndarray
-    moments: list[Natural]
+    activations: np.ndarray  # expected activations, (n_components, n_rows)
+    moments: list[Natural]  # weighted sums over the rows, for each kind of weights
+    # E log p(x, z | β) and H[q(z)] in nats, where z are all local variables, (n_rows,).
     energies: np.ndarray
     entropies: np.ndarray
-    local: Any
+    local: Any  # the values from which the next visit can start, or None if it starts anew
+    # Expected factors, if ``local`` is None, (n_components, n_rows).
     factors: np.ndarray | None = None
 
 

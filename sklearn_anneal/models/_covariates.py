@@ -86,19 +86,11 @@ def contrasts(n_components: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Moments:
-    """The first two moments of covariates.
-
-    Attributes
-    ----------
-    weight : float
-    mean : ndarray of shape (n_covariates,)
-    scatter : ndarray of shape (n_covariates, n_covariates)
-        Σ w (z − mean)(z − mean)ᵀ.
-    """
+    """The first two moments of covariates."""
 
     weight: float
-    mean: np.ndarray
-    scatter: np.ndarray
+    mean: np.ndarray  # (n_covariates,)
+    scatter: np.ndarray  # Σ w (z − mean)(z − mean)ᵀ, (n_covariates, n_covariates)
 
     @classmethod
     def of(cls, rows: Rows) -> Moments:
@@ -127,37 +119,21 @@ class Moments:
 
 @dataclass(frozen=True)
 class GateSums(RawStatistics):
-    """The raw statistics of the coefficients.
+    """The raw statistics of the coefficients."""
 
-    Attributes
-    ----------
-    precision : ndarray of shape (P, P)
-        ½ Σ w u uᵀ.
-    natural_mean : ndarray of shape (P, K − 1)
-        Σ w u (r − softmax(m))ᵀ C + ½ Σ w u uᵀ Γ.
-    """
-
-    precision: np.ndarray
-    natural_mean: np.ndarray
+    precision: np.ndarray  # ½ Σ w u uᵀ, (P, P)
+    natural_mean: np.ndarray  # Σ w u (r − softmax(m))ᵀ C + ½ Σ w u uᵀ Γ, (P, K − 1)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """The weights of rows, given their covariates, at q or at a draw from q.
+    """The weights of rows, given their covariates, at q or at a draw from q."""
 
-    Attributes
-    ----------
-    center, scale : ndarray of shape (n_covariates,)
-        By which covariates are standardised.
-    values : ndarray of shape (P, K − 1)
-        Γ: its mean, or the draw.
-    covariance : ndarray of shape (P, P) or None
-        The covariance of each column of Γ; None for a draw.
-    """
-
+    # They standardise the covariates, (n_covariates,).
     center: np.ndarray
     scale: np.ndarray
-    values: np.ndarray
+    values: np.ndarray  # Γ: its mean, or the draw, (P, K − 1)
+    # The covariance of each column of Γ, (P, P); None for a draw.
     covariance: np.ndarray | None = None
 
     def design(self, Z: np.ndarray) -> np.ndarray:

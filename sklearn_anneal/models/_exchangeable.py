@@ -51,19 +51,11 @@ _TINY = 1e-300
 
 
 class Assigned(NamedTuple):
-    """How rows are assigned to components at the current parameters.
+    """How rows are assigned to components at the current parameters."""
 
-    Attributes
-    ----------
-    responsibilities : ndarray of shape (n_rows, n_components)
-    log_densities : ndarray of shape (n_rows, n_components)
-        E log p(x | z = k), nats.
-    weights : ndarray of shape (n_rows,)
-    """
-
-    responsibilities: np.ndarray
-    log_densities: np.ndarray
-    weights: np.ndarray
+    responsibilities: np.ndarray  # (n_rows, n_components)
+    log_densities: np.ndarray  # E log p(x | z = k), nats, (n_rows, n_components)
+    weights: np.ndarray  # (n_rows,)
 
 
 class Exchangeable(Searchable[U, S]):

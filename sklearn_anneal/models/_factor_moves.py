@@ -23,20 +23,13 @@ _CHANCE = 0.5
 
 @dataclass(frozen=True)
 class Residuals:
-    """The residuals of some rows: their values less those that the factors predict.
+    """The residuals of some rows: their values less those that the factors predict."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows, n_features)
-        In units of the noise; 0 where a cell is missing.
-    observed : ndarray of shape (n_rows, n_features) or None
-        1 where a cell is observed and 0 where it is missing; None if none of the data is missing.
-    weights : ndarray of shape (n_rows,)
-    """
-
-    values: np.ndarray
+    values: np.ndarray  # in units of the noise, (n_rows, n_features); 0 where a cell is missing
+    # 1 where a cell is observed and 0 where it is missing, (n_rows, n_features); None if none of
+    # the data is missing.
     observed: np.ndarray | None
-    weights: np.ndarray
+    weights: np.ndarray  # (n_rows,)
 
     def lengths(self, squares: np.ndarray) -> np.ndarray:
         """Return Σ of squared loadings over the observed cells of rows.
@@ -63,19 +56,11 @@ class Residuals:
 
 @dataclass(frozen=True)
 class NewFactor:
-    """A factor that explains residuals.
+    """A factor that explains residuals."""
 
-    Attributes
-    ----------
-    loadings : ndarray of shape (n_features,)
-        In units of the noise.
-    activation_prior : float
-    gain : float
-        The log evidence that it adds to the rows, less the KL divergence of its loadings, nats.
-    """
-
-    loadings: np.ndarray
+    loadings: np.ndarray  # in units of the noise, (n_features,)
     activation_prior: float
+    # The log evidence that it adds to the rows, less the KL divergence of its loadings, nats.
     gain: float
 
 

@@ -21,39 +21,23 @@ kernels = partial(compiled, "spike_slab")
 
 
 class Moments(NamedTuple):
-    """Moments of q(W), or of a draw of W, for the local step, in units of the noise.
+    """Moments of q(W), or of a draw of W, for the local step, in units of the noise."""
 
-    Attributes
-    ----------
-    means : ndarray of shape (n_components, n_features)
-        E w.
-    squares : ndarray of shape (n_features, n_components * (n_components + 1) / 2) or None
-        The lower triangle of E w_d w_dᵀ of every column, row after row, if cells are missing.
-    gram : ndarray of shape (n_components, n_components)
-        Their sum over the columns.
-    loadings : Loadings or None
-        What they were taken from, if columns have covariances of their own and nothing is drawn.
-    """
-
-    means: np.ndarray
+    means: np.ndarray  # E w, (n_components, n_features)
+    # The lower triangle of E w_d w_dᵀ of every column, row after row, if cells are missing,
+    # (n_features, n_components * (n_components + 1) / 2).
     squares: np.ndarray | None
-    gram: np.ndarray
+    gram: np.ndarray  # their sum over the columns, (n_components, n_components)
+    # Their source, if columns have covariances of their own and nothing is drawn.
     loadings: Loadings | None = None
 
 
 class RowPartition(NamedTuple):
-    """log c(x) of rows, in nats.
+    """log c(x) of rows, in nats."""
 
-    Attributes
-    ----------
-    of_factors : ndarray of shape (M,)
-        The part of the factors, which is that of every row, at M inverse temperatures.
-    of_cells : ndarray of shape (M, n_features)
-        The part of an observed cell in each column.
-    """
-
+    # The part of the factors, which is that of every row, at M inverse temperatures, (M,).
     of_factors: np.ndarray
-    of_cells: np.ndarray
+    of_cells: np.ndarray  # the part of an observed cell in each column, (M, n_features)
 
     def of(self, block: RowBlock) -> np.ndarray:
         """Return log c(x) of each row, (n_rows, M), or of any row, (M,), if no cell is missing."""

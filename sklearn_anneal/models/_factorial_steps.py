@@ -18,22 +18,14 @@ kernels = partial(compiled, "factorial_mixture")
 
 
 class Moments(NamedTuple):
-    """Moments of q(μ), or of a draw of μ, for the local step.
+    """Moments of q(μ), or of a draw of μ, for the local step."""
 
-    Attributes
-    ----------
-    means : ndarray of shape (n_components, n_features)
-        E μ.
-    root : ndarray of shape (n_components, n_components)
-        R, lower triangular, with Rᵀ R = S, the covariance of the components in every column. It
-        is 0 for a draw.
-    has_offset : bool
-        Whether an offset comes first, which is a component that is active in every row. It is one
-        more than ``n_components``.
-    """
-
-    means: np.ndarray
+    means: np.ndarray  # E μ, (n_components, n_features)
+    # R, lower triangular, with Rᵀ R = S, the covariance of the components in every column,
+    # (n_components, n_components). It is 0 for a draw.
     root: np.ndarray
+    # Whether an offset comes first, which is a component that is active in every row. It is one
+    # more than ``n_components``.
     has_offset: bool = False
 
     @property
@@ -56,26 +48,14 @@ class States(NamedTuple):
     """All states z as points in the span of the components, in units of the noise.
 
     Distances from rows are sums of squared differences there, with no terms that cancel.
-
-    Attributes
-    ----------
-    all : ndarray of shape (n_states, n_components)
-        The states.
-    centers : ndarray of shape (n_states, r)
-        zᵀ E μ / σ, where r is the smaller of n_components and n_features.
-    constants : ndarray of shape (n_states,)
-        The part of E log p(x, z) that depends on z alone.
-    basis : ndarray of shape (r, n_features)
-        Orthonormal rows, divided by σ.
-    noise_variance : float
-        σ².
     """
 
-    all: np.ndarray
+    all: np.ndarray  # the states, (n_states, n_components)
+    # Zᵀ E μ / σ, where r is the smaller of n_components and n_features, (n_states, r).
     centers: np.ndarray
-    constants: np.ndarray
-    basis: np.ndarray
-    noise_variance: float
+    constants: np.ndarray  # the part of E log p(x, z) that depends on z alone, (n_states,)
+    basis: np.ndarray  # orthonormal rows, divided by σ, (r, n_features)
+    noise_variance: float  # σ²
 
     @classmethod
     def of(

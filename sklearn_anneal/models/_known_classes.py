@@ -40,17 +40,11 @@ def exclude_others(density: np.ndarray, classes: np.ndarray, of_components: np.n
 
 
 class KnownClasses(NamedTuple):
-    """The classes of rows and of components.
+    """The classes of rows and of components."""
 
-    Attributes
-    ----------
-    rows : ndarray of intp, shape (n_rows,)
-        The class of each row where it is known, and −1 elsewhere.
-    components : ndarray of intp, shape (n_components,)
-        The class of each component; −1 for components of classes that no label names.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # the class of each row where it is known, and −1 elsewhere, (n_rows,)
+    # The class of each component, (n_components,); −1 for components of classes that no label
+    # names.
     components: np.ndarray
 
     def allowed(self, part: slice) -> np.ndarray:

@@ -24,24 +24,13 @@ _TINY = 1e-300
 
 
 class LeftOut(NamedTuple):
-    """The log densities of data points, each given those of other parts.
+    """The log densities of data points, each given those of other parts."""
 
-    Attributes
-    ----------
-    log_densities : ndarray of shape (n_units,)
-        Nats.
-    weights : ndarray of shape (n_units,)
-        The weights of these data points, which may be a sample.
-    total_weight : float
-        The weight of all data.
-    independent : bool
-        Whether the model is right that an observation says no more of another one than both say of
-        the parameters, as rows do. Frames of a sequence resemble each other more than states say.
-    """
-
-    log_densities: np.ndarray
-    weights: np.ndarray
-    total_weight: float
+    log_densities: np.ndarray  # nats, (n_units,)
+    weights: np.ndarray  # the weights of these data points, which may be a sample, (n_units,)
+    total_weight: float  # the weight of all data
+    # Whether the model is right that an observation says no more of another one than both say of
+    # the parameters, as rows do. Frames of a sequence resemble each other more than states say.
     independent: bool = True
 
     @property

@@ -10,25 +10,15 @@ from . import _packed_gaussians
 
 
 class Loadings(NamedTuple):
-    """Moments of loadings W, in units of the noise.
+    """Moments of loadings W, in units of the noise."""
 
-    Attributes
-    ----------
-    means, squares : ndarray of shape (n_components, n_features)
-        E w and E w².
-    gram : ndarray of shape (n_components, n_components)
-        E w_d w_dᵀ, summed over the columns.
-    covariance : ndarray of shape (n_components, n_components) or None
-        That of every column; None if columns have their own.
-    columns : Moments or None
-        The moments of the columns that have their own.
-    """
-
+    # E w and E w², (n_components, n_features).
     means: np.ndarray
     squares: np.ndarray
-    gram: np.ndarray
+    gram: np.ndarray  # E w_d w_dᵀ, summed over the columns, (n_components, n_components)
+    # That of every column, (n_components, n_components); None if columns have their own.
     covariance: np.ndarray | None
-    columns: _packed_gaussians.Moments | None
+    columns: _packed_gaussians.Moments | None  # the moments of the columns that have their own
 
     @classmethod
     def sharing(cls, means: np.ndarray, covariance: np.ndarray) -> Loadings:

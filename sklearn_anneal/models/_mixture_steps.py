@@ -35,30 +35,19 @@ def values_at(values: Any, index: np.ndarray | slice) -> Any:
 
 
 class Assigned(NamedTuple):
-    """The result of inferring the components of rows.
+    """The result of inferring the components of rows."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n_rows, n_components)
-        The weights with which each row enters the statistics of each component.
-    noisy : ndarray of shape (n_rows, n_components) or None
-        The same weights times random noise, if ``separate_noise`` keeps it apart.
-    energy : float
-        Σ w Σ_k R L, nats.
-    entropy : float
-        Σ w H[R], nats.
-    inverse_temperatures : ndarray of shape (n_rows,) or None
-        E[1/T] of each row, if every row has a temperature of its own.
-    temperature : float or None
-        Σ w T, if every row has a temperature of its own.
-    """
-
+    # The weights with which each row enters the statistics of each component,
+    # (n_rows, n_components).
     shares: np.ndarray
+    # The same weights times random noise, if ``separate_noise`` keeps it apart,
+    # (n_rows, n_components).
     noisy: np.ndarray | None
-    energy: float
-    entropy: float
+    energy: float  # Σ w Σ_k R L, nats
+    entropy: float  # Σ w H[R], nats
+    # E[1/T] of each row, if every row has a temperature of its own, (n_rows,).
     inverse_temperatures: np.ndarray | None = None
-    temperature: float | None = None
+    temperature: float | None = None  # Σ w T, if every row has a temperature of its own
 
 
 def responsibilities_step(

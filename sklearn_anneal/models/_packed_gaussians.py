@@ -17,21 +17,11 @@ kernels = partial(compiled, "matrix_factorization")
 
 
 class Moments(NamedTuple):
-    """Moments of Gaussian vectors v.
+    """Moments of Gaussian vectors v."""
 
-    Attributes
-    ----------
-    means : ndarray of shape (n, K)
-        E v.
-    second : ndarray of shape (n, K (K + 1) / 2)
-        E v vᵀ.
-    log_det : ndarray of shape (n,)
-        log |P| of the precisions.
-    """
-
-    means: np.ndarray
-    second: np.ndarray
-    log_det: np.ndarray
+    means: np.ndarray  # E v, (n, K)
+    second: np.ndarray  # E v vᵀ, (n, K (K + 1) / 2)
+    log_det: np.ndarray  # log |P| of the precisions, (n,)
 
 
 def moments(precision: np.ndarray, natural_mean: np.ndarray) -> Moments:

@@ -55,21 +55,11 @@ class LocallyTemperedVisit(Visit[Sequences]):
 
 
 class Gaps(NamedTuple):
-    """Sequences with missing frames.
+    """Sequences with missing frames."""
 
-    Attributes
-    ----------
-    indptr : ndarray of int64, shape (n_sequences + 1,)
-        Where each sequence begins.
-    missing : ndarray of int32, shape (n_frames,)
-        1 where a frame is missing, 0 elsewhere.
-    weights : ndarray of shape (n_sequences,)
-        Sample weights.
-    """
-
-    indptr: np.ndarray
-    missing: np.ndarray
-    weights: np.ndarray
+    indptr: np.ndarray  # the first frame of each sequence, (n_sequences + 1,)
+    missing: np.ndarray  # 1 where a frame is missing, 0 elsewhere, (n_frames,)
+    weights: np.ndarray  # sample weights, (n_sequences,)
 
     @classmethod
     def of(cls, units: Sequences, chosen: np.ndarray) -> Gaps | None:
@@ -101,31 +91,21 @@ class Partition(NamedTuple):
 
     For sequences without missing frames it is tabulated. For the others it is computed from the
     remaining attributes, of which a kernel takes the product along the sequence.
-
-    Attributes
-    ----------
-    table : ndarray of shape (n_lengths, M)
-        log C(x) of sequences of 0, 1, 2, … frames. For longer sequences, every further frame adds
-        the difference of the last two rows.
-    x : ndarray of shape (M + 1,)
-        Inverse temperatures, and 1 as the last entry.
-    start, log_volume : ndarray of shape (M + 1, K)
-        π^x, and the logarithms of the volumes of emissions.
-    transfer : ndarray of shape (M + 1, K, K)
-        A^x.
-    cells : RowVolume or None
-        The volumes of frames in which some cells are missing, for Gaussian frames whose cells
-        depend on each other.
-    columns : ndarray of shape (M, n_columns) or None
-        The loss by each missing cell, on average over the states, for other emissions.
     """
 
+    # log C(x) of sequences of 0, 1, 2, … frames, (n_lengths, M). For longer sequences, every
+    # further frame adds the difference of the last two rows.
     table: np.ndarray
-    x: np.ndarray
+    x: np.ndarray  # inverse temperatures, and 1 as the last entry, (M + 1,)
+    # π^x, and the logarithms of the volumes of emissions, (M + 1, K).
     start: np.ndarray
     log_volume: np.ndarray
-    transfer: np.ndarray
+    transfer: np.ndarray  # A^x, (M + 1, K, K)
+    # The volumes of frames in which some cells are missing, for Gaussian frames whose cells depend
+    # on each other.
     cells: RowVolume | None = None
+    # The loss by each missing cell, on average over the states, for other emissions,
+    # (M, n_columns).
     columns: np.ndarray | None = None
 
     def of_lengths(self, lengths: np.ndarray) -> np.ndarray:

@@ -46,26 +46,14 @@ _START = {"noise_variance": 0.4, "mean_variance": 1.0, "activation_prior": 0.5}
 
 @dataclass
 class Summary(DataSummary):
-    """Moments of the training data.
+    """Moments of the training data."""
 
-    Attributes
-    ----------
-    weight : float
-        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
-    seen : float
-        Σ w of the data from which the moments were computed.
-    center : ndarray of shape (n_features,)
-        The vector that is subtracted from all rows: their mean, or zeros.
-    mean : ndarray of shape (n_features,)
-    scatter : float
-        Σ w ‖x − mean‖².
-    """
-
-    weight: float
-    seen: float
+    weight: float  # N = Σ w of all data; in a stream, this includes data that have not arrived yet
+    seen: float  # Σ w of the data from which the moments were computed
+    # The vector that is subtracted from all rows: their mean, or zeros, (n_features,).
     center: np.ndarray
-    mean: np.ndarray
-    scatter: float
+    mean: np.ndarray  # (n_features,)
+    scatter: float  # Σ w ‖x − mean‖²
 
     @property
     def variance(self) -> float:

@@ -75,38 +75,20 @@ _SAME = 0.01
 
 @dataclass(frozen=True)
 class Summary(DataSummary):
-    """The moments of the training data that the model needs.
+    """The moments of the training data that the model needs."""
 
-    Attributes
-    ----------
-    weight : float
-        Σ w of all sequences; in a stream, this includes sequences that have not arrived yet.
-    seen : float
-        Σ w of the sequences that the other attributes describe.
-    lengths : ndarray of shape (n_lengths,)
-        The different lengths of the sequences, in frames.
-    numbers : ndarray of shape (n_lengths,)
-        Σ w of the sequences of each length that have no missing frames.
-    frames : float
-        Weighted number of frames, including missing ones.
-    n_sequences : int
-        Number of sequences, including those of weight zero.
-    emission : object
-        The summary of the emission; None if it needs none, or if no frame is observed.
-    gaps : Gaps or None, default=None
-        The sequences with missing frames; None if there are none.
-    holes : ndarray of shape (n_columns,) or float, default=0.0
-        The weight of the missing cells of each column, in frames that are missing in part.
-    """
-
+    # Σ w of all sequences; in a stream, this includes sequences that have not arrived yet.
     weight: float
-    seen: float
-    lengths: np.ndarray
+    seen: float  # Σ w of the sequences that the other attributes describe
+    lengths: np.ndarray  # the different lengths of the sequences, in frames, (n_lengths,)
+    # Σ w of the sequences of each length that have no missing frames, (n_lengths,).
     numbers: np.ndarray
-    frames: float
-    n_sequences: int
-    emission: Any
-    gaps: Gaps | None = None
+    frames: float  # weighted number of frames, including missing ones
+    n_sequences: int  # number of sequences, including those of weight zero
+    emission: Any  # the summary of the emission; None if it needs none, or if no frame is observed
+    gaps: Gaps | None = None  # the sequences with missing frames; None if there are none
+    # The weight of the missing cells of each column, in frames that are missing in part,
+    # (n_columns,).
     holes: np.ndarray | float = 0.0
 
     @property
@@ -159,23 +141,15 @@ class Expected(NamedTuple):
     """The terms of E log p(x, z | β), or of log p(x, z | β) at one value of β.
 
     Forbidden starts and transitions have the value ``IMPOSSIBLE``.
-
-    Attributes
-    ----------
-    startprob : ndarray of shape (n_components,)
-        Log probabilities of the first state.
-    transmat : ndarray of shape (n_components, n_components)
-        Log probabilities of transitions, from the row's state to the column's state.
-    emission : object
-        The log densities of frames, in the form that the emission reads.
-    durations : ndarray of shape (n_components, 2) or None, default=None
-        For states with sub-states: log probabilities of leaving a sub-state, and of staying in it.
-        Transitions are then jumps from the last sub-state.
     """
 
-    startprob: np.ndarray
+    startprob: np.ndarray  # log probabilities of the first state, (n_components,)
+    # Log probabilities of transitions, from the row's state to the column's state,
+    # (n_components, n_components).
     transmat: np.ndarray
-    emission: Any
+    emission: Any  # the log densities of frames, in the form that the emission reads
+    # For states with sub-states: log probabilities of leaving a sub-state, and of staying in it,
+    # (n_components, 2). Transitions are then jumps from the last sub-state.
     durations: np.ndarray | None = None
 
 

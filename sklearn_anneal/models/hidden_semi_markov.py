@@ -12,7 +12,7 @@ from scipy.special import betaln, gammaln
 
 from ..data.units import Sequences
 from ..families import Dirichlet, Natural
-from ._base import compiled
+from ._base import Block, compiled
 from ._durations import divided, without_diagonal
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._known_states import add_known_moves
@@ -161,7 +161,7 @@ class HiddenSemiMarkov(HiddenMarkov):
         # Kernels add to rows.
         return super().zero_counts() | {"durations": np.zeros((2, self.n_components))}
 
-    def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         return super().block_statistics(block, raw | {"durations": raw["durations"].T}, q)
 
     def _terms(self, expected: Expected) -> tuple[np.ndarray, ...]:

@@ -51,26 +51,13 @@ _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
 @dataclass(frozen=True)
 class Summary(DataSummary):
-    """The summary of the training data, for priors, starts and temperatures.
+    """The summary of the training data, for priors, starts and temperatures."""
 
-    Attributes
-    ----------
-    weight : float
-        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
-    seen : float
-        Σ w of the rows that the other attributes describe.
-    missing : ndarray of shape (n_features,)
-        The weight of the missing cells of each column.
-    components : object
-        The summary of the components.
-    covariates : object
-        The moments of what the weights depend on; None if they depend on nothing.
-    """
-
-    weight: float
-    seen: float
-    missing: np.ndarray
-    components: Any
+    weight: float  # N = Σ w of all data; in a stream, this includes data that have not arrived yet
+    seen: float  # Σ w of the rows that the other attributes describe
+    missing: np.ndarray  # the weight of the missing cells of each column, (n_features,)
+    components: Any  # the summary of the components
+    # The moments of what the weights depend on; None if they depend on nothing.
     covariates: Any = None
 
     @property
@@ -93,18 +80,10 @@ class Summary(DataSummary):
 
 
 class Partition(NamedTuple):
-    """log c(x) of rows at M inverse temperatures.
+    """log c(x) of rows at M inverse temperatures."""
 
-    Attributes
-    ----------
-    complete : ndarray of shape (M,)
-        log c(x) of a row without missing cells.
-    columns : ndarray of shape (M, n_features)
-        The numbers that are subtracted for each missing cell.
-    """
-
-    complete: np.ndarray
-    columns: np.ndarray
+    complete: np.ndarray  # log c(x) of a row without missing cells, (M,)
+    columns: np.ndarray  # the numbers that are subtracted for each missing cell, (M, n_features)
 
     def of(self, rows: Rows) -> np.ndarray:
         """Return log c(x) of rows, (n_rows, M), or (M,) if no cell is missing."""
@@ -710,7 +689,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         own = self.components.posterior_given_labels(rows, labels, prior, expected, rng)
         return of_weights | own
 
-    def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
+    def left_out(self, units: Rows, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
         if self.weights.differ:
             # Coefficients follow other rows in several passes, and not by leaving statistics out.
             return None

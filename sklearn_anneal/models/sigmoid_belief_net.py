@@ -56,20 +56,11 @@ _STEP = np.uint64(0xD1342543DE82EF95)
 
 @dataclass(frozen=True)
 class Summary(DataSummary):
-    """The summary of the training data, for the start.
+    """The summary of the training data, for the start."""
 
-    Attributes
-    ----------
-    weight : float
-        Total weight of the rows.
-    ones : ndarray of shape (n_features,)
-        Weighted sum of the rows.
-    rows : float
-        The weight of the rows in ``ones``; in a stream, ``weight`` is that of rows to come.
-    """
-
-    weight: float
-    ones: np.ndarray
+    weight: float  # total weight of the rows
+    ones: np.ndarray  # weighted sum of the rows, (n_features,)
+    # The weight of the rows in ``ones``; in a stream, ``weight`` is that of rows to come.
     rows: float
 
     def merge(self, other: Summary) -> Summary:
@@ -355,27 +346,15 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
 
 @dataclass
 class Inferred:
-    """Samples of the hidden layers; row s B + n has sample s of row n, of B rows.
+    """Samples of the hidden layers; row s B + n has sample s of row n, of B rows."""
 
-    Attributes
-    ----------
-    values : list of ndarray
-        Of layers 0 to L, the values; layer 0 has B rows and the others have S B. Layer 0 can be
-        :class:`SparseBits`.
-    residuals : list of ndarray
-        Of layers 1 to L, value − probability under q.
-    logits : list of ndarray
-        Of layers 1 to L, the logits under q; those of layer 1 have B rows.
-    log_q : ndarray of shape (S B,)
-        log q(h | x).
-    entropy : ndarray of shape (S B,)
-        The entropies of the conditional distributions, summed over layers and units, nats.
-    """
-
+    # The values of layers 0 to L; layer 0 has B rows and the others have S B. Layer 0 can be
+    # :class:`SparseBits`.
     values: list[Any]
-    residuals: list[np.ndarray]
-    logits: list[np.ndarray]
-    log_q: np.ndarray
+    residuals: list[np.ndarray]  # value − probability under q, of layers 1 to L
+    logits: list[np.ndarray]  # logits under q of layers 1 to L; those of layer 1 have B rows
+    log_q: np.ndarray  # log q(h | x), (S B,)
+    # The entropies of the conditional distributions, summed over layers and units, nats, (S B,).
     entropy: np.ndarray
 
     def parts(self) -> Iterator[tuple[slice, list[np.ndarray]]]:
@@ -600,19 +579,11 @@ class Statistics:
 
     The gradient of a layer's term is that through the layer's own logits. That layers above depend
     on the draws of the layer is left out.
-
-    Attributes
-    ----------
-    drawn : Inferred
-    residuals : list of ndarray
-        Value − probability of the net, of layers 1 to L.
-    weights : ndarray of shape (B,)
-        Weights of the rows, divided by the number of samples.
     """
 
     drawn: Inferred
-    residuals: list[np.ndarray]
-    weights: np.ndarray
+    residuals: list[np.ndarray]  # value − probability of the net, of layers 1 to L
+    weights: np.ndarray  # weights of the rows, divided by the number of samples, (B,)
 
     @cached_property
     def column(self) -> np.ndarray:

@@ -65,29 +65,16 @@ _NOISE_OF_START, _ACTIVATION_OF_START = 0.4, 0.5
 
 @dataclass
 class Summary(DataSummary):
-    """Moments of the training data, column by column, over the cells that are observed.
+    """Moments of the training data, column by column, over the cells that are observed."""
 
-    Attributes
-    ----------
-    weight : float
-        N = Σ w of all rows; in a stream, this includes rows that have not arrived yet.
-    seen : float
-        Σ w of the rows from which the moments were computed.
-    cells : ndarray of shape (n_features,)
-        Σ w of the rows whose cell is observed.
-    center : ndarray of shape (n_features,)
-        The vector that is subtracted from all rows, which is the mean of the first data.
-    mean : ndarray of shape (n_features,)
-    scatter : ndarray of shape (n_features,)
-        Σ w (x − mean)².
-    """
-
-    weight: float
-    seen: float
-    cells: np.ndarray
+    weight: float  # N = Σ w of all rows; in a stream, this includes rows that have not arrived yet
+    seen: float  # Σ w of the rows from which the moments were computed
+    cells: np.ndarray  # Σ w of the rows whose cell is observed, (n_features,)
+    # The vector that is subtracted from all rows, which is the mean of the first data,
+    # (n_features,).
     center: np.ndarray
-    mean: np.ndarray
-    scatter: np.ndarray
+    mean: np.ndarray  # (n_features,)
+    scatter: np.ndarray  # Σ w (x − mean)², (n_features,)
 
     @property
     def variances(self) -> np.ndarray:

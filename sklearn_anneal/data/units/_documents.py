@@ -42,23 +42,14 @@ def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.nd
 
 
 class Occurrences(NamedTuple):
-    """An index of the documents and entries in which words occur.
+    """An index of the documents and entries in which words occur."""
 
-    Attributes
-    ----------
-    occurring : ndarray of int32, shape (n_occurring,)
-        The words, in ascending order.
-    places : ndarray of int32, shape (nnz,)
-        The place in ``occurring`` of the word of each entry.
-    begins : ndarray of int64, shape (n_occurring + 1,)
-        Where the occurrences of each word begin in the list of all occurrences.
-    listed : ndarray of uint32, shape (2 * nnz,)
-        The list: for each occurrence the number of the document, and then that of the entry.
-    """
-
-    occurring: np.ndarray
-    places: np.ndarray
+    occurring: np.ndarray  # the words, in ascending order, (n_occurring,)
+    places: np.ndarray  # the place in ``occurring`` of the word of each entry, (nnz,)
+    # The first occurrence of each word in the list of all occurrences, (n_occurring + 1,).
     begins: np.ndarray
+    # The list: for each occurrence the number of the document, and then that of the entry,
+    # (2 * nnz,).
     listed: np.ndarray
 
 

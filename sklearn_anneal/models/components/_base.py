@@ -66,23 +66,14 @@ class RawStatistics:
 
 
 class Joint(NamedTuple):
-    """E log p(x, z = k) as the local step of a mixture reads it.
+    """E log p(x, z = k) as the local step of a mixture reads it."""
 
-    Attributes
-    ----------
-    own : object
-        The values that :meth:`Components.log_density` reads.
-    log_weights : ndarray of shape (n_components,) or None
-        E log π; None if it is a part of ``own``.
-    classes : ndarray of intp, shape (n_components,) or None
-        The class of each component; None if no class of rows is known.
-    gate : Gate or None
-        What adds E log π of single rows, by their covariates; None if all rows have the same.
-    """
-
-    own: Expected
+    own: Expected  # the values that :meth:`Components.log_density` reads
+    # E log π, (n_components,); None if it is a part of ``own``.
     log_weights: np.ndarray | None = None
+    # The class of each component, (n_components,); None if no class of rows is known.
     classes: np.ndarray | None = None
+    # The part that adds E log π of single rows, by their covariates; None if all have the same.
     gate: Any = None
 
     def of(self, rows: Rows, log_density: np.ndarray) -> np.ndarray:

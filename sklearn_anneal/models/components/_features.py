@@ -25,43 +25,27 @@ class Terms(NamedTuple):
 
 
 class Features(NamedTuple):
-    """Coefficients of log p(x, z = k) in the quadratic features [x_i x_j, x, 1] of the kernel.
+    """Coefficients of log p(x, z = k) in the quadratic features [x_i x_j, x, 1] of the kernel."""
 
-    Attributes
-    ----------
-    layout : {"full", "tied", "diag", "spherical"}
-        The set of quadratic features. With ``"tied"`` it is the same as with ``"full"``, but all
-        components share the coefficients of these features.
-    own : ndarray of shape (n_components, n_own)
-        The coefficients that each component has for itself.
-    shared : ndarray of shape (1, n_shared)
-        The coefficients that all components share; empty unless the layout is ``"tied"``.
-    terms : Terms
-        Further values for rows with missing cells.
-    """
-
+    # The set of quadratic features. With ``"tied"`` it is the same as with ``"full"``, but all
+    # components share the coefficients of these features.
     layout: str
-    own: np.ndarray
+    own: np.ndarray  # the coefficients that each component has for itself, (n_components, n_own)
+    # The coefficients that all components share, (1, n_shared); empty unless the layout is
+    # ``"tied"``.
     shared: np.ndarray
-    terms: Terms
+    terms: Terms  # further values for rows with missing cells
 
 
 @dataclass(frozen=True)
 class FeatureSums(RawStatistics):
-    """Raw statistics: Σ R f(x) of the quadratic features, laid out as :class:`Features` are.
-
-    Attributes
-    ----------
-    layout : {"full", "tied", "diag", "spherical"}
-    own : ndarray of shape (n_components, n_own)
-        The sums of the features whose coefficients each component has for itself. The last
-        feature is 1, and its sums are Σ R.
-    shared : ndarray of shape (1, n_shared)
-        The sums over all components of the features whose coefficients they share.
-    """
+    """Raw statistics: Σ R f(x) of the quadratic features, laid out as :class:`Features` are."""
 
     layout: str
+    # The sums of the features whose coefficients each component has for itself,
+    # (n_components, n_own). The last feature is 1, and its sums are Σ R.
     own: np.ndarray
+    # The sums over all components of the features whose coefficients they share, (1, n_shared).
     shared: np.ndarray
 
     def __add__(self, other: FeatureSums) -> FeatureSums:

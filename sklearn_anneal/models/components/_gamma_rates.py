@@ -21,21 +21,11 @@ _MEANS = (1e-3, 1e3)
 
 
 class Moments(NamedTuple):
-    """The moments of some rows.
+    """The moments of some rows."""
 
-    Attributes
-    ----------
-    seen : float
-        The total weight of the rows.
-    mean : ndarray of shape (n_features,)
-        The mean of the observed cells of each column.
-    observed : ndarray of shape (n_features,)
-        The weight of the rows in which each column is observed.
-    """
-
-    seen: float
-    mean: np.ndarray
-    observed: np.ndarray
+    seen: float  # the total weight of the rows
+    mean: np.ndarray  # the mean of the observed cells of each column, (n_features,)
+    observed: np.ndarray  # the weight of the rows in which each column is observed, (n_features,)
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows together."""
@@ -195,19 +185,19 @@ class CountRates(GammaRates):
     Rows add their number to the rate of a prior, and their counts to its shape.
     """
 
-    def rates(self, summary: Any) -> np.ndarray:
+    def rates(self, summary: Moments) -> np.ndarray:
         # A column of zeros would have an infinite rate of the prior. Its mean is therefore taken as
         # if there were about one event in all rows.
         return np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
 
     def posterior_like(
-        self, profile: Profile, counts: np.ndarray, q: Natural, summary: Any, prior: Natural
+        self, profile: Profile, counts: np.ndarray, q: Natural, summary: Moments, prior: Natural
     ) -> Natural:
         n = counts[:, None]
         return {"shape": prior["shape"] + n * profile["lambdas"], "rate": prior["rate"] + n}
 
     def random_natural(
-        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+        self, counts: np.ndarray, summary: Moments, prior: Natural, rng: np.random.Generator
     ) -> Natural:
         rates = summary.mean * rng.standard_exponential((self.n_components, self.n_features))
         return self.posterior_like({"lambdas": rates}, counts, {}, summary, prior)
@@ -217,7 +207,7 @@ class CountRates(GammaRates):
     ) -> Natural:
         return {"shape": raw.sum, "rate": raw.observed}
 
-    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+    def coordinates(self, q: Natural, summary: Moments) -> np.ndarray:
         return q["shape"] / q["rate"] / np.maximum(summary.mean, 1e-300)
 
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:

@@ -284,16 +284,10 @@ class Sizes:
     with q(s_k) = Gamma(A_k, B_k). Where all components have the same scale, the learned a is large,
     and V alone is their prior. Where scales differ by orders of magnitude, components still share
     the shape of V, which a single scale could not express.
-
-    Attributes
-    ----------
-    strength : float
-        a.
-    shape, rate : ndarray of shape (n_components,)
-        A_k and B_k.
     """
 
-    strength: float
+    strength: float  # a
+    # A_k and B_k, (n_components,).
     shape: np.ndarray
     rate: np.ndarray
 

@@ -25,54 +25,34 @@ class Coefficients(NamedTuple):
     """Coefficients in E log p(x | z = k) = f(x) · slopes_k + Σ_d cells_kd + c(x).
 
     Missing cells contribute nothing: neither to f(x), nor the constants of their columns.
-
-    Attributes
-    ----------
-    slopes : ndarray of shape (n_components, n_values)
-    cells : ndarray of shape (n_components, n_features)
     """
 
-    slopes: np.ndarray
-    cells: np.ndarray
+    slopes: np.ndarray  # (n_components, n_values)
+    cells: np.ndarray  # (n_components, n_features)
 
 
 class Table(NamedTuple):
-    """E log p(x | z = k) of every code of packed columns.
+    """E log p(x | z = k) of every code of packed columns."""
 
-    Attributes
-    ----------
-    entries : ndarray of shape (n_values, n_padded)
-        The entries of a row are the components and, up to a multiple of four, zeros.
-    n_components : int
-    """
-
+    # The entries of a row are the components and, up to a multiple of four, zeros,
+    # (n_values, n_padded).
     entries: np.ndarray
     n_components: int
 
 
 class Columns(NamedTuple):
-    """Coefficients in the order in which sparse rows read them.
+    """Coefficients in the order in which sparse rows read them."""
 
-    Attributes
-    ----------
-    slopes, cells : ndarray of shape (n_features, n_components)
-    constants : ndarray of shape (n_components,)
-    """
-
+    # (n_features, n_components)
     slopes: np.ndarray
     cells: np.ndarray
-    constants: np.ndarray
+    constants: np.ndarray  # (n_components,)
 
 
 class Levels(NamedTuple):
-    """E log p(x | z = k) of every level of every column, which plain kernels read.
+    """E log p(x | z = k) of every level of every column, which plain kernels read."""
 
-    Attributes
-    ----------
-    entries : ndarray of shape (n_levels, n_components)
-    """
-
-    entries: np.ndarray
+    entries: np.ndarray  # (n_levels, n_components)
 
 
 def table_of(levels: np.ndarray, rows: Rows) -> Table | Levels:
@@ -260,20 +240,11 @@ def _places_of_levels(p: Packing) -> tuple[np.ndarray, ...]:
 
 @dataclass(frozen=True)
 class LinearSums(RawStatistics):
-    """Raw statistics of components whose log density is linear in f(x).
+    """Raw statistics of components whose log density is linear in f(x)."""
 
-    Attributes
-    ----------
-    count : ndarray of shape (n_components,)
-        Σ R, the weight of each component's rows.
-    sum : ndarray of shape (n_components, n_values)
-        Σ R f(x).
-    missing : ndarray of shape (n_components, n_features)
-        The weight of the missing cells of each column.
-    """
-
-    count: np.ndarray
-    sum: np.ndarray
+    count: np.ndarray  # Σ R, the weight of each component's rows, (n_components,)
+    sum: np.ndarray  # Σ R f(x), (n_components, n_values)
+    # The weight of the missing cells of each column, (n_components, n_features).
     missing: np.ndarray
 
     @property

@@ -30,23 +30,14 @@ kernels = partial(compiled, "missing_cells")
 
 
 class Gaussians(NamedTuple):
-    """E log p(x | z = k) = constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean).
+    """E log p(x | z = k) = constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_components, n_features)
-        Relative to the center of the data.
-    precision : ndarray of shape (n_components, n_features, n_features)
-        Full matrices; or the diagonals of diagonal ones, of shape (n_components, n_features).
-    constant : ndarray of shape (n_components,)
-    log_weights : ndarray of shape (n_components,)
-        The log density of a row without any observed cell.
-    """
-
-    mean: np.ndarray
+    mean: np.ndarray  # relative to the center of the data, (n_components, n_features)
+    # Full matrices, (n_components, n_features, n_features); or the diagonals of diagonal ones, of
+    # shape (n_components, n_features).
     precision: np.ndarray
-    constant: np.ndarray
-    log_weights: np.ndarray
+    constant: np.ndarray  # (n_components,)
+    log_weights: np.ndarray  # the log density of a row without any observed cell, (n_components,)
 
     @property
     def diagonal(self) -> bool:
@@ -262,21 +253,11 @@ def _products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 class RowVolume(NamedTuple):
-    """log ∫ N(y | μ, C)^x dy of the observed cells y of a row, at the covariance C of the data.
+    """log ∫ N(y | μ, C)^x dy of the observed cells y of a row, at the covariance C of the data."""
 
-    Attributes
-    ----------
-    covariance : ndarray of shape (n_features, n_features) or (n_features,)
-        C, or its diagonal.
-    log_det : float
-        log|C|.
-    floor : float
-        The smallest eigenvalue that C can have.
-    """
-
-    covariance: np.ndarray
-    log_det: float
-    floor: float
+    covariance: np.ndarray  # C, or its diagonal, (n_features, n_features)
+    log_det: float  # log|C|
+    floor: float  # the smallest eigenvalue that C can have
 
     @classmethod
     def at_data(cls, summary: Summary, covariance_type: str, reg_covar: float) -> RowVolume:

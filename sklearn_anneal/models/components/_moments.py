@@ -20,31 +20,20 @@ _RANGE_OF_VARIANCES = 1e12
 
 
 class Cells(NamedTuple):
-    """Counts of the observed cells of the data, and the moments that follow from these cells.
+    """Counts of the observed cells of the data, and the moments that follow from these cells."""
 
-    Attributes
-    ----------
-    counts : ndarray of shape (n_features,)
-        Σ w of the rows in which each column is observed.
-    squares : ndarray of shape (n_features,)
-        Σ w (x − mean)² of the observed cells of each column.
-    patterns : ndarray of bool, shape (n_patterns, n_features)
-        The different sets of observed cells of a row. If there are too many, the frequent ones and
-        an even choice of the others.
-    weights : ndarray of shape (n_patterns,)
-        Σ w of the rows with each of these sets. Those of a choice represent all rows.
-    pairs : ndarray of shape (n_features, n_features) or None
-        Σ w of the rows in which both of two columns are observed; None if only variances are asked
-        for.
-    first : ndarray of shape (n_features, n_features) or None
-        Σ w (x − mean) of the first of two columns, over the rows in which both are observed.
-    """
-
-    counts: np.ndarray
-    squares: np.ndarray
+    counts: np.ndarray  # Σ w of the rows in which each column is observed, (n_features,)
+    squares: np.ndarray  # Σ w (x − mean)² of the observed cells of each column, (n_features,)
+    # The different sets of observed cells of a row, (n_patterns, n_features). If there are too
+    # many, the frequent ones and an even choice of the others.
     patterns: np.ndarray
+    # Σ w of the rows with each of these sets, (n_patterns,). Those of a choice represent all rows.
     weights: np.ndarray
+    # Σ w of the rows in which both of two columns are observed, (n_features, n_features); None if
+    # only variances are asked for.
     pairs: np.ndarray | None = None
+    # Σ w (x − mean) of the first of two columns, over the rows in which both are observed,
+    # (n_features, n_features).
     first: np.ndarray | None = None
 
     @classmethod
@@ -92,32 +81,18 @@ def _fewer(patterns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 @dataclass(frozen=True)
 class Summary(DataSummary):
-    """Moments of the training data.
+    """Moments of the training data."""
 
-    Attributes
-    ----------
-    weight : float
-        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
-    seen : float
-        Σ w of the data from which the moments were computed.
-    center : ndarray of shape (n_features,)
-        The origin of the model's coordinates. NaN in the columns of a part of the data that has no
-        observed cell in them.
-    mean : ndarray of shape (n_features,)
-        The mean of each column, from its observed cells.
-    scatter : ndarray of shape (n_features, n_features) or (n_features,)
-        Σ w (x − mean)(x − mean)ᵀ, or its diagonal if the covariance type needs no more. Missing
-        cells have the value of the mean.
-    cells : Cells or None
-        Which cells are observed; None if no cell is missing.
-    """
-
-    weight: float
-    seen: float
+    weight: float  # N = Σ w of all data; in a stream, this includes data that have not arrived yet
+    seen: float  # Σ w of the data from which the moments were computed
+    # The origin of the model's coordinates, (n_features,). NaN in the columns of a part of the data
+    # that has no observed cell in them.
     center: np.ndarray
-    mean: np.ndarray
+    mean: np.ndarray  # the mean of each column, from its observed cells, (n_features,)
+    # Σ w (x − mean)(x − mean)ᵀ, or its diagonal if the covariance type needs no more,
+    # (n_features, n_features). Missing cells have the value of the mean.
     scatter: np.ndarray
-    cells: Cells | None = None
+    cells: Cells | None = None  # the observed cells; None if no cell is missing
     known: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

@@ -18,34 +18,21 @@ _NOTHING = np.empty((1, 0))
 
 
 class Group(NamedTuple):
-    """Rows with the same missing cells, and the Gaussians of these cells.
+    """Rows with the same missing cells, and the Gaussians of these cells."""
 
-    Attributes
-    ----------
-    x : ndarray of shape (n_rows, n_observed)
-        The observed cells.
-    center : ndarray of shape (n_observed,)
-        The values that kernels subtract from them.
-    observed, missing : ndarray of int
-        The columns.
-    schur : ndarray of shape (n_components, n_observed, n_observed)
-        P_oo − P_om P_mm⁻¹ P_mo, the precision of the observed cells.
-    slopes : ndarray of shape (n_components, n_missing, n_observed)
-        −P_mm⁻¹ P_mo, by which expected values of missing cells follow from the observed ones.
-    covariance : ndarray of shape (n_components, n_missing, n_missing)
-        P_mm⁻¹.
-    log_det : ndarray of shape (n_components,)
-        log|P_mm|.
-    """
-
-    x: np.ndarray
-    center: np.ndarray
+    x: np.ndarray  # the observed cells, (n_rows, n_observed)
+    center: np.ndarray  # the values that kernels subtract from them, (n_observed,)
+    # The columns.
     observed: np.ndarray
     missing: np.ndarray
+    # P_oo − P_om P_mm⁻¹ P_mo, the precision of the observed cells,
+    # (n_components, n_observed, n_observed).
     schur: np.ndarray
+    # −P_mm⁻¹ P_mo, by which expected values of missing cells follow from the observed ones,
+    # (n_components, n_missing, n_observed).
     slopes: np.ndarray
-    covariance: np.ndarray
-    log_det: np.ndarray
+    covariance: np.ndarray  # P_mm⁻¹, (n_components, n_missing, n_missing)
+    log_det: np.ndarray  # log|P_mm|, (n_components,)
 
     @classmethod
     def of(cls, x: np.ndarray, center: np.ndarray, precision: np.ndarray) -> Group:

@@ -24,19 +24,13 @@ _SMALLEST_DOF = 2.1
 
 
 class CellMoments(NamedTuple):
-    """The moments of the cells of a new row, given its component.
+    """The moments of the cells of a new row, given its component."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_components, n_features)
-    variance : ndarray of shape (n_components, n_features)
-        The square of half the width of an interval where there is no variance.
-    exists : ndarray of bool, shape (n_components, n_features), or None, default=None
-        Where there is a variance that counts; None means everywhere.
-    """
-
-    mean: np.ndarray
+    mean: np.ndarray  # (n_components, n_features)
+    # The square of half the width of an interval where there is no variance,
+    # (n_components, n_features).
     variance: np.ndarray
+    # Whether there is a variance that counts, (n_components, n_features); None if always.
     exists: np.ndarray | None = None
 
 

@@ -33,24 +33,12 @@ _NO_MATRIX = np.empty((0, 0))
 
 
 class RowPartition(NamedTuple):
-    """log c(x) of rows with and without missing cells, in nats.
+    """log c(x) of rows with and without missing cells, in nats."""
 
-    Attributes
-    ----------
-    x : ndarray of shape (M,)
-        The grid of inverse temperatures.
-    mixing : ndarray of shape (M,)
-        The part of log c(x) that belongs to the weights of the components.
-    whole : ndarray of shape (M,)
-        log c(x) of a row without missing cells.
-    volume : RowVolume
-        The other part, for rows with missing cells.
-    """
-
-    x: np.ndarray
-    mixing: np.ndarray
-    whole: np.ndarray
-    volume: RowVolume
+    x: np.ndarray  # the grid of inverse temperatures, (M,)
+    mixing: np.ndarray  # the part of log c(x) that belongs to the weights of the components, (M,)
+    whole: np.ndarray  # log c(x) of a row without missing cells, (M,)
+    volume: RowVolume  # the other part, for rows with missing cells
 
     def of(self, rows: Rows) -> np.ndarray:
         """Return log c(x) of each row, in which the observed cells count, (n_rows, M)."""

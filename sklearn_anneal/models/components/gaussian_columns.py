@@ -30,24 +30,14 @@ _PRECISION, _STEPS = 1e-12, 50
 
 @dataclass(frozen=True)
 class ColumnMoments(DataSummary):
-    """Moments of the observed cells of each column.
+    """Moments of the observed cells of each column."""
 
-    Attributes
-    ----------
-    weight : float
-        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
-    seen : ndarray of shape (n_features,)
-        Σ w of the observed cells of each column.
-    center : ndarray of shape (n_features,)
-        The origin of the model's coordinates. NaN in the columns of a part of the data that has no
-        observed cell in them.
-    mean, scatter : ndarray of shape (n_features,)
-        The means, and Σ w (x − mean)².
-    """
-
-    weight: float
-    seen: np.ndarray
+    weight: float  # N = Σ w of all data; in a stream, this includes data that have not arrived yet
+    seen: np.ndarray  # Σ w of the observed cells of each column, (n_features,)
+    # The origin of the model's coordinates, (n_features,). NaN in the columns of a part of the data
+    # that has no observed cell in them.
     center: np.ndarray
+    # The means, and Σ w (x − mean)², (n_features,).
     mean: np.ndarray
     scatter: np.ndarray
 

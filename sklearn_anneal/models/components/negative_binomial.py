@@ -58,20 +58,11 @@ _SHARE_OF_TABLE = 0.25
 
 
 class Histogram(NamedTuple):
-    """How often each count above zero occurs in each column.
+    """How often each count above zero occurs in each column."""
 
-    Attributes
-    ----------
-    columns : ndarray of intp, shape (n_entries,)
-    values : ndarray of shape (n_entries,)
-        The counts, in rising order within a column.
-    weights : ndarray of shape (n_entries,)
-        The weight of the cells that have them.
-    """
-
-    columns: np.ndarray
-    values: np.ndarray
-    weights: np.ndarray
+    columns: np.ndarray  # (n_entries,)
+    values: np.ndarray  # the counts, in rising order within a column, (n_entries,)
+    weights: np.ndarray  # the weight of the cells that have them, (n_entries,)
 
     @classmethod
     def of(cls, rows: Rows) -> Histogram:
@@ -107,15 +98,9 @@ class Histogram(NamedTuple):
 
 
 class CountMoments(NamedTuple):
-    """The moments of some rows, and their counts.
+    """The moments of some rows, and their counts."""
 
-    Attributes
-    ----------
-    seen, mean, observed : float or ndarray
-        As in :class:`Moments`.
-    counts : Histogram
-    """
-
+    # As in :class:`Moments`.
     seen: float
     mean: np.ndarray
     observed: np.ndarray
@@ -128,18 +113,12 @@ class CountMoments(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The prior of each component and what the data add to it, all (n_components, n_features).
+    """The prior of each component and what the data add to it, all (n_components, n_features)."""
 
-    Attributes
-    ----------
-    prior_rate, prior_shape : ndarray
-        w and s.
-    rate, shape : ndarray
-        w + N_k and s + S_k.
-    """
-
+    # W and s.
     prior_rate: np.ndarray
     prior_shape: np.ndarray
+    # W + N_k and s + S_k.
     rate: np.ndarray
     shape: np.ndarray
 

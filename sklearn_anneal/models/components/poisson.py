@@ -24,20 +24,12 @@ _SMALLEST_RATE = 1e-280
 
 
 class Rates(NamedTuple):
-    """E log p(x | z = k) of columns of small and of large counts.
+    """E log p(x | z = k) of columns of small and of large counts."""
 
-    Attributes
-    ----------
-    coefficients : object
-        Those of the columns without large rates; of all columns if ``large`` has none.
-    large : ndarray of int, shape (n_large,)
-        The columns in which the rate of a component is above 1e5.
-    means, excess : ndarray of shape (n_large, n_components)
-        E λ and E log λ − log E λ of these columns.
-    """
-
+    # Those of the columns without large rates; of all columns if ``large`` has none.
     coefficients: Any
-    large: np.ndarray
+    large: np.ndarray  # the columns in which the rate of a component is above 1e5, (n_large,)
+    # E λ and E log λ − log E λ of these columns, (n_large, n_components).
     means: np.ndarray
     excess: np.ndarray
 

@@ -40,20 +40,12 @@ from .poisson import PoissonComponents, Rates
 
 
 class Inflated(NamedTuple):
-    """E log p(x | z = k) of counts with more zeros.
+    """E log p(x | z = k) of counts with more zeros."""
 
-    Attributes
-    ----------
-    rates : Rates
-        That of Poisson counts.
-    log_rest : ndarray of shape (n_components, n_features)
-        E log(1 − π), which every observed cell adds.
-    gain : ndarray of shape (n_components, n_features)
-        What a zero adds besides, log(1 + exp(E log π − E log(1 − π) + E λ)) = −log(1 − ρ).
-    """
-
-    rates: Rates
-    log_rest: np.ndarray
+    rates: Rates  # that of Poisson counts
+    log_rest: np.ndarray  # E log(1 − π), which every observed cell adds, (n_components, n_features)
+    # A zero adds besides log(1 + exp(E log π − E log(1 − π) + E λ)) = −log(1 − ρ),
+    # (n_components, n_features).
     gain: np.ndarray
 
     @classmethod
@@ -71,17 +63,11 @@ class Inflated(NamedTuple):
 
 @dataclass(frozen=True)
 class InflatedSums(LinearSums):
-    """Raw statistics of counts with more zeros.
+    """Raw statistics of counts with more zeros."""
 
-    Attributes
-    ----------
-    zeros : ndarray of shape (n_components, n_features)
-        The weight of each component's cells that are zero.
-    structural : ndarray of shape (n_components, n_features)
-        The expected weight of those that have a reason of their own.
-    """
-
+    # The weight of each component's cells that are zero, (n_components, n_features).
     zeros: np.ndarray
+    # The expected weight of those that have a reason of their own, (n_components, n_features).
     structural: np.ndarray
 
 

@@ -23,31 +23,20 @@ kernels = partial(compiled, "ragged")
 
 @dataclass
 class Summary(DataSummary):
-    """The sizes of a corpus that the model needs.
+    """The sizes of a corpus that the model needs."""
 
-    Attributes
-    ----------
-    weight : float
-        Σ w, the number of documents. In a stream it includes documents that have not arrived yet.
-    tokens : float
-        Σ w N_d over the documents seen.
-    lengths, documents : ndarray of shape (n_lengths,)
-        A histogram of the documents seen: numbers of tokens N_d, rounded to three digits, and the
-        total weight of the documents of each length.
-    whole_tokens : float
-        Σ ⌈c⌉ over the counts of the documents seen that have a positive weight: the number of
-        tokens if none had a weight, and fractions were whole. 0 unless topics are sampled or a
-        prior is learned.
-    weighted_whole : float
-        Σ w ⌈c⌉, the same with weights.
-    """
-
+    # Σ w, the number of documents. In a stream it includes documents that have not arrived yet.
     weight: float
-    tokens: float
+    tokens: float  # Σ w N_d over the documents seen
+    # A histogram of the documents seen: numbers of tokens N_d, rounded to three digits, and the
+    # total weight of the documents of each length, (n_lengths,).
     lengths: np.ndarray
     documents: np.ndarray
+    # Σ ⌈c⌉ over the counts of the documents seen that have a positive weight: the number of tokens
+    # if none had a weight, and fractions were whole. 0 unless topics are sampled or a prior is
+    # learned.
     whole_tokens: float
-    weighted_whole: float
+    weighted_whole: float  # Σ w ⌈c⌉, the same with weights
 
     @property
     def mean_length(self) -> float:

@@ -32,26 +32,15 @@ class TopicsDraw(NamedTuple):
     the variables of all other words is a gamma variable, too, and is drawn as one: the Dirichlet
     distribution has the aggregation property. The draw therefore takes as long as the words need,
     however large the vocabulary is.
-
-    Attributes
-    ----------
-    words : ndarray of int32, shape (n_drawn,)
-        The numbers of the words, in ascending order.
-    log_gamma : ndarray of shape (n_drawn, n_topics)
-        The logarithms of the gamma variables of these words.
-    pooled : ndarray of shape (n_topics,) or None
-        Σ λ over all other words; None if there are none.
-    log_pooled : ndarray of shape (n_topics,) or None
-        The logarithms of the gamma variables that have these parameters.
-    log_total : ndarray of shape (n_topics,)
-        The logarithms of the sums of the variables of all words.
     """
 
-    words: np.ndarray
+    words: np.ndarray  # the numbers of the words, in ascending order, (n_drawn,)
+    # The logarithms of the gamma variables of these words, (n_drawn, n_topics).
     log_gamma: np.ndarray
-    pooled: np.ndarray | None
+    pooled: np.ndarray | None  # Σ λ over all other words, (n_topics,); None if there are none
+    # The logarithms of the gamma variables that have these parameters, (n_topics,).
     log_pooled: np.ndarray | None
-    log_total: np.ndarray
+    log_total: np.ndarray  # the logarithms of the sums of the variables of all words, (n_topics,)
 
     @classmethod
     def of(

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike
 
 from ...parallel.workers import SEQUENTIAL, Workers
 from .._base import compiled
@@ -44,7 +45,7 @@ class _Represented(NDArrayOperatorsMixin):
         """Return the matrix, whose columns are contiguous in memory."""
         raise NotImplementedError
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return self.whole() if dtype is None else self.whole().astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -45,20 +45,12 @@ tempered = partial(compiled, "tempered_documents")
 
 
 class _WordStatistics(NamedTuple):
-    """The statistics S of words for one weighting of the documents, which grow tile by tile.
+    """The statistics S of words for one weighting of the documents, which grow tile by tile."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (n_documents,) or (0,)
-        w_d; none if all are 1.
-    out : ndarray of shape (n_rows, width)
-        S, which is uninitialised before the first tile.
-    energies : ndarray of shape (n_blocks,) or (0,)
-        Σ S E log β of each block of words, without the factor s; none if it is not wanted.
-    """
-
-    weights: np.ndarray
-    out: np.ndarray
+    weights: np.ndarray  # w_d, (n_documents,); none if all are 1
+    out: np.ndarray  # S, which is uninitialised before the first tile, (n_rows, width)
+    # Σ S E log β of each block of words, without the factor s, (n_blocks,); none if it is not
+    # wanted.
     energies: np.ndarray
 
 

@@ -13,6 +13,7 @@ from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.special import gammaln, psi
 
 from ...data.units import Documents
@@ -165,7 +166,7 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         max_doc_update_iter: int | None = None,
         mean_change_tol: float = 1e-3,
         init_params: str = "documents",
-        dtype: Any = np.float64,
+        dtype: DTypeLike = np.float64,
     ):
         self.n_components = int(n_components)
         self.n_words = n_words
@@ -290,7 +291,7 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         return {TOPICS: np.asfortranarray(start)}
 
     def started_at(
-        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Summary, prior: Natural
     ) -> Natural:
         """Return the given λ itself: the ``components`` are pseudo-counts of words."""
         return {TOPICS: np.array(given["components"], order="F")}
@@ -370,7 +371,7 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
             return self.max_doc_update_iter
         return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
 
-    def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         counts: Any = raw[TOPICS]
         if isinstance(counts, SparseColumns):
             counts = counts.head(self.n_components)
@@ -538,7 +539,7 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         """Return the expected number of tokens of each topic, of shape (n_components,)."""
         return (q[TOPICS] - prior[TOPICS]).sum(axis=1)
 
-    def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
+    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         topics = q[TOPICS][used]
         topics /= topics.sum(axis=1, keepdims=True)

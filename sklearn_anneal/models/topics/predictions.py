@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.special import psi
 
 from ...data.units import Documents
@@ -127,7 +128,7 @@ def lower_bound_of_few(model: LatentDirichlet, units: Documents, q: Natural) -> 
 
 
 def _entries(
-    units: Documents, topics: np.ndarray, means: bool, dtype: Any
+    units: Documents, topics: np.ndarray, means: bool, dtype: DTypeLike
 ) -> tuple[Any, np.ndarray]:
     """Return documents with B, the topics of their words, and Σ_w c_w m_w of each document.
 

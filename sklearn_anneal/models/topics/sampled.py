@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...data.units import Documents
 from ...families import Factor, Factors, Natural, RepeatedDirichlet, Tempering
@@ -42,31 +43,18 @@ kernels = partial(compiled, "topic_sampler")
 
 
 class Counts(NamedTuple):
-    """λ as the sampler reads it.
+    """λ as the sampler reads it."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n_rows, width)
-        λ of the words in a visit, padded with zeros. Rows of other words, if there are any, are
-        uninitialised.
-    totals : ndarray of shape (n_topics,)
-        Σ_w λ_kw over all words.
-    """
-
+    # λ of the words in a visit, padded with zeros, (n_rows, width). Rows of other words, if there
+    # are any, are uninitialised.
     table: np.ndarray
-    totals: np.ndarray
+    totals: np.ndarray  # Σ_w λ_kw over all words, (n_topics,)
 
 
 class Assignments(NamedTuple):
-    """The topics of the tokens of some documents, and how to go on from there.
+    """The topics of the tokens of some documents, and how to go on from there."""
 
-    Attributes
-    ----------
-    topics : ndarray of int32, shape (n_tokens,), or None
-        None if the tokens have no topics yet, and are not in λ.
-    seed : int
-    """
-
+    # None if the tokens have no topics yet, and are not in λ, (n_tokens,).
     topics: np.ndarray | None
     seed: int
 
@@ -115,7 +103,9 @@ class DocumentsInFewChunks(Documents):
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
 
 
-def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
+def counts_of(
+    expected: Concentrations, n_topics: int, dtype: DTypeLike, workers: Workers
+) -> Counts:
     """Return λ of some words as the sampler reads it."""
     columns = kernels().COLUMNS
     shape = expected.n_rows, -(-n_topics // columns) * columns

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.special import psi
 
 from ...data.units import Documents
@@ -47,29 +48,15 @@ class Concentrations(NamedTuple):
     """λ of the words in a visit, λ_ik = factor · stored[columns[i], k] + offsets[i].
 
     Kernels read λ in this form, so that it is not computed before.
-
-    Attributes
-    ----------
-    stored : ndarray of shape (n_stored, n_topics)
-    columns : ndarray of int32, shape (n_occurring,)
-    factor : float
-    offsets : ndarray of shape (n_occurring,) or (0,)
-        Without entries, λ is ``stored[columns]``.
-    totals : ndarray of shape (n_topics,)
-        Σ_w λ_kw over all words.
-    rows : ndarray of int32, shape (n_occurring,)
-        The rows of these words in a table.
-    n_rows : int
-        The number of rows of a table.
     """
 
-    stored: np.ndarray
-    columns: np.ndarray
+    stored: np.ndarray  # (n_stored, n_topics)
+    columns: np.ndarray  # (n_occurring,)
     factor: float
-    offsets: np.ndarray
-    totals: np.ndarray
-    rows: np.ndarray
-    n_rows: int
+    offsets: np.ndarray  # without entries, λ is ``stored[columns]``, (n_occurring,)
+    totals: np.ndarray  # Σ_w λ_kw over all words, (n_topics,)
+    rows: np.ndarray  # the rows of these words in a table, (n_occurring,)
+    n_rows: int  # the number of rows of a table
 
     @classmethod
     def of(cls, topics: Any, words: Words | None = None) -> Concentrations:
@@ -112,22 +99,16 @@ class Concentrations(NamedTuple):
 class Topics(NamedTuple):
     """E log β, or a draw of log β, in the layout of the kernels.
 
-    Attributes
-    ----------
-    table : ndarray of shape (n_words, width)
-        log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature.
-        The number of columns is padded to a multiple of 8.
-    largest : ndarray of shape (n_words,)
-        m_w, the largest log β_kw of each word.
-
     Notes
     -----
     A visit with few words of the vocabulary has rows for these alone. Otherwise it fills only their
     rows, and others are uninitialised.
     """
 
+    # log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature,
+    # (n_words, width). The number of columns is padded to a multiple of 8.
     table: np.ndarray
-    largest: np.ndarray
+    largest: np.ndarray  # m_w, the largest log β_kw of each word, (n_words,)
 
 
 @dataclass(frozen=True)
@@ -212,12 +193,14 @@ def log_topics(expected: Concentrations) -> Topics:
     return topics
 
 
-def _empty_topics(expected: Concentrations, dtype: Any) -> Topics:
+def _empty_topics(expected: Concentrations, dtype: DTypeLike) -> Topics:
     shape = expected.n_rows, -(-len(expected.totals) // _LANES) * _LANES
     return Topics(kept_memory.empty(shape, dtype), np.empty(expected.n_rows))
 
 
-def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Workers) -> Topics:
+def expected_topics(
+    expected: Concentrations, dtype: DTypeLike, x: float, workers: Workers
+) -> Topics:
     """Return exp{x (E log β − m)}."""
     topics = _empty_topics(expected, dtype)
     workers.share_kernel(
@@ -232,7 +215,7 @@ def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Wor
     return topics
 
 
-def mean_topics(expected: Concentrations, dtype: Any, workers: Workers) -> Topics:
+def mean_topics(expected: Concentrations, dtype: DTypeLike, workers: Workers) -> Topics:
     """Return E β_kw = λ_kw / Σ_v λ_kv, divided by its largest entry of each word."""
     topics, n_topics = _empty_topics(expected, dtype), len(expected.totals)
     topics.table[:, n_topics:] = 0.0
@@ -249,7 +232,7 @@ def mean_topics(expected: Concentrations, dtype: Any, workers: Workers) -> Topic
 
 
 def drawn_topics(
-    draw: TopicsDraw, expected: Concentrations, dtype: Any, x: float, workers: Workers
+    draw: TopicsDraw, expected: Concentrations, dtype: DTypeLike, x: float, workers: Workers
 ) -> Topics:
     """Return exp{x (log β − m)} of the words of a draw."""
     topics = _empty_topics(expected, dtype)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.special import gammaln
 
 from ...data.units import Documents
@@ -21,22 +22,13 @@ NOTHING, NO_MATRIX = np.empty(0), np.empty((0, 0))
 
 
 class LocalStart(NamedTuple):
-    """The initial topic proportions of some documents, and how to iterate from there.
+    """The initial topic proportions of some documents, and how to iterate from there."""
 
-    Attributes
-    ----------
-    gamma : ndarray of shape (n_documents, n_topics) or None
-        The initial Dirichlet parameters γ. None means that the tokens of each document are
-        spread evenly over all topics.
-    n_iter : int
-        Largest number of iterations over a document.
-    seed : int
-        Seed of local steps that use random numbers.
-    """
-
+    # The initial Dirichlet parameters γ, (n_documents, n_topics). None means that the tokens of
+    # each document are spread evenly over all topics.
     gamma: np.ndarray | None
-    n_iter: int
-    seed: int = 0
+    n_iter: int  # largest number of iterations over a document
+    seed: int = 0  # seed of local steps that use random numbers
 
 
 class Addends:
@@ -83,7 +75,7 @@ class Addends:
         for array in rest[:-1] if but_last else rest:
             first[rows] += array[rows]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return self.total() if dtype is None else self.total().astype(dtype, copy=False)
 
     def __reduce__(self) -> Any:
@@ -158,7 +150,9 @@ class TopicsVisit(Visit):
     def forgets(self, exploring: bool, noise: float) -> bool:
         return exploring and noise == 0
 
-    def arrays(self, units: Documents, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def arrays(
+        self, units: Documents, dtype: DTypeLike
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts, rows of words and indptr of some documents, as kernels read them."""
         counts, words, indptr = units.arrays(dtype)
         return counts, self.words.rows_of(units, words), indptr
