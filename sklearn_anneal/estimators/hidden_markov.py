@@ -648,19 +648,16 @@ class AnnealedHMM(StatePredictions):
         # Blocks of any emissions have distances, so that all starts are possible.
         kind = Emission if self._blocks is not None else self._kinds[""]
         check_priors_of_others(self)
-        present = units.present()
-        k = self._number
         start, transmat = self._chain_priors()
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         parts = (
-            self._components(present),
+            self._components(units.present()),
             start,
             transmat,
             kind.checked_init_params(self, transmat),
-            tuple(name for name, value in chain.items() if k > 1 and is_auto(value)),
+            tuple(name for name, value in chain.items() if self._number > 1 and is_auto(value)),
         )
-        shapes = self._shapes
-        if shapes is None:
+        if (shapes := self._shapes) is None:
             return HiddenMarkov(*parts)
         return HiddenSemiMarkov(*parts, shapes=shapes, learns_shapes=is_auto(self.duration))
 
@@ -731,7 +728,6 @@ class AnnealedHMM(StatePredictions):
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model, q, prior = ctx.model, ctx.q, ctx.prior
-        own = model.emission, q, prior, ctx.summary.emission
         return {
             "startprob_": np.exp(log_probabilities(q["startprob"])),
             "transmat_": np.exp(log_probabilities(q["transmat"])),
@@ -743,7 +739,7 @@ class AnnealedHMM(StatePredictions):
             "n_effective_components_": model.n_effective_states(q, ctx.summary, prior),
             "n_sequences_": ctx.summary.n_sequences,
             "design_effect_": getattr(self, "design_effect_", 1.0),
-            **self._attributes_of_components(*own),
+            **self._attributes_of_components(model.emission, q, prior, ctx.summary.emission),
         }
 
     @staticmethod
