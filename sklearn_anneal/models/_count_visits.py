@@ -124,7 +124,7 @@ def expected_table(
         means = rows / rate.T
         return table_of_logs(psi(rows) - np.log(rate.T), x, dtype, means)
     totals = rows.sum(axis=0) / rate[:, 0]
-    table, largest = _empty(rows.shape, dtype), np.empty(len(rows))
+    table, largest = empty_table(rows.shape, dtype), np.empty(len(rows))
     columns = np.arange(len(rows), dtype=np.int32)
     logs = np.log(rate[:, 0])
     tables().expected_table.part(
@@ -138,14 +138,14 @@ def table_of_logs(
 ) -> Table:
     """Return the table of given log w and w, both of shape (n_columns, n_components)."""
     largest = logs.max(axis=1)
-    table = _empty(logs.shape, dtype)
+    table = empty_table(logs.shape, dtype)
     filled = np.full(table.shape, -np.inf)
     np.subtract(logs, largest[:, None], out=filled[:, : logs.shape[1]])
     tables(plain).exponentiate(table, filled, x)
     return Table(table, largest, means.sum(axis=0), means)
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def empty_table(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an array for a table, whose rows are padded."""
     n_columns, k = shape
     return np.empty((n_columns, -(-k // _LANES) * _LANES), dtype)
@@ -347,6 +347,8 @@ class CountsVisit(Visit):
         x, dtype = float(self.t.local), model.dtype
         base, step = self._tempered_prior()["shape"], float(self.t.statistics)
         table = self.expected.table[:, :k]
+        # Sweeps of which all but the last explore need not be precise.
+        quick = self.expected.table.astype(np.float32 if start.momentum else dtype, copy=False)
         largest = x * self.expected.largest
         log_rate = np.log(rate)
         buffer = None
@@ -362,12 +364,14 @@ class CountsVisit(Visit):
                     kernels().activation_powers(powers[rows], current, x)
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             if n_sweeps > 1:
-                weights = _of_rows(factor, rows)
+                weights, quick_powers = _of_rows(factor, rows), np.empty((m, k), quick.dtype)
                 kernels().dense_updates(
-                    counts, self.expected.table, e, powers[rows], weights, x, float(base[0]), step,
-                    n_sweeps - 1, start.momentum, model.sweep_tol, current,
+                    *(each.astype(quick.dtype, copy=False) for each in (counts, quick, e)),
+                    quick_powers, weights, x, float(base[0]), step, n_sweeps - 1, start.momentum,
+                    model.sweep_tol, current,
                 )  # fmt: skip
-                np.multiply(powers[rows], weights, out=e, casting="same_kind")
+                powers[rows] = quick_powers
+                np.multiply(quick_powers, weights, out=e, casting="same_kind")
             # The last sweep divides the counts as the statistics and the bound have them.
             np.matmul(e, table.T, out=predicted)
             divisions = np.empty(m)
