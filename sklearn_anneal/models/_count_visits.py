@@ -276,7 +276,11 @@ class CountsVisit(Visit):
         n, k = units.n_units, self.model.n_components
         rate = start.rate if n_sweeps == 0 else self.rates_of(units)
         shape = np.empty((n, k)) if start is None else np.array(start.shape)
-        powers = np.array(start.powers) if known else np.empty((n, k), self.model.dtype)
+        # Visits that explore dense rows need not be precise, unless counts are large.
+        quick = local.momentum and not sparse and len(sums.dividing) == 0
+        kind = np.dtype(np.float32) if quick else self.model.dtype
+        known = known and start.powers.dtype == kind
+        powers = np.array(start.powers) if known else np.empty((n, k), kind)
         found = Activations(shape, rate, powers, x)
         run: Any = self._sparse_step if sparse else self._dense_step
         run(units, local, known, found, sums)
@@ -344,11 +348,10 @@ class CountsVisit(Visit):
         given, rate = start.activations is not None, found.rate
         powers = np.asarray(found.powers)
         first, factor = self._factors(start.rate_of_start), self._factors(rate)
-        x, dtype = float(self.t.local), model.dtype
+        x, dtype = float(self.t.local), powers.dtype
         base, step = self._tempered_prior()["shape"], float(self.t.statistics)
-        table = self.expected.table[:, :k]
-        # Sweeps of which all but the last explore need not be precise.
-        quick = self.expected.table.astype(np.float32 if start.momentum else dtype, copy=False)
+        padded = self.expected.table.astype(dtype, copy=False)
+        table = padded[:, :k]
         largest = x * self.expected.largest
         log_rate = np.log(rate)
         buffer = None
@@ -364,14 +367,12 @@ class CountsVisit(Visit):
                     kernels().activation_powers(powers[rows], current, x)
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             if n_sweeps > 1:
-                weights, quick_powers = _of_rows(factor, rows), np.empty((m, k), quick.dtype)
+                weights = _of_rows(factor, rows)
                 kernels().dense_updates(
-                    *(each.astype(quick.dtype, copy=False) for each in (counts, quick, e)),
-                    quick_powers, weights, x, float(base[0]), step, n_sweeps - 1, start.momentum,
-                    model.sweep_tol, current,
+                    counts, padded, e, powers[rows], weights, x, float(base[0]), step,
+                    n_sweeps - 1, start.momentum, model.sweep_tol, current,
                 )  # fmt: skip
-                powers[rows] = quick_powers
-                np.multiply(quick_powers, weights, out=e, casting="same_kind")
+                np.multiply(powers[rows], weights, out=e, casting="same_kind")
             # The last sweep divides the counts as the statistics and the bound have them.
             np.matmul(e, table.T, out=predicted)
             divisions = np.empty(m)
@@ -394,8 +395,9 @@ class CountsVisit(Visit):
             _add_counts(predicted, e, own, sums.clean_out)
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
-        dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
         factor, powers = self._factors(found.rate), np.asarray(found.powers)
+        dtype, k = powers.dtype, self.model.n_components
+        table = self.expected.table[:, :k].astype(dtype, copy=False)
         buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)

@@ -43,7 +43,7 @@ from ._count_noise import (
     better_dispersion,
     exploring_dispersion,
 )
-from ._count_passes import PlainPasses
+from ._count_passes import further_passes
 from ._count_popularity import Popularity
 from ._count_summary import Summary
 from ._count_visits import (
@@ -89,7 +89,7 @@ _FEW_PER_CELL = 3.0
 # Fits to tables with at least this share of cells that are not zero explore until the bound rises
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
 # have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
-_DENSE, _EXPLORING_FACTOR = 0.25, 40.0
+_DENSE, _EXPLORING_FACTOR = 0.25, 80.0
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
 # More effort hardly raises the bound of dense tables, whose fits explore for a short time.
@@ -103,8 +103,6 @@ _SWEEPS_WITH_NOISE = 5
 # The same for visits that start anew in order to explore counts with noise. More of them would let
 # single components explain rows before the components differ.
 _NOISY_EXPLORING_SWEEPS = 8
-# Passes that do not explore dense tables are followed by so many that compute no bound.
-_FURTHER_PASSES = 20
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
@@ -629,19 +627,10 @@ class GammaProcessNMF(
     def further(
         self, q: Natural, prior: Natural, units: Counts, local: list[Activations]
     ) -> tuple[Natural, list[Activations], int] | None:
-        complete = isinstance(units, DenseCounts) and not np.any(units.patterns)
         alike = self.popularity is None and q["components_rate"].shape[1] == 1
-        plain = self.dispersion is None and self.max_sweeps is None and alike
-        if not (self.is_dense and complete and plain):
+        if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
             return None
-        shape = np.concatenate([each.shape for each in local])
-        activations = Activations(shape, local[0].rate)
-        passes = PlainPasses(units, prior, self.activation_prior, q, activations)
-        found = passes.run(_FURTHER_PASSES)
-        if found is None:
-            return None
-        q, activations = found
-        return q, [activations[rows] for rows in units.chunks()], _FURTHER_PASSES
+        return further_passes(units, self.n_columns, self.activation_prior, q, prior, local)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
@@ -882,8 +871,7 @@ class GammaProcessNMF(
         tasks = ((units.take(index), None, start) for index in chunks)
         means = np.empty((units.n_units, self.n_components))
         for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):
-            local: Activations = step.local
-            means[index] = local.shape / local.rate
+            means[index] = step.local.shape / step.local.rate
         return means
 
 
