@@ -36,7 +36,7 @@ def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, r
     monkeypatch.setattr(CountsVisit, "start", start)
     est = nmf(max_iter=400, tol=1e-5).fit(X)
     rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()
-    n_passes = 1 + np.flatnonzero(rises < 80 * est.tol)[0]
+    n_passes = 1 + np.flatnonzero(rises < 40 * est.tol)[0]
     # The first visit precedes all bounds, and the next one shows the first.
     assert explored.index(False) == n_passes + 2
     assert rises[n_passes - 1] > est.tol

@@ -89,11 +89,11 @@ _FEW_PER_CELL = 3.0
 # Fits to tables with at least this share of cells that are not zero explore until the bound rises
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
 # have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
-_DENSE, _EXPLORING_FACTOR = 0.25, 80.0
+_DENSE, _EXPLORING_FACTOR = 0.25, 40.0
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
 # More effort hardly raises the bound of dense tables, whose fits explore for a short time.
-_EFFORT_IF_DENSE = 3.0
+_EFFORT_IF_DENSE = 2.5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, which have
 # momentum, at other visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 16, 100, 1
