@@ -205,7 +205,8 @@ def measure_fits(page: Page, size: Size) -> None:
         '`NMF(solver="mu", beta_loss="kullback-leibler", init="nndsvda", max_iter=1000, '
         "tol=1e-4)`, which converges on each of these tables. Processor time of one thread, "
         f"medians of {size.rounds} rounds, whose seeds differ. *Ratio*: of our time to "
-        "scikit-learn's, median and quartiles. *Nats per token*: medians of the Poisson log-likelihood of one half of "
+        "scikit-learn's, median and quartiles. *Nats per token*: medians of the Poisson "
+        "log-likelihood of one half of "
         "each held-out row given the other, divided by the tokens of that half; scikit-learn's "
         "rates have a share of 0.1 of the row's total times that of the column. The highest "
         f"ratio comes first; it should be at most {TARGET_FITS:g}.",
