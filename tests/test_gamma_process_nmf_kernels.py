@@ -108,9 +108,7 @@ def test_momentum_changes_no_limit(kind, form, rng):
     q, how = parameters(rng, 4, X.shape[1]), {"n_sweeps": 200, "tol": 0.0}
     limit = plain.local_step(X, q, 0.5, FORMS[form], **how).shape
     found = step_of(given, q, 0.5, FORMS[form], **how, momentum=True).local.shape
-    # Dense rows have momentum in single precision.
-    dense = isinstance(given, np.ndarray)
-    assert_allclose(found, limit, atol=1e-6, rtol=1e-6 if dense else 1e-7)
+    assert_allclose(found, limit, atol=1e-6)
 
 
 def test_momentum_needs_fewer_sweeps_where_components_are_alike(rng):
@@ -128,16 +126,12 @@ def test_momentum_needs_fewer_sweeps_where_components_are_alike(rng):
 
 
 def test_sparse_and_dense_rows_have_the_same_momentum(rng):
-    """Dense rows of small counts have it in single precision, and those beside a large row not."""
     X = drawn_counts(rng, 40, 20)
-    X[5] *= 1e8
     q, how = parameters(rng, 5, 20), {"n_sweeps": 16, "momentum": True}
     steps = [step_of(given, q, 0.2, **how) for given in (X, sparse(X))]
     assert_allclose(steps[0].local.shape, steps[1].local.shape, rtol=1e-10)
-    once = [step_of(X[[n, 5]], q, 0.2, **how).local.shape[0] for n in (0, 7, 39)]
+    once = [step_of(X[n : n + 1], q, 0.2, **how).local.shape for n in (0, 7, 39)]
     assert_allclose(np.vstack(once), steps[0].local.shape[[0, 7, 39]], rtol=1e-10)
-    small = step_of(np.delete(X, 5, axis=0), q, 0.2, **how).local.shape
-    assert_allclose(small, np.delete(steps[1].local.shape, 5, axis=0), rtol=1e-3)
 
 
 @pairwise(n_sweeps=[0, 1, 4], form=FORMS, kind=[*STEPS, "missing, rates of rows"])

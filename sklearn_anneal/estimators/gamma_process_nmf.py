@@ -308,7 +308,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     followed by 20 that compute no bound and learn no prior, in single precision and with momentum,
     but for the last one. They are taken back if the bound falls. ``tol`` is then compared with a
     sixth of the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these
-    passes. There are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``.
+    passes. There are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none
+    over data in parts.
 
     References
     ----------

@@ -276,11 +276,7 @@ class CountsVisit(Visit):
         n, k = units.n_units, self.model.n_components
         rate = start.rate if n_sweeps == 0 else self.rates_of(units)
         shape = np.empty((n, k)) if start is None else np.array(start.shape)
-        # Visits that explore dense rows need not be precise, unless counts are large.
-        quick = local.momentum and not sparse and len(sums.dividing) == 0
-        kind = np.dtype(np.float32) if quick else self.model.dtype
-        known = known and start.powers.dtype == kind
-        powers = np.array(start.powers) if known else np.empty((n, k), kind)
+        powers = np.array(start.powers) if known else np.empty((n, k), self.model.dtype)
         found = Activations(shape, rate, powers, x)
         run: Any = self._sparse_step if sparse else self._dense_step
         run(units, local, known, found, sums)
@@ -348,10 +344,9 @@ class CountsVisit(Visit):
         given, rate = start.activations is not None, found.rate
         powers = np.asarray(found.powers)
         first, factor = self._factors(start.rate_of_start), self._factors(rate)
-        x, dtype = float(self.t.local), powers.dtype
+        x, dtype = float(self.t.local), model.dtype
         base, step = self._tempered_prior()["shape"], float(self.t.statistics)
-        padded = self.expected.table.astype(dtype, copy=False)
-        table = padded[:, :k]
+        table = self.expected.table[:, :k]
         largest = x * self.expected.largest
         log_rate = np.log(rate)
         buffer = None
@@ -369,7 +364,7 @@ class CountsVisit(Visit):
             if n_sweeps > 1:
                 weights = _of_rows(factor, rows)
                 kernels().dense_updates(
-                    counts, padded, e, powers[rows], weights, x, float(base[0]), step,
+                    counts, self.expected.table, e, powers[rows], weights, x, float(base[0]), step,
                     n_sweeps - 1, start.momentum, model.sweep_tol, current,
                 )  # fmt: skip
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
@@ -395,9 +390,8 @@ class CountsVisit(Visit):
             _add_counts(predicted, e, own, sums.clean_out)
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
+        dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
         factor, powers = self._factors(found.rate), np.asarray(found.powers)
-        dtype, k = powers.dtype, self.model.n_components
-        table = self.expected.table[:, :k].astype(dtype, copy=False)
         buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
