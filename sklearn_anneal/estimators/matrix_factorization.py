@@ -86,6 +86,8 @@ def _of_items(ctx: Context) -> Context:
     model = copy(ctx.model)
     # Arrays whose size grows with the number of training users are dropped.
     model.holds_users = False
+    if model.raters is not None:
+        model.raters = model.raters.fixed()
     (items,) = model.blocks
     q, prior = ({key: natural[key] for key in items.keys} for natural in (ctx.q, ctx.prior))
     return replace(ctx, model=model, q=q, prior=prior)
@@ -354,6 +356,7 @@ class AnnealedPMF(RatingPredictions):
         "biases": ["boolean"],
         "hierarchical": ["boolean"],
         "user_scales": ["boolean"],
+        "implicit_feedback": ["boolean", StrOptions({"auto"})],
         "noise_variance": _VARIANCE,
         "factor_variance": _VARIANCE,
         "bias_variance": _VARIANCE,
@@ -373,6 +376,7 @@ class AnnealedPMF(RatingPredictions):
         biases=True,
         hierarchical=True,
         user_scales=False,
+        implicit_feedback="auto",
         noise_variance="auto",
         factor_variance="auto",
         bias_variance="auto",
@@ -402,6 +406,7 @@ class AnnealedPMF(RatingPredictions):
         self.biases = biases
         self.hierarchical = hierarchical
         self.user_scales = user_scales
+        self.implicit_feedback = implicit_feedback
         self.noise_variance = noise_variance
         self.factor_variance = factor_variance
         self.bias_variance = bias_variance
@@ -455,6 +460,7 @@ class AnnealedPMF(RatingPredictions):
         "biases",
         "hierarchical",
         "user_scales",
+        "implicit_feedback",
         "noise_variance",
         "factor_variance",
         "bias_variance",
@@ -575,11 +581,23 @@ class AnnealedPMF(RatingPredictions):
             bool(self.fit_intercept),
             bool(self.hierarchical),
             bool(self.user_scales),
+            self._learns_from_raters(),
             _variance(self.noise_variance),
             _variance(self.factor_variance),
             _variance(self.bias_variance),
             units.values.dtype,
         )
+
+    def _learns_from_raters(self) -> bool:
+        """Whether fits to data in memory learn what the raters of an item tell about it."""
+        if self.implicit_feedback == "auto":
+            return bool(self.hierarchical)
+        if self.implicit_feedback and not self.hierarchical:
+            raise ValueError(
+                "implicit_feedback=True needs hierarchical=True: users who rated an item move the "
+                "mean of its prior, which is zero otherwise."
+            )
+        return bool(self.implicit_feedback)
 
     def _given_start(self, model: MatrixFactorization) -> Given:
         shape, name = (model.n_components, model.n_items), "components_init"

@@ -342,6 +342,45 @@ def add_matrix_products(matrices, vectors, out):
             k += 1
 
 
+@kernel("vector pointer index vector vector vector vector vector out2 out2", dtypes=("float64",))
+def update_effects(
+    shares, indptr, columns, entries, users, evidence, precision, natural_mean, effects, left
+):
+    """Update the effects of users on the items that they rated, one user after another.
+
+    The coordinates of effects are independent of each other, with a common prior of the given
+    ``precision`` and ``natural_mean``. ``left`` is what the effects leave of each item, whose
+    precision is 1 in every coordinate.
+    """
+    size = effects.shape[1]
+    weighted = entries.shape[0] > 0
+    target = vector(size, np.float64)
+    for i in range(effects.shape[0]):
+        own = effects[i]
+        # Users alike are updated together, each of whom leaves the effects of all to the others.
+        again = users[i] * evidence[i]
+        for d in range(size):
+            target[d] = natural_mean[d] + again * own[d]
+        for e in range(indptr[i], indptr[i + 1]):
+            factor = shares[columns[e]]
+            if weighted:
+                factor *= entries[e]
+            row = left[columns[e]]
+            for d in range(size):
+                target[d] += factor * row[d]
+        for d in range(size):
+            moved = target[d] / (precision[d] + again)
+            target[d] = users[i] * (moved - own[d])
+            own[d] = moved
+        for e in range(indptr[i], indptr[i + 1]):
+            factor = shares[columns[e]]
+            if weighted:
+                factor *= entries[e]
+            row = left[columns[e]]
+            for d in range(size):
+                row[d] -= factor * target[d]
+
+
 @helper
 def _copy(group, out):
     for s in range(LANES):
