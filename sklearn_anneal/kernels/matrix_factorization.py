@@ -342,14 +342,12 @@ def add_matrix_products(matrices, vectors, out):
             k += 1
 
 
-@kernel("vector pointer index vector vector vector vector vector out2 out2", dtypes=("float64",))
-def update_effects(
-    shares, indptr, columns, entries, users, evidence, precision, natural_mean, effects, left
-):
+@kernel("vector pointer index vector vector vector vector out2 out2", dtypes=("float64",))
+def update_effects(shares, indptr, columns, entries, users, evidence, precision, effects, left):
     """Update the effects of users on the items that they rated, one user after another.
 
-    The coordinates of effects are independent of each other, with a common prior of the given
-    ``precision`` and ``natural_mean``. ``left`` is what the effects leave of each item, whose
+    The coordinates of effects are independent of each other, with mean 0 and the given ``precision``
+    in the prior. ``left`` is what the effects leave of each item, whose
     precision is 1 in every coordinate.
     """
     size = effects.shape[1]
@@ -360,7 +358,7 @@ def update_effects(
         # Users alike are updated together, each of whom leaves the effects of all to the others.
         again = users[i] * evidence[i]
         for d in range(size):
-            target[d] = natural_mean[d] + again * own[d]
+            target[d] = again * own[d]
         for e in range(indptr[i], indptr[i + 1]):
             factor = shares[columns[e]]
             if weighted:

@@ -35,6 +35,8 @@ class Pattern(NamedTuple):
     users: np.ndarray
     # c_i, how much a user's items tell about the effect.
     evidence: np.ndarray
+    # f_j of each item: √n_j less its mean over items with ratings, and 0 for others.
+    feature: np.ndarray
 
     @classmethod
     def of(cls, units: Ratings) -> Self:
@@ -53,8 +55,10 @@ class Pattern(NamedTuple):
         if entries is not None:
             each *= np.square(entries)
         evidence = np.bincount(rows, each, minlength=units.n_units)
+        roots = np.sqrt(counts)
+        feature = np.where(counts > 0, roots - roots.sum() / max(np.count_nonzero(counts), 1), 0.0)
         weights = np.empty(0) if entries is None else np.asarray(entries, dtype=float)
-        return cls(shares, indptr, items, weights, users, evidence)
+        return cls(shares, indptr, items, weights, users, evidence, feature)
 
 
 def _with_least_shares(covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
@@ -71,15 +75,17 @@ def _with_least_shares(covariance: np.ndarray, precision: np.ndarray) -> np.ndar
 
 @dataclass(frozen=True)
 class Raters:
-    """Effects of users on the prior means of the items that they rated.
+    """What the users who rated an item tell about it, in the prior mean of the item.
 
-    An item is x_j ~ N(μ + o_j, Λ⁻¹), where o_j = Σ_i z_i / √n_j sums over its n_j raters, and
-    z_i ~ N(m, V) is the effect of a user; m and V are learned. q(z_i) = N(a_i, S_i), where
-    S_i⁻¹ = V⁻¹ + c_i E[Λ] with c_i = Σ_j 1 / n_j over the items that the user rated.
+    An item is x_j ~ N(μ + o_j, Λ⁻¹), where o_j = f_j m + Σ_i z_i / √n_j. The sum is over its n_j
+    raters, and z_i ~ N(0, V) is the effect of a user. f_j is √n_j less the mean of these over all
+    items with ratings, and m is the slope with which popular items differ from others. Items without
+    ratings have o_j = 0. m and V are learned. q(z_i) = N(a_i, S_i), where S_i⁻¹ = V⁻¹ + c_i E[Λ]
+    with c_i = Σ_j 1 / n_j over the items that the user rated.
 
     Parameters
     ----------
-    mean : ndarray of shape (D,)
+    slope : ndarray of shape (D,)
         m, with the bias as the last entry where there are biases.
     covariance : ndarray of shape (D, D)
         V.
@@ -89,8 +95,6 @@ class Raters:
         Σ_j Cov[o_j].
     number, logs : float
         Σ_i 1 and Σ_i log|S_i| over weighted users.
-    first : ndarray of shape (D,)
-        Σ_i a_i.
     second : ndarray of shape (D, D)
         Σ_i {S_i + a_i a_iᵀ}.
     effects : ndarray of shape (n_users, D) or None
@@ -103,13 +107,12 @@ class Raters:
     of items on users; here they are those of users on items.
     """
 
-    mean: np.ndarray
+    slope: np.ndarray
     covariance: np.ndarray
     offsets: np.ndarray
     spread: np.ndarray
     number: float
     logs: float
-    first: np.ndarray
     second: np.ndarray
     effects: np.ndarray | None
     pattern: Pattern | None
@@ -126,7 +129,6 @@ class Raters:
             covariance * float(pattern.users @ pattern.evidence),
             number,
             number * float(np.log(np.diag(covariance)).sum()),
-            np.zeros(d),
             number * covariance,
             np.zeros((units.n_units, d)),
             pattern,
@@ -137,12 +139,10 @@ class Raters:
 
         It is KL(q(z) ‖ p(z)) of all effects, and half of the trace of E[Λ] Σ_j Cov[o_j].
         """
-        cross = np.outer(self.mean, self.first)
-        about = self.second - cross - cross.T + self.number * np.outer(self.mean, self.mean)
         root = cho_factor(self.covariance)
         log_det = 2.0 * float(np.log(np.diag(root[0])).sum())
-        squares = float(np.trace(cho_solve(root, about)))
-        kl = squares + self.number * (log_det - len(self.mean)) - self.logs
+        squares = float(np.trace(cho_solve(root, self.second)))
+        kl = squares + self.number * (log_det - len(self.slope)) - self.logs
         return 0.5 * (kl + float(np.sum(precision * self.spread)))
 
     def log_priors(
@@ -173,6 +173,11 @@ class Raters:
         if self.pattern is None or self.effects is None:
             return self
         pattern = self.pattern
+        left = means - common - self.offsets
+        slope = np.zeros_like(self.slope)
+        if pattern.feature @ pattern.feature > 0.0:
+            slope = pattern.feature @ left / (pattern.feature @ pattern.feature)
+        step = np.outer(pattern.feature, slope)
         # In a basis U with Uᵀ E[Λ] U = I and Uᵀ V⁻¹ U = diag(γ), the coordinates of effects are
         # independent of each other, and S_i = U diag(1 / (γ + c_i)) Uᵀ.
         root = np.linalg.cholesky(self.covariance)
@@ -181,27 +186,22 @@ class Raters:
         basis = root @ turned * np.sqrt(gamma)
         into = precision @ basis
         effects = np.ascontiguousarray(self.effects @ into)
-        left = np.ascontiguousarray((means - common - self.offsets) @ into)
+        left = np.ascontiguousarray((left - step) @ into)
         before = left.copy()
-        drawn = gamma, gamma * (self.mean @ into)
-        kernels().update_effects(*pattern, *drawn, effects, left)
-        offsets = self.offsets + rho * ((before - left) @ basis.T)
+        kernels().update_effects(*pattern[:-1], gamma, effects, left)
         effects = self.effects + rho * (effects @ basis.T - self.effects)
         variances = 1.0 / (gamma + pattern.evidence[:, None])
-        within = basis * (pattern.users @ variances) @ basis.T
-        second = (effects.T * pattern.users) @ effects + within
-        first = pattern.users @ effects
+        second = (effects.T * pattern.users) @ effects
+        second += basis * (pattern.users @ variances) @ basis.T
         log_det = 2.0 * np.linalg.slogdet(basis)[1]
-        mean = first / self.number
-        best = _with_least_shares(second / self.number - np.outer(mean, mean), precision)
+        best = _with_least_shares(second / self.number, precision)
         return replace(
             self,
-            mean=self.mean + rho * (mean - self.mean),
+            slope=self.slope + rho * slope,
             covariance=self.covariance + rho * (best - self.covariance),
-            offsets=offsets,
+            offsets=self.offsets + rho * (step + (before - left) @ basis.T),
             spread=basis * ((pattern.users * pattern.evidence) @ variances) @ basis.T,
             logs=float(pattern.users @ (np.log(variances).sum(axis=1) + log_det)),
-            first=first,
             second=second,
             effects=effects,
         )
@@ -211,11 +211,10 @@ class Raters:
         square = np.ix_(order, order)
         return replace(
             self,
-            mean=self.mean[order],
+            slope=self.slope[order],
             covariance=self.covariance[square],
             offsets=self.offsets[:, order],
             spread=self.spread[square],
-            first=self.first[order],
             second=self.second[square],
             effects=None if self.effects is None else self.effects[:, order],
         )
