@@ -346,8 +346,8 @@ def add_matrix_products(matrices, vectors, out):
 def update_effects(shares, indptr, columns, entries, users, evidence, precision, effects, left):
     """Update the effects of users on the items that they rated, one user after another.
 
-    The coordinates of effects are independent of each other, with mean 0 and the given ``precision``
-    in the prior. ``left`` is what the effects leave of each item, whose
+    The coordinates of effects are independent of each other, and have mean 0 and the given
+    ``precision`` in the prior. ``left`` is what the effects leave of each item, whose
     precision is 1 in every coordinate.
     """
     size = effects.shape[1]

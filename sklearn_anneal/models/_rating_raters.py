@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
 
 from ..data.units import Ratings
 from ._base import compiled
@@ -51,10 +52,9 @@ class Pattern(NamedTuple):
             np.asarray(units.indptr, np.int64),
         )
         each = np.square(shares)[items]
-        rows = np.arange(units.n_units).repeat(np.diff(indptr))
         if entries is not None:
             each *= np.square(entries)
-        evidence = np.bincount(rows, each, minlength=units.n_units)
+        evidence = csr_array((each, items, indptr), (units.n_units, units.n_columns)).sum(axis=1)
         roots = np.sqrt(counts)
         feature = np.where(counts > 0, roots - roots.sum() / max(np.count_nonzero(counts), 1), 0.0)
         weights = np.empty(0) if entries is None else np.asarray(entries, dtype=float)
@@ -79,9 +79,9 @@ class Raters:
 
     An item is x_j ~ N(μ + o_j, Λ⁻¹), where o_j = f_j m + Σ_i z_i / √n_j. The sum is over its n_j
     raters, and z_i ~ N(0, V) is the effect of a user. f_j is √n_j less the mean of these over all
-    items with ratings, and m is the slope with which popular items differ from others. Items without
-    ratings have o_j = 0. m and V are learned. q(z_i) = N(a_i, S_i), where S_i⁻¹ = V⁻¹ + c_i E[Λ]
-    with c_i = Σ_j 1 / n_j over the items that the user rated.
+    items with ratings, and m is the slope with which popular items differ from others. Items
+    without ratings have o_j = 0. m and V are learned. q(z_i) = N(a_i, S_i), where
+    S_i⁻¹ = V⁻¹ + c_i E[Λ] with c_i = Σ_j 1 / n_j over the items that the user rated.
 
     Parameters
     ----------

@@ -100,8 +100,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     ----------
     n_components : int
     n_items : int
-    biases, fit_intercept, hierarchical, user_scales : bool
-    effects_of_raters : bool
+    biases, fit_intercept, hierarchical, user_scales, effects_of_raters : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
         "auto" learns a better one by empirical Bayes, unless all ratings are equal: from this value
@@ -170,7 +169,8 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         # The distributions of the means and the precisions of rows, which :meth:`resolved` sets,
         # and the effects of users on items, which :meth:`knowing` sets.
         self.hierarchy: Hierarchy | None = None
-        self.effects_of_raters, self.raters = effects_of_raters, None
+        self.effects_of_raters = effects_of_raters
+        self.raters: Raters | None = None
         self._asked = {"noise_variance": noise_variance, "factor_variance": factor_variance}
         if biases:
             self._asked["bias_variance"] = bias_variance
@@ -221,29 +221,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     # Data, prior and starts
 
     def summary(self, units: Ratings) -> Summary:
-        weights = units.entry_weights()
-        total = units.n_observations
-        if total == 0:
-            sizes = units.total_weight, units.total_weight, 0.0, units.n_units
-            return Summary(*sizes, *[0.0] * 4)
-        values = units.values
-        if weights is not None:
-            # Ratings of weight zero are treated as absent, and do not widen the range either.
-            values, weights = values[weights > 0], weights[weights > 0]
-        shares = np.ones(1) if weights is None else weights
-        mean = float(np.sum(values * shares, dtype=np.float64) / total)
-        deviations = values - values.dtype.type(mean)
-        variance = float(np.sum(deviations**2 * shares, dtype=np.float64) / total)
-        return Summary(
-            units.total_weight,
-            units.total_weight,
-            total,
-            units.n_units,
-            mean,
-            variance,
-            float(values.min()),
-            float(values.max()),
-        )
+        return Summary.of(units)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
@@ -320,7 +298,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         return np.array([self.factor_variance] * self.n_components + last, dtype=float)
 
     def row_prior(self, side: str) -> Natural:
-        """Return λ₀ of one row of a side."""
+        """Return λ₀ of one row of a side that has no ratings."""
         if self.hierarchy is not None:
             return packed(self.hierarchy.of_side(side))
         precision = np.diag(1.0 / self.variances)
@@ -336,10 +314,16 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         result: Natural = {}
         for side in self._held():
             result |= side.factor.rename(self.row_prior(side.name))
-        if self.raters is not None and self.hierarchy is not None:
-            shifts = self.raters.offsets @ self.hierarchy.of_side("items").precision
+        if (shifts := self.shifts_of_items()) is not None:
             result["items_natural_mean"] = result["items_natural_mean"] + shifts
         return result
+
+    def shifts_of_items(self) -> np.ndarray | None:
+        """Return what raters add to the natural means of items' priors, (n_items, D), if any."""
+        if self.raters is None or self.hierarchy is None:
+            return None
+        found: np.ndarray = self.raters.offsets @ self.hierarchy.of_side("items").precision
+        return found
 
     def prior_of_rows(self, side: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean, (D,), and the covariance matrix, (D, D), of rows without ratings."""
