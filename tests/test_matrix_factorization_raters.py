@@ -52,12 +52,12 @@ def items(rng):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_effects_are_those_of_a_linear_regression(weighted, items, rng):
-    """At its optimum q(z) has the means of the exact posterior, given V, and conditional precisions."""
+    """At its optimum q(z) has the means of the exact posterior, and conditional precisions."""
     x, precision, common = items
     Y = np.where(rng.random((9, 6)) < 0.6, 1.0, NAN)
     Y[0] = NAN
     weights = rng.uniform(0.5, 2.0, int((~np.isnan(Y)).sum())) if weighted else None
-    raters = updated(Raters.of(units_of(Y, None, weights), np.ones(3)), x, 400, precision, common)
+    raters = updated(Raters.of(units_of(Y, None, weights), np.ones(3)), x, 1500, precision, common)
     # One more update, of the effects alone, reads the last V.
     last = raters.updated(x, common, precision, 1.0)
     A, slope = design_of(Y, weights), np.outer(raters.pattern.feature, last.slope)
@@ -105,22 +105,23 @@ def test_bound_is_a_mean_over_draws_of_all_parameters(biases, rng):
     """E_q[log p(x, z) − log q(z)] of effects and items, at the means of μ and Λ."""
     Y = ratings(rng, 12, 5)
     est = learning(biases=biases, max_iter=30).fit(Y)
-    # The fit drops the effects. One update of the same model makes them again.
+    # The fit drops the effects. Updates given its items make them again, and S_i reads the V of the
+    # update before the last one.
     model = context_of(est).model
     items, n = rows_of(context_of(est).q, "items"), 200_000
     common, precision = model.hierarchy.expected("items")
-    raters = updated(Raters.of(units_of(Y), model.variances), items.mean, 5, precision, common)
+    before, raters = (
+        updated(Raters.of(units_of(Y), model.variances), items.mean, k, precision, common)
+        for k in (4, 5)
+    )
     A, size = design_of(Y), model.size
-    drawn, terms, used = np.zeros((len(Y), n, size)), np.zeros(n), range(1, len(Y))
-    V, old = raters.covariance, raters
+    used = range(1, len(Y))
+    drawn, terms = np.zeros((len(Y), n, size)), np.zeros(n)
+    V = raters.covariance
     for i in used:
-        # S_i is read from the covariance matrix before the last update.
-        raters_before = updated(
-            Raters.of(units_of(Y), model.variances), items.mean, 4, precision, common
-        )
-        S = np.linalg.inv(np.linalg.inv(raters_before.covariance) + A[:, i] @ A[:, i] * precision)
+        S = np.linalg.inv(np.linalg.inv(before.covariance) + A[:, i] @ A[:, i] * precision)
         white = rng.multivariate_normal(np.zeros(size), S, n)
-        z = old.effects[i] + white
+        z = raters.effects[i] + white
         inner = np.einsum("ni,ij,nj->n", z, np.linalg.inv(V), z) + np.linalg.slogdet(V)[1]
         own = np.einsum("ni,ij,nj->n", white, np.linalg.inv(S), white) + np.linalg.slogdet(S)[1]
         terms += 0.5 * (own - inner)

@@ -23,7 +23,8 @@ both_priors = pytest.mark.parametrize("hierarchical", [True, False])
 
 
 def scaled(n_components=2, **params):
-    return small(n_components, user_scales=True, clip=False, **params)
+    settings = {"user_scales": True, "implicit_feedback": False, "clip": False}
+    return small(n_components, **(settings | params))
 
 
 def drawn(rng, n_users=300, n_items=30, shape=2.0):
