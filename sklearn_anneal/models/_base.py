@@ -468,13 +468,6 @@ class Model(ABC, Generic[U, S]):
         """
         return self
 
-    def knowing(self, units: U) -> Self:
-        """Return the model with what its prior reads from all training data, which are in memory.
-
-        It is called after :meth:`resolved`, but neither for streams nor for data in parts.
-        """
-        return self
-
     @abstractmethod
     def prior(self, summary: S) -> Natural:
         """Return λ₀, the natural parameters of the prior, broadcastable to λ."""

@@ -75,7 +75,7 @@ def _with_least_shares(covariance: np.ndarray, precision: np.ndarray) -> np.ndar
 
 @dataclass(frozen=True)
 class Raters:
-    """What the users who rated an item tell about it, in the prior mean of the item.
+    """Effects on the prior mean of an item of the users who rated it, and of their number.
 
     An item is x_j ~ N(μ + o_j, Λ⁻¹), where o_j = f_j m + Σ_i z_i / √n_j. The sum is over its n_j
     raters, and z_i ~ N(0, V) is the effect of a user. f_j is √n_j less the mean of these over all

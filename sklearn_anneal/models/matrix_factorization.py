@@ -30,6 +30,7 @@ from ._rating_scales import FIRST_SHAPE, Scales, best_shape
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
 from ._unit_block import RowsOfSteps, UnitBlock
+from ._whole_data import ReadsWholeData
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -82,7 +83,7 @@ def _side(name: str, size: int, held: bool = True) -> UnitBlock:
     return UnitBlock(name, Gaussian("packed"), columns, held)
 
 
-class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summary]):
+class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel[Ratings, Summary]):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
     If it is hierarchical, (u, b) and (v, c) have a mean and a full covariance matrix each, of which
@@ -167,7 +168,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         # a, the shape of the prior of users' precisions τ. Without scales, τ is 1.
         self.shape = FIRST_SHAPE if user_scales else np.inf
         # The distributions of the means and the precisions of rows, which :meth:`resolved` sets,
-        # and the effects of users on items, which :meth:`knowing` sets.
+        # and the effects of users on items, which :meth:`with_whole_data` sets.
         self.hierarchy: Hierarchy | None = None
         self.effects_of_raters = effects_of_raters
         self.raters: Raters | None = None
@@ -249,7 +250,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         model.hierarchy = Hierarchy.of(model.variances) if model.hierarchical else None
         return model
 
-    def knowing(self, units: Ratings) -> Self:
+    def with_whole_data(self, units: Ratings) -> Self:
         if self.hierarchy is None or not self.effects_of_raters:
             return self
         model = copy(self)
