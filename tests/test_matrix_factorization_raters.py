@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_anneal import Shards
 from sklearn_anneal.data.units import Ratings
-from sklearn_anneal.models._rating_raters import Pattern, Raters
+from sklearn_anneal.models._rating_raters import Raters
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -60,18 +60,19 @@ def test_effects_are_those_of_a_linear_regression(weighted, items, rng):
     raters = updated(Raters.of(units_of(Y, None, weights), np.ones(3)), x, 1500, precision, common)
     # One more update, of the effects alone, reads the last V.
     last = raters.updated(x, common, precision, 1.0)
-    A, slope = design_of(Y, weights), np.outer(raters.pattern.feature, last.slope)
+    A, slope = design_of(Y, weights), np.outer(raters.feature, last.slope)
     V = raters.covariance
     # The posterior precision of all effects is AᵀA ⊗ Λ + I ⊗ V⁻¹.
     both = np.kron(A.T @ A, precision) + np.kron(np.eye(9), np.linalg.inv(V))
     left = (x - common - slope) @ precision
     exact = np.linalg.solve(both, (A.T @ left).ravel()).reshape(9, 3)
-    assert_allclose(last.effects, exact, atol=1e-6)
-    assert_allclose(last.offsets, slope + A @ last.effects, atol=1e-10)
+    effects = A.T @ last.sources
+    assert_allclose(effects, exact, atol=1e-6)
+    assert_allclose(last.offsets, slope + A @ effects, atol=1e-10)
     own = [np.linalg.inv(both[3 * i : 3 * i + 3, 3 * i : 3 * i + 3]) for i in range(9)]
     used = range(1, 9)
     assert last.number == len(used)
-    second = sum(own[i] + np.outer(last.effects[i], last.effects[i]) for i in used)
+    second = sum(own[i] + np.outer(effects[i], effects[i]) for i in used)
     assert_allclose(last.second, second, atol=1e-8)
     assert last.logs == pytest.approx(sum(np.linalg.slogdet(own[i])[1] for i in used))
     spread = sum((A[:, i] @ A[:, i]) * own[i] for i in used)
@@ -95,9 +96,9 @@ def test_users_alike_are_one_user_with_a_weight(items, rng):
 def test_the_feature_of_items_is_zero_without_ratings():
     Y = np.full((9, 3), NAN)
     Y[:, 0], Y[:4, 1] = 1.0, 1.0
-    assert_allclose(Pattern.of(units_of(Y)).feature, [0.5, -0.5, 0.0])
+    assert_allclose(Raters.of(units_of(Y), np.ones(2)).feature, [0.5, -0.5, 0.0])
     Y[:, 1] = 1.0
-    assert_allclose(Pattern.of(units_of(Y)).feature, 0.0)
+    assert_allclose(Raters.of(units_of(Y), np.ones(2)).feature, 0.0)
 
 
 @pytest.mark.parametrize("biases", [True, False])
@@ -121,13 +122,13 @@ def test_bound_is_a_mean_over_draws_of_all_parameters(biases, rng):
     for i in used:
         S = np.linalg.inv(np.linalg.inv(before.covariance) + A[:, i] @ A[:, i] * precision)
         white = rng.multivariate_normal(np.zeros(size), S, n)
-        z = raters.effects[i] + white
+        z = A[:, i] @ raters.sources + white
         inner = np.einsum("ni,ij,nj->n", z, np.linalg.inv(V), z) + np.linalg.slogdet(V)[1]
         own = np.einsum("ni,ij,nj->n", white, np.linalg.inv(S), white) + np.linalg.slogdet(S)[1]
         terms += 0.5 * (own - inner)
         drawn[i] = z
     offsets = np.einsum("ji,ink->jnk", A, drawn)
-    offsets += np.outer(raters.pattern.feature, raters.slope)[:, None]
+    offsets += np.outer(raters.feature, raters.slope)[:, None]
     for j in range(Y.shape[1]):
         left = items.mean[j] - common - offsets[j]
         terms -= 0.5 * np.einsum("ni,ij,nj->n", left, precision, left)

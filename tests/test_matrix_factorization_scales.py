@@ -160,7 +160,7 @@ def test_scales_are_found(hierarchical, rng):
     # Users who do not differ have the largest shape in the end, and are predicted as without.
     Y = ratings(rng, 200, 20)
     same = scaled(hierarchical=hierarchical, max_iter=500, **params).fit(Y)
-    other = small(hierarchical=hierarchical, clip=False, max_iter=500, **params).fit(Y)
+    other = scaled(hierarchical=hierarchical, user_scales=False, max_iter=500, **params).fit(Y)
     assert same.user_precision_shape_ > 20
     assert_allclose(same.predict_rows(Y), other.predict_rows(Y), atol=0.05)
 

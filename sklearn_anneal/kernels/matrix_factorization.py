@@ -342,41 +342,32 @@ def add_matrix_products(matrices, vectors, out):
             k += 1
 
 
-@kernel("vector pointer index vector vector vector vector out2 out2", dtypes=("float64",))
-def update_effects(shares, indptr, columns, entries, users, evidence, precision, effects, left):
-    """Update the effects of users on the items that they rated, one user after another.
+@kernel("vector pointer index vector vector matrix out2", dtypes=("float64",))
+def share_raters(shares, indptr, columns, entries, users, x, out):
+    """Write ``A W Aᵀ x``, where A has the share of each user in each item, and W users' weights.
 
-    The coordinates of effects are independent of each other, and have mean 0 and the given
-    ``precision`` in the prior. ``left`` is what the effects leave of each item, whose
-    precision is 1 in every coordinate.
+    The share is that of the item, times the weight of the rating if ``entries`` are not empty.
     """
-    size = effects.shape[1]
+    size = x.shape[1]
     weighted = entries.shape[0] > 0
-    target = vector(size, np.float64)
-    for i in range(effects.shape[0]):
-        own = effects[i]
-        # Users alike are updated together, each of whom leaves the effects of all to the others.
-        again = users[i] * evidence[i]
-        for d in range(size):
-            target[d] = again * own[d]
+    total = vector(size, np.float64)
+    out[:] = 0.0
+    for i in range(users.shape[0]):
+        total[:] = 0.0
         for e in range(indptr[i], indptr[i + 1]):
             factor = shares[columns[e]]
             if weighted:
                 factor *= entries[e]
-            row = left[columns[e]]
+            row = x[columns[e]]
             for d in range(size):
-                target[d] += factor * row[d]
-        for d in range(size):
-            moved = target[d] / (precision[d] + again)
-            target[d] = users[i] * (moved - own[d])
-            own[d] = moved
+                total[d] += factor * row[d]
         for e in range(indptr[i], indptr[i + 1]):
-            factor = shares[columns[e]]
+            factor = users[i] * shares[columns[e]]
             if weighted:
                 factor *= entries[e]
-            row = left[columns[e]]
+            row = out[columns[e]]
             for d in range(size):
-                row[d] -= factor * target[d]
+                row[d] += factor * total[d]
 
 
 @helper

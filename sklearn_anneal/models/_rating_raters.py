@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -18,6 +18,8 @@ from ._rating_hierarchy import Rows
 # the second one in any direction. On films, directions without effects would need a hundred passes
 # more to fall to 0.001, for the same predictions.
 _FIRST_SHARE, _LEAST_SHARE = 0.1, 0.01
+# Steps of conjugate gradients in an update, which begin where those of the last update ended.
+_STEPS = 3
 
 kernels = partial(compiled, "matrix_factorization")
 
@@ -36,8 +38,6 @@ class Pattern(NamedTuple):
     users: np.ndarray
     # c_i, how much a user's items tell about the effect.
     evidence: np.ndarray
-    # f_j of each item: √n_j less its mean over items with ratings, and 0 for others.
-    feature: np.ndarray
 
     @classmethod
     def of(cls, units: Ratings) -> Self:
@@ -55,10 +55,44 @@ class Pattern(NamedTuple):
         if entries is not None:
             each *= np.square(entries)
         evidence = csr_array((each, items, indptr), (units.n_units, units.n_columns)).sum(axis=1)
-        roots = np.sqrt(counts)
-        feature = np.where(counts > 0, roots - roots.sum() / max(np.count_nonzero(counts), 1), 0.0)
         weights = np.empty(0) if entries is None else np.asarray(entries, dtype=float)
-        return cls(shares, indptr, items, weights, users, evidence, feature)
+        return cls(shares, indptr, items, weights, users, evidence)
+
+    def steps(self, gamma: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return steps of sources and of sums towards the optimum of each coordinate, (n_items, D).
+
+        They are those of conjugate gradients for the a_i, (Γ + Aᵀ A) a = Aᵀ t, where ``residual``
+        is t − A a − Γ y. No step lowers the bound, and the order of users does not matter.
+        """
+        sources, sums = np.zeros_like(residual), np.zeros_like(residual)
+        direction, left = residual, residual
+        along = self._shared(direction)
+        squares = np.einsum("jd,jd->d", left, along)
+        for _ in range(_STEPS):
+            curvature = gamma * np.einsum("jd,jd->d", direction, along)
+            curvature += np.einsum("jd,jd->d", along, along)
+            step = _ratio(squares, curvature)
+            sources += step * direction
+            sums += step * along
+            left = left - step * (gamma * direction + along)
+            shared, old = self._shared(left), squares
+            squares = np.einsum("jd,jd->d", left, shared)
+            again = _ratio(squares, old)
+            direction, along = left + again * direction, shared + again * along
+        return sources, sums
+
+    def _shared(self, x: np.ndarray) -> np.ndarray:
+        """Return A Aᵀ x, where a row of A has the shares of users in an item."""
+        found = np.empty(x.shape)
+        matrix = np.ascontiguousarray(x)
+        kernels().share_raters(
+            self.shares, self.indptr, self.items, self.entries, self.users, matrix, found
+        )
+        return found
+
+
+def _ratio(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.divide(x, y, out=np.zeros_like(x), where=y > 0.0)
 
 
 def _with_least_shares(covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
@@ -83,23 +117,27 @@ class Raters:
     without ratings have o_j = 0. m and V are learned. q(z_i) = N(a_i, S_i), where
     S_i⁻¹ = V⁻¹ + c_i E[Λ] with c_i = Σ_j 1 / n_j over the items that the user rated.
 
+    The a_i are held as a_i = Σ_j y_j / √n_j over the items that the user rated, which all optima
+    are, because there are fewer items than users as a rule.
+
     Parameters
     ----------
+    feature : ndarray of shape (n_items,)
+        f_j.
     slope : ndarray of shape (D,)
         m, with the bias as the last entry where there are biases.
     covariance : ndarray of shape (D, D)
         V.
-    offsets : ndarray of shape (n_items, D)
-        E[o_j].
+    sources, sums : ndarray of shape (n_items, D)
+        y_j and Σ_i a_i / √n_j.
     spread : ndarray of shape (D, D)
         Σ_j Cov[o_j].
     number, logs : float
         Σ_i 1 and Σ_i log|S_i| over weighted users.
-    second : ndarray of shape (D, D)
-        Σ_i {S_i + a_i a_iᵀ}.
-    effects : ndarray of shape (n_users, D) or None
-        a_i. None after a fit, whose items keep their priors.
+    within : ndarray of shape (D, D)
+        Σ_i S_i.
     pattern : Pattern or None
+        None after a fit, whose items keep their priors.
 
     References
     ----------
@@ -107,14 +145,15 @@ class Raters:
     of items on users; here they are those of users on items.
     """
 
+    feature: np.ndarray
     slope: np.ndarray
     covariance: np.ndarray
-    offsets: np.ndarray
+    sources: np.ndarray
+    sums: np.ndarray
     spread: np.ndarray
     number: float
     logs: float
-    second: np.ndarray
-    effects: np.ndarray | None
+    within: np.ndarray
     pattern: Pattern | None
 
     @classmethod
@@ -122,17 +161,35 @@ class Raters:
         """Return effects of the prior, given the variances of items' parameters, (D,)."""
         pattern, covariance = Pattern.of(units), _FIRST_SHARE * np.diag(variances)
         number, d = float(pattern.users.sum()), len(variances)
+        roots = np.divide(
+            1.0, pattern.shares, out=np.zeros(units.n_columns), where=pattern.shares > 0
+        )
+        feature = roots - roots.sum() / max(np.count_nonzero(roots), 1)
         return cls(
+            np.where(roots > 0, feature, 0.0),
             np.zeros(d),
             covariance,
+            np.zeros((units.n_columns, d)),
             np.zeros((units.n_columns, d)),
             covariance * float(pattern.users @ pattern.evidence),
             number,
             number * float(np.log(np.diag(covariance)).sum()),
             number * covariance,
-            np.zeros((units.n_units, d)),
             pattern,
         )
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """E[o_j], (n_items, D)."""
+        found: np.ndarray = np.outer(self.feature, self.slope) + self.sums
+        return found
+
+    @cached_property
+    def second(self) -> np.ndarray:
+        """E Σ_i z_i z_iᵀ, (D, D)."""
+        # Σ_i a_i a_iᵀ = Σ_j y_j Σ_i a_iᵀ / √n_j
+        between = self.sources.T @ self.sums
+        return self.within + 0.5 * (between + between.T)
 
     def kl(self, precision: np.ndarray) -> float:
         """Return what effects take off the bound, in nats, given E[Λ], beside :meth:`log_priors`.
@@ -170,14 +227,11 @@ class Raters:
 
         The step ``rho`` is that of the expectations; all S_i are optimal at once.
         """
-        if self.pattern is None or self.effects is None:
-            return self
         pattern = self.pattern
-        left = means - common - self.offsets
-        slope = np.zeros_like(self.slope)
-        if pattern.feature @ pattern.feature > 0.0:
-            slope = pattern.feature @ left / (pattern.feature @ pattern.feature)
-        step = np.outer(pattern.feature, slope)
+        if pattern is None:
+            return self
+        left, squares = means - common - self.offsets, float(self.feature @ self.feature)
+        slope = np.zeros_like(self.slope) if squares == 0.0 else self.feature @ left / squares
         # In a basis U with Uᵀ E[Λ] U = I and Uᵀ V⁻¹ U = diag(γ), the coordinates of effects are
         # independent of each other, and S_i = U diag(1 / (γ + c_i)) Uᵀ.
         root = np.linalg.cholesky(self.covariance)
@@ -185,26 +239,22 @@ class Raters:
         gamma = 1.0 / shares
         basis = root @ turned * np.sqrt(gamma)
         into = precision @ basis
-        effects = np.ascontiguousarray(self.effects @ into)
-        left = np.ascontiguousarray((left - step) @ into)
-        before = left.copy()
-        kernels().update_effects(*pattern[:-1], gamma, effects, left)
-        effects = self.effects + rho * (effects @ basis.T - self.effects)
+        left = (left - np.outer(self.feature, slope)) @ into
+        moved = pattern.steps(gamma, left - gamma * (self.sources @ into))
+        sources, sums = (rho * step @ basis.T for step in moved)
         variances = 1.0 / (gamma + pattern.evidence[:, None])
-        second = (effects.T * pattern.users) @ effects
-        second += basis * (pattern.users @ variances) @ basis.T
         log_det = 2.0 * np.linalg.slogdet(basis)[1]
-        best = _with_least_shares(second / self.number, precision)
-        return replace(
+        found = replace(
             self,
             slope=self.slope + rho * slope,
-            covariance=self.covariance + rho * (best - self.covariance),
-            offsets=self.offsets + rho * (step + (before - left) @ basis.T),
+            sources=self.sources + sources,
+            sums=self.sums + sums,
             spread=basis * ((pattern.users * pattern.evidence) @ variances) @ basis.T,
             logs=float(pattern.users @ (np.log(variances).sum(axis=1) + log_det)),
-            second=second,
-            effects=effects,
+            within=basis * (pattern.users @ variances) @ basis.T,
         )
+        best = _with_least_shares(found.second / self.number, precision)
+        return replace(found, covariance=self.covariance + rho * (best - self.covariance))
 
     def reordered(self, order: np.ndarray) -> Self:
         """Return the effects on rows whose parameters have another order."""
@@ -213,12 +263,12 @@ class Raters:
             self,
             slope=self.slope[order],
             covariance=self.covariance[square],
-            offsets=self.offsets[:, order],
+            sources=self.sources[:, order],
+            sums=self.sums[:, order],
             spread=self.spread[square],
-            second=self.second[square],
-            effects=None if self.effects is None else self.effects[:, order],
+            within=self.within[square],
         )
 
     def fixed(self) -> Self:
         """Return what items keep after a fit: nothing of the size of the training data."""
-        return replace(self, effects=None, pattern=None)
+        return replace(self, pattern=None)
