@@ -178,7 +178,9 @@ def _ratings(instance: Instance) -> dict[str, Contestant]:
         instance,
         ("cmfrec", libraries.cmfrec, {},
          "30 alternations, the best of five ridges for a tenth of the ratings", "cmfrec"),
-        ("myfm", libraries.myfm, {"iterations": 200}, "Gibbs sampling, 200 iterations", "myfm"),
+        ("myfm", libraries.myfm, {"iterations": 500}, "Gibbs sampling, 500 iterations", "myfm"),
+        ("myfm, raters", libraries.myfm, {"iterations": 200, "raters": True},
+         "200 iterations; all raters of the item are features, as our default has them", "myfm"),
         ("surprise", libraries.surprise, {}, "`SVD`, 100 factors, 20 epochs", "surprise"),
     )  # fmt: skip
 
@@ -342,9 +344,14 @@ def contests() -> dict[str, Contest]:
             "its proportions are inferred by the same code from the topics of each library.",
         ),
         "films": _contest(
-            found["ratings/movielens_100k 5"], _ratings, "Ratings",
+            found["ratings/movielens_100k 5"], _ratings, "Ratings of films",
             unit="root mean square error of held-out stars", margin=0.002, sign=-1,
             about="Nine tenths of the ratings of a third of the users; the others are held out.",
+        ),
+        "jokes": _contest(
+            found["ratings/jester 10"], _ratings, "Ratings of jokes",
+            unit="root mean square error of held-out ratings from −10 to 10", margin=0.01, sign=-1,
+            about="Nine tenths of the ratings of an eighth of the users; the others are held out.",
         ),
         "news": _contest(found["counts/news"], _counts, "Counts", unit=_TOKEN, about=half),
         "cells": Contest(
