@@ -26,7 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def hierarchical(n_components=2, **params):
-    return small(n_components, hierarchical=True, clip=False, **params)
+    settings = {"hierarchical": True, "implicit_feedback": False, "clip": False}
+    return small(n_components, **(settings | params))
 
 
 def drawn_priors(natural, side, n, rng):

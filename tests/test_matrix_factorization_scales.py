@@ -23,7 +23,8 @@ both_priors = pytest.mark.parametrize("hierarchical", [True, False])
 
 
 def scaled(n_components=2, **params):
-    return small(n_components, user_scales=True, clip=False, **params)
+    settings = {"user_scales": True, "implicit_feedback": False, "clip": False}
+    return small(n_components, **(settings | params))
 
 
 def drawn(rng, n_users=300, n_items=30, shape=2.0):
@@ -159,7 +160,7 @@ def test_scales_are_found(hierarchical, rng):
     # Users who do not differ have the largest shape in the end, and are predicted as without.
     Y = ratings(rng, 200, 20)
     same = scaled(hierarchical=hierarchical, max_iter=500, **params).fit(Y)
-    other = small(hierarchical=hierarchical, clip=False, max_iter=500, **params).fit(Y)
+    other = scaled(hierarchical=hierarchical, user_scales=False, max_iter=500, **params).fit(Y)
     assert same.user_precision_shape_ > 20
     assert_allclose(same.predict_rows(Y), other.predict_rows(Y), atol=0.05)
 

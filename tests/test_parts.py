@@ -369,7 +369,7 @@ def test_ratings_in_parts(kind, rng, monkeypatch):
     """Pairs are parts of X and of y; a user may have any number, and numbers may have gaps."""
     without_unit_parameters(monkeypatch)
     X = BY_NAME["matrix_factorization"].data(rng, 40)
-    settings = {"n_components": 2, "random_state": 0, **PLAIN}
+    settings = {"n_components": 2, "implicit_feedback": False, "random_state": 0, **PLAIN}
     if kind == "dense":
         equal_bounds(AnnealedPMF(**settings), cut(X, [9, 10, 30]), X)
     elif kind == "csr":

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse import coo_matrix, csr_matrix, hstack
 from scipy.special import logsumexp
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.linear_model import LogisticRegression
@@ -314,18 +314,27 @@ def _cmfrec_error(
     return score
 
 
-def myfm(family: RatingSet, seed: int, iterations: int) -> Score:
-    """Gibbs sampling of a factorisation machine whose features are the user and the item."""
+def myfm(family: RatingSet, seed: int, iterations: int, raters: bool = False) -> Score:
+    """Gibbs sampling of a factorisation machine whose features are the user and the item.
+
+    With ``raters``, all users who rated the item are features too, divided by the root of their
+    number.
+    """
     from myfm import MyFMRegressor
 
     n_users, n_items = family.model["n_users"], family.model["n_items"]
+    users, items = family.train.X.T
+    counts = np.bincount(items, minlength=n_items)
+    shares = 1.0 / np.sqrt(np.maximum(counts, 1))
+    of_items = csr_matrix((shares[items], (items, users)), shape=(n_items, n_users))
 
     def ones(X: np.ndarray) -> csr_matrix:
         columns = np.column_stack([X[:, 0], n_users + X[:, 1]]).ravel()
         n = len(X)
-        return csr_matrix(
+        found = csr_matrix(
             (np.ones(2 * n), columns, np.arange(0, 2 * n + 1, 2)), shape=(n, n_users + n_items)
         )
+        return csr_matrix(hstack([found, of_items[X[:, 1]]])) if raters else found
 
     model = MyFMRegressor(rank=family.model["n_components"], random_seed=seed)
     with contextlib.redirect_stderr(io.StringIO()):
@@ -333,7 +342,7 @@ def myfm(family: RatingSet, seed: int, iterations: int) -> Score:
             ones(family.train.X),
             family.train.y,
             n_iter=iterations,
-            group_shapes=[n_users, n_items],
+            group_shapes=[n_users, n_items, *([n_users] if raters else [])],
         )
     low, high = family.train.y.min(), family.train.y.max()
 

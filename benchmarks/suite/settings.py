@@ -82,6 +82,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "learned variances of loadings": {"factors": {"loading_variance": "auto"}},
     "an offset of the rows": {"factorial": {"center": True}},
     "given means of users and items": {"ratings": {"hierarchical": False}},
+    "no implicit feedback": {"ratings": {"implicit_feedback": False}},
     "scales of users": {"ratings": {"user_scales": True}},
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""

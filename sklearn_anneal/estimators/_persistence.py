@@ -31,6 +31,7 @@ _CLASSES = {
     "models._count_summary": ("Summary",),
     "models._covariates": ("LogitWeights", "Moments"),
     "models._rating_hierarchy": ("Hierarchy",),
+    "models._rating_raters": ("Raters",),
     "models._rating_summary": ("Summary",),
     "models._tempered_chains": ("Gaps",),
     "models._weights": ("DirichletWeights", "StickBreakingWeights"),

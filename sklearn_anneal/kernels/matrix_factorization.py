@@ -342,6 +342,34 @@ def add_matrix_products(matrices, vectors, out):
             k += 1
 
 
+@kernel("vector pointer index vector vector matrix out2", dtypes=("float64",))
+def share_raters(shares, indptr, columns, entries, users, x, out):
+    """Write ``A W Aᵀ x``, where A has the share of each user in each item, and W users' weights.
+
+    The share is that of the item, times the weight of the rating if ``entries`` are not empty.
+    """
+    size = x.shape[1]
+    weighted = entries.shape[0] > 0
+    total = vector(size, np.float64)
+    out[:] = 0.0
+    for i in range(users.shape[0]):
+        total[:] = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            factor = shares[columns[e]]
+            if weighted:
+                factor *= entries[e]
+            row = x[columns[e]]
+            for d in range(size):
+                total[d] += factor * row[d]
+        for e in range(indptr[i], indptr[i + 1]):
+            factor = users[i] * shares[columns[e]]
+            if weighted:
+                factor *= entries[e]
+            row = out[columns[e]]
+            for d in range(size):
+                row[d] += factor * total[d]
+
+
 @helper
 def _copy(group, out):
     for s in range(LANES):

@@ -57,7 +57,9 @@ def drawn_rows(
     left = ratings.data - others[:, d:].sum(axis=1)[ratings.indices]
     products = np.einsum("nk,nl->nkl", design, design).reshape(len(design), -1)
     row = model.row_prior(side)
-    prior, prior_mean = PACKED.to_full(row["precision"], size), row["natural_mean"][:, None]
+    prior, prior_mean = PACKED.to_full(row["precision"], size), np.tile(row["natural_mean"], (n, 1))
+    if side == "items" and (shifts := model.shifts_of_items()) is not None:
+        prior_mean += shifts
     drawn, scales = np.empty((n, size)), np.ones(n)
     each = np.ones(len(left)) if precisions is None else precisions[ratings.indices]
     step = max(_ENTRIES // size**2, 1)
@@ -72,7 +74,8 @@ def drawn_rows(
         precision = prior + second
         root = np.linalg.cholesky(precision)
         # P⁻¹ h + L⁻ᵀ ε = L⁻ᵀ (L⁻¹ h + ε) of P = L Lᵀ.
-        natural_mean = (values @ design)[..., None] / model.noise_variance + prior_mean
+        natural_mean = (values @ design)[..., None] / model.noise_variance
+        natural_mean += prior_mean[rows, :, None]
         inner = np.linalg.solve(root, natural_mean)
         if side == "users" and model.user_scales:
             squares = csr_array((np.square(left[own]), ratings.indices[own], indptr), shape)

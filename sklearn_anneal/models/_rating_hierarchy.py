@@ -143,6 +143,12 @@ class Hierarchy:
         """Return the expectations of the prior of one side's rows."""
         return self._priors[side]
 
+    def expected(self, side: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[μ], (D,), and E[Λ], (D, D), of one side."""
+        i, natural = SIDES.index(side), self.natural
+        mean = natural["mean_natural"][i] / natural["mean_precision"][i]
+        return mean, self._moments[0][i]
+
     @cached_property
     def kl(self) -> float:
         """KL(q(μ, Λ) ‖ p(μ, Λ)) of both sides, in nats."""

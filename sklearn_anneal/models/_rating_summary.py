@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
+import numpy as np
+
+from ..data.units import Ratings
 from ._base import DataSummary
 
 
@@ -35,6 +39,33 @@ class Summary(DataSummary):
     variance: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, units: Ratings) -> Self:
+        """Return the summary of the ratings of some users."""
+        weights = units.entry_weights()
+        total = units.n_observations
+        if total == 0:
+            sizes = units.total_weight, units.total_weight, 0.0, units.n_units
+            return cls(*sizes, *[0.0] * 4)
+        values = units.values
+        if weights is not None:
+            # Ratings of weight zero are treated as absent, and do not widen the range either.
+            values, weights = values[weights > 0], weights[weights > 0]
+        shares = np.ones(1) if weights is None else weights
+        mean = float(np.sum(values * shares, dtype=np.float64) / total)
+        deviations = values - values.dtype.type(mean)
+        variance = float(np.sum(deviations**2 * shares, dtype=np.float64) / total)
+        return cls(
+            units.total_weight,
+            units.total_weight,
+            total,
+            units.n_units,
+            mean,
+            variance,
+            float(values.min()),
+            float(values.max()),
+        )
 
     @property
     def n_ratings(self) -> float:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.special import gammaln, psi
 
 from ..data.units import DenseCounts, SparseCounts
@@ -26,7 +25,7 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding
 from ._componentwise import Componentwise, Given
 from ._count_activations import collapsed_means
-from ._count_allocations import allocated, means_of_rows
+from ._count_allocations import allocated, mean_parts, means_of_rows, positive_counts
 from ._count_moves import (
     CANDIDATES,
     Explained,
@@ -344,7 +343,7 @@ class GammaProcessNMF(
         Activations are taken to have the mean 1, as the prior has it.
         """
         own = allocated(
-            _positive(units, self.n_columns),
+            positive_counts(units, self.n_columns),
             units.weights,
             self.n_components,
             (self.activation_prior, self.component_prior),
@@ -534,7 +533,7 @@ class GammaProcessNMF(
         log_parts = psi(q["components_shape"]) - np.log(q["components_rate"])
         observed = None if rows.patterns is None else (~np.isnan(rows.X)).astype(np.float64)
         return Explained(
-            _positive(rows, self.n_columns),
+            positive_counts(rows, self.n_columns),
             observed,
             np.ones(rows.n_units) if rows.weights is None else rows.weights,
             np.exp(psi(means * rates)) / rates,
@@ -813,6 +812,21 @@ class GammaProcessNMF(
         weights = q["weights_shape"] / q["weights_rate"]
         return weights[:, None] * (q["components_shape"] / q["components_rate"])
 
+    def averaged(self, units: Counts, q: Natural, prior: Natural, seed: int) -> np.ndarray | None:
+        """Return the means of θ_k w_kv over allocations that are drawn from q on, or None.
+
+        They are for predictions if a search has kept an allocation. Allocations know neither of
+        noise, nor of rates of columns, nor of missing cells.
+        """
+        kept = self.allocates and self.init_params == "collapsed_gibbs" and units.patterns is None
+        if not kept or self.dispersion is not None or self.popularity is not None:
+            return None
+        counts = positive_counts(units, self.n_columns)
+        priors = self.activation_prior, self.component_prior
+        begun = q["components_shape"] - prior["components_shape"]
+        own = allocated(counts, units.weights, self.n_components, priors, seed, begun)
+        return mean_parts(own, self.component_prior, units.total_weight)
+
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         profiles = q["components_shape"] / q["components_rate"]
@@ -820,27 +834,31 @@ class GammaProcessNMF(
         return coinciding(profiles, used)
 
     def predicted(
-        self, units: Counts, q: Natural, workers: Workers | None, exposure: float = 1.0
+        self,
+        units: Counts,
+        q: Natural,
+        parts: np.ndarray,
+        workers: Workers | None,
+        exposure: float = 1.0,
     ) -> np.ndarray:
-        """Return E h of rows given q(w) and q(θ), from which their counts are predicted.
+        """Return E h of rows given the means of all θ_k w_kv, from which counts are predicted.
 
         Activations are integrated out (:mod:`._count_activations`), except with noise, which counts
-        of a component do not determine: they are then those of :meth:`infer`. With an ``exposure``
-        other than 1, the rows were counted for that share of the time. Without ``workers``, plain
-        kernels take the rows.
+        of a component do not determine: they are then those of :meth:`infer`. Rows were counted for
+        the share ``exposure`` of the time. Without ``workers``, plain kernels take the rows.
         """
-        q = {**q, "weights_rate": q["weights_rate"] / exposure}
         if self.dispersion is not None:
+            q = {**q, "weights_rate": q["weights_rate"] / exposure}
             if workers is None:
                 return self._few_with_noise(units, q)
             return self.infer(units, q, workers)
-        parts, n_sweeps = self.means(q).T, self.n_sweeps(further=False, exploring=False)
-        own = parts, self.activation_prior, (n_sweeps, self.sweep_tol), workers is None
+        n_sweeps = self.n_sweeps(further=False, exploring=False)
+        own = exposure * parts.T, self.activation_prior, (n_sweeps, self.sweep_tol), workers is None
 
         def means_of(index: slice) -> np.ndarray:
             rows: Any = units.take(index)
             observed = None if rows.patterns is None else ~np.isnan(rows.X)
-            return collapsed_means(_positive(rows, self.n_columns), observed, *own)
+            return collapsed_means(positive_counts(rows, self.n_columns), observed, *own)
 
         tasks = ((index,) for index in units.chunks())
         found = (workers or SEQUENTIAL).imap(means_of, tasks)
@@ -873,17 +891,3 @@ class GammaProcessNMF(
         for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):
             means[index] = step.local.shape / step.local.rate
         return means
-
-
-def _positive(rows: DenseCounts | SparseCounts, n_columns: int) -> csr_array:
-    """Return the positive counts of observed cells, in float64."""
-    if isinstance(rows, SparseCounts):
-        stop = rows.indptr[-1]
-        arrays = rows.counts[:stop].astype(np.float64), rows.words[:stop], rows.indptr
-        found = csr_array(arrays, shape=(rows.n_units, n_columns))
-        if not found.data.all():
-            # The copy keeps the columns of the rows, which would be changed in place.
-            found = found.copy()
-            found.eliminate_zeros()
-        return found
-    return csr_array(np.nan_to_num(rows.X, nan=0.0).astype(np.float64))

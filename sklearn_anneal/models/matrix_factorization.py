@@ -25,10 +25,12 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
 from ._rating_hierarchy import GaussianPrior, Hierarchy, Rows, columns_of_moments, packed
+from ._rating_raters import Raters
 from ._rating_scales import FIRST_SHAPE, Scales, best_shape
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
 from ._unit_block import RowsOfSteps, UnitBlock
+from ._whole_data import ReadsWholeData
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -81,7 +83,7 @@ def _side(name: str, size: int, held: bool = True) -> UnitBlock:
     return UnitBlock(name, Gaussian("packed"), columns, held)
 
 
-class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summary]):
+class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel[Ratings, Summary]):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
     If it is hierarchical, (u, b) and (v, c) have a mean and a full covariance matrix each, of which
@@ -99,7 +101,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     ----------
     n_components : int
     n_items : int
-    biases, fit_intercept, hierarchical, user_scales : bool
+    biases, fit_intercept, hierarchical, user_scales, effects_of_raters : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
         "auto" learns a better one by empirical Bayes, unless all ratings are equal: from this value
@@ -151,6 +153,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         fit_intercept: bool,
         hierarchical: bool,
         user_scales: bool,
+        effects_of_raters: bool,
         noise_variance: float | str | None,
         factor_variance: float | str | None,
         bias_variance: float | str | None,
@@ -164,8 +167,11 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         self.user_scales = user_scales
         # a, the shape of the prior of users' precisions τ. Without scales, τ is 1.
         self.shape = FIRST_SHAPE if user_scales else np.inf
-        # The distributions of the means and the precisions of rows, which :meth:`resolved` sets.
+        # The distributions of the means and the precisions of rows, which :meth:`resolved` sets,
+        # and the effects of users on items, which :meth:`with_whole_data` sets.
         self.hierarchy: Hierarchy | None = None
+        self.effects_of_raters = effects_of_raters
+        self.raters: Raters | None = None
         self._asked = {"noise_variance": noise_variance, "factor_variance": factor_variance}
         if biases:
             self._asked["bias_variance"] = bias_variance
@@ -216,29 +222,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     # Data, prior and starts
 
     def summary(self, units: Ratings) -> Summary:
-        weights = units.entry_weights()
-        total = units.n_observations
-        if total == 0:
-            sizes = units.total_weight, units.total_weight, 0.0, units.n_units
-            return Summary(*sizes, *[0.0] * 4)
-        values = units.values
-        if weights is not None:
-            # Ratings of weight zero are treated as absent, and do not widen the range either.
-            values, weights = values[weights > 0], weights[weights > 0]
-        shares = np.ones(1) if weights is None else weights
-        mean = float(np.sum(values * shares, dtype=np.float64) / total)
-        deviations = values - values.dtype.type(mean)
-        variance = float(np.sum(deviations**2 * shares, dtype=np.float64) / total)
-        return Summary(
-            units.total_weight,
-            units.total_weight,
-            total,
-            units.n_units,
-            mean,
-            variance,
-            float(values.min()),
-            float(values.max()),
-        )
+        return Summary.of(units)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
@@ -264,6 +248,13 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
             model.noise_variance = max(model.noise_variance, model.least_noise)
         model._check_precision(square)
         model.hierarchy = Hierarchy.of(model.variances) if model.hierarchical else None
+        return model
+
+    def with_whole_data(self, units: Ratings) -> Self:
+        if self.hierarchy is None or not self.effects_of_raters:
+            return self
+        model = copy(self)
+        model.raters = Raters.of(units, self.variances)
         return model
 
     def _check_precision(self, scale: float) -> None:
@@ -308,7 +299,7 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         return np.array([self.factor_variance] * self.n_components + last, dtype=float)
 
     def row_prior(self, side: str) -> Natural:
-        """Return λ₀ of one row of a side."""
+        """Return λ₀ of one row of a side that has no ratings."""
         if self.hierarchy is not None:
             return packed(self.hierarchy.of_side(side))
         precision = np.diag(1.0 / self.variances)
@@ -324,7 +315,16 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         result: Natural = {}
         for side in self._held():
             result |= side.factor.rename(self.row_prior(side.name))
+        if (shifts := self.shifts_of_items()) is not None:
+            result["items_natural_mean"] = result["items_natural_mean"] + shifts
         return result
+
+    def shifts_of_items(self) -> np.ndarray | None:
+        """Return what raters add to the natural means of items' priors, (n_items, D), if any."""
+        if self.raters is None or self.hierarchy is None:
+            return None
+        found: np.ndarray = self.raters.offsets @ self.hierarchy.of_side("items").precision
+        return found
 
     def prior_of_rows(self, side: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean, (D,), and the covariance matrix, (D, D), of rows without ratings."""
@@ -375,6 +375,8 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
             return self, prior, moved
         model = copy(self)
         model.hierarchy = self.hierarchy.reordered(self._order_of_parameters(order))
+        if self.raters is not None:
+            model.raters = self.raters.reordered(self._order_of_parameters(order))
         return model, model._prior(), moved
 
     def _order_of_parameters(self, order: np.ndarray) -> np.ndarray:
@@ -628,7 +630,10 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
         """Return E log p of the parameters of each row of a side in nats, (n_rows,)."""
         of_scales = 0.0 if scales is None else 0.5 * self.size * scales.log_mean
         if self.hierarchy is not None:
-            return of_scales + self._expected_log_priors(self.hierarchy.of_side(side), rows)
+            found = of_scales + self._expected_log_priors(self.hierarchy.of_side(side), rows)
+            if side == "items" and self.raters is not None:
+                found = found + self.raters.log_priors(rows.mean, *self.hierarchy.expected(side))
+            return found
         # E log N(u | 0, V) = −½ Σ_i {log 2πV_i + E u_i² / V_i}
         variances = self.variances
         squared = rows.squares[:, 0] / self.factor_variance
@@ -773,7 +778,11 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
     ) -> float:
         items = self._moments_of_items(q, known)
         kl = float(-(self.log_priors("items", items) + self.entropies(items.log_det)).sum())
-        return kl if self.hierarchy is None else kl + self.hierarchy.kl
+        if self.hierarchy is None:
+            return kl
+        if self.raters is not None:
+            kl += self.raters.kl(self.hierarchy.of_side("items").precision)
+        return kl + self.hierarchy.kl
 
     def entropy(self, q: Natural, known: Known | None = None) -> float:
         return float(self.entropies(self._moments_of_items(q, known).log_det).sum())
@@ -806,8 +815,12 @@ class MatrixFactorization(Componentwise[Summary], ConjugateModel[Ratings, Summar
             model.shape += rho * (best_shape(spread / n_users, self.shape) - self.shape)
         if hierarchy is not None:
             of_items = np.einsum("n,nk->k", np.ones(self.n_items), items.table)
-            rows = self._rows(n_users, np.array(sums)), self._rows(self.n_items, of_items)
-            hierarchy = hierarchy.updated(*rows, rho)
+            of_rows = self._rows(self.n_items, of_items)
+            if self.raters is not None:
+                of_rows = self.raters.without_effects(of_rows, items.mean)
+            hierarchy = hierarchy.updated(self._rows(n_users, np.array(sums)), of_rows, rho)
+            if self.raters is not None:
+                model.raters = self.raters.updated(items.mean, *hierarchy.expected("items"), rho)
             d = self.n_components
             best["factor_variance"] = hierarchy.best_variance(slice(d))
             if self.biases:

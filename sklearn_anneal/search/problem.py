@@ -17,6 +17,7 @@ from ..models._absent_columns import OmitsColumns
 from ..models._base import Model
 from ..models._componentwise import Componentwise, Given
 from ..models._searchable import Searchable
+from ..models._whole_data import ReadsWholeData
 from ..parallel.thread_limits import one_openmp_thread
 from ..parallel.workers import generator, legacy_generator, seed_sequence
 
@@ -163,6 +164,8 @@ def prepare(
     batch = batch and not units.in_parts
     summary = units.summary(model)
     model = model.resolved(summary, hold_units=batch and strategy.holds_units)
+    if isinstance(model, ReadsWholeData) and stream_weight is None and not units.in_parts:
+        model = model.with_whole_data(units)
     if isinstance(model, OmitsColumns) and stream_weight is None and not given:
         model = model.without_absent(units) if strategy.moves_absent_alike else model
     prior = model.prior(summary)
