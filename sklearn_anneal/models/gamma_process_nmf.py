@@ -92,7 +92,7 @@ _DENSE, _EXPLORING_FACTOR = 0.25, 40.0
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
 # More effort hardly raises the bound of dense tables, whose fits explore for a short time.
-_EFFORT_IF_DENSE = 2.5
+_EFFORT_IF_DENSE = 3.0
 # Sweeps over the activations of rows: at visits that start anew in order to explore, which have
 # momentum, at other visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 16, 100, 1
