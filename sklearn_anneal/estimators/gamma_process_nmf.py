@@ -150,7 +150,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         None: in passes of ``fit`` in which rows start anew 16, with momentum (Nesterov, 1983), or 8
         without it if counts have a ``dispersion``; 5 in those that go on from the last one with
         noise of the annealing; 1 in others that go on; and 100 in predictions. Passes with a number
-        that is given have no momentum.
+        that is given have no momentum, and no further passes follow (see Notes).
     sweep_tol : float, default=1e-3
         The updates of a row end after one that has changed its shape parameters by less than this
         on average.
@@ -308,8 +308,15 @@ class AnnealedGammaProcessNMF(CountPredictions):
     Activations belong to rows. They start anew at every pass until the bound hardly rises any more,
     because this leads to better optima with fewer components. From then on they start from the
     result of the last pass, so that the bound can no longer fall. Where at least a quarter of the
-    cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 20 times ``tol``
+    cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 40 times ``tol``
     is small enough, because starting anew takes most of the time there.
+
+    Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
+    followed by 20 that compute no bound and learn no prior, in single precision and with momentum,
+    but for the last one. They are taken back if the bound falls. ``tol`` is then compared with a
+    sixth of the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these
+    passes. There are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none
+    over data in parts.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Starts of factorised counts by collapsed Gibbs sampling.
+"""Starts of factorised counts by collapsed Gibbs sampling, and at means of rows.
 
 Given the sums of the rows, the model of the counts is a topic model: each of the x_nv counts of a
 cell belongs to one part, and rows have shares of parts in the place of activations. The parts of
@@ -12,6 +12,8 @@ counts alone.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -20,6 +22,8 @@ from ._base import compiled
 
 # Visits to all counts, and how many of the last ones are averaged.
 _SWEEPS, _AVERAGED = 200, 100
+# Number of random rows whose mean a component starts from, where nothing is allocated.
+_ROWS_OF_START = 5
 # Visits that go on from an optimum, all of which are averaged.
 _FURTHER_SWEEPS = 50
 
@@ -78,6 +82,31 @@ def allocated(
         if n >= n_sweeps - n_averaged:
             mean += out / n_averaged
     return mean[:, :n_components].T
+
+
+def means_of_rows(
+    units: DenseCounts | SparseCounts,
+    n_components: int,
+    n_columns: int,
+    random_state: np.random.RandomState,
+) -> np.ndarray:
+    """Return means of a few random rows for each component, relative to the mean of X.
+
+    One half is the mean of all rows that were drawn, so that no entry is far from any data.
+    """
+    drawn: Any = units.subset(_ROWS_OF_START * n_components, random_state)
+    group = random_state.randint(n_components, size=drawn.n_units)
+    sums = np.zeros((n_components, n_columns))
+    if isinstance(drawn, SparseCounts):
+        rows = np.repeat(group, np.diff(drawn.indptr))
+        stop = drawn.indptr[-1]
+        np.add.at(sums, (rows, drawn.words[:stop]), drawn.counts[:stop])
+    else:
+        np.add.at(sums, group, drawn.completed(np.float64))
+    mass = sums.mean(axis=1, keepdims=True)
+    overall = sums.sum(axis=0) / max(sums.mean(axis=1).sum(), 1e-300)
+    own = np.where(mass > 0, sums / np.maximum(mass, 1e-300), overall)
+    return 0.5 * (own + overall) + 1e-3
 
 
 def mean_parts(own: np.ndarray, a: float, weight: float) -> np.ndarray:
