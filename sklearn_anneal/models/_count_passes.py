@@ -50,12 +50,13 @@ def further_passes(
 
 @dataclass
 class PlainPasses:
-    """Coordinate ascent at fixed priors, as visits and updates make it, in single precision.
+    """Coordinate ascent at fixed priors, as visits and updates make it, by matrix products.
 
     Where parts overlap, the bound rises by a little in each of hundreds of passes. These cost a
-    quarter of the loop's, because they compute no bound, and have momentum (Nesterov, 1983), which
-    begins anew where an update turns back (O'Donoghue and Candès, 2015). The last one has none, and
-    double precision, so that the parts together have all counts.
+    third of the loop's, because they compute no bound, and have momentum (Nesterov, 1983), which
+    begins anew where an update turns back (O'Donoghue and Candès, 2015). They compute in single
+    precision where X has it. The last one has no momentum, and double precision, so that the parts
+    together have all counts.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ class PlainPasses:
         length = max(_CELLS // n_columns, 8)
         self._blocks = [slice(begin, min(begin + length, n)) for begin in range(0, n, length)]
         self._columns, self._largest = np.arange(n_columns, dtype=np.int32), np.empty(n_columns)
-        self._allocate(np.float32)
+        self._allocate(np.float32 if self.X.dtype == np.float32 else np.float64)
 
     def _allocate(self, kind: DTypeLike) -> None:
         """Make the arrays in which passes of a precision compute."""
@@ -98,7 +99,7 @@ class PlainPasses:
         self._table = self._padded[:, :k]
 
     def run(self, n_passes: int) -> tuple[Natural, Activations] | None:
-        """Return q and the activations; None if single precision cannot express them."""
+        """Return q and the activations; None if the precision cannot express them."""
         lead, earlier, ahead = 0.0, None, None
         for i in range(n_passes):
             if i == n_passes - 1:
