@@ -312,8 +312,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     is small enough, because starting anew takes most of the time there.
 
     Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
-    followed by 20 that compute no bound and learn no prior, with momentum and in the precision of X,
-    but for the last one. They are taken back if the bound falls. ``tol`` is then compared with a
+    followed by 20 that compute no bound and learn no prior, with momentum and in the precision of
+    X, but for the last one. They are taken back if the bound falls. ``tol`` is then compared with a
     sixth of the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these
     passes. There are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none
     over data in parts.
