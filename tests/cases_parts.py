@@ -13,6 +13,7 @@ from models import TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_matrix, issparse, vstack
 
 from sklearn_anneal.annealing import Annealing
+from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 
 # Parameters of single data points, which are attributes of a fit to data in memory only.
 OF_UNITS = ("n_users_", "user_", "users", "activations_")
@@ -66,6 +67,11 @@ def gradients() -> list[Any]:
             for name, params in entry.variants.items()
         ]
     )
+
+
+def without_further_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no model add passes to those of the loop, as it adds none to data in parts."""
+    monkeypatch.setattr(GammaProcessNMF, "further", lambda *_: None)
 
 
 def without_unit_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,8 @@ MODELS = (
 
 
 # The base classes say these. A mixture has momentum unless its weights depend on covariates, and
-# counts explore for fewer passes where tables are dense.
-SAID_BY_BASES = ("update_rule", "accelerates", "exploring_factor")
+# counts explore for fewer passes where tables are dense, and make further passes.
+SAID_BY_BASES = ("update_rule", "accelerates", "exploring_factor", "further")
 
 
 def interface() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from itertools import product
 
 import numpy as np
@@ -195,3 +197,79 @@ def test_a_table_of_few_parts_keeps_its_number_of_them():
     assert est.search_results_["move"][0] == "start"
     assert not est.search_results_["kept"][0]
     assert 3 <= est.n_effective_components_ <= 6
+
+
+# Means over allocations
+
+
+@pytest.fixture(scope="module")
+def texts():
+    X, _, _ = make_gamma_process_nmf(
+        240, 120, n_components=8, mean_count=0.15, activation_prior=0.1, component_prior=0.1,
+        random_state=0,
+    )  # fmt: skip
+    X = csr_matrix(X)
+    return X, AnnealedGammaProcessNMF(8, random_state=0).fit(X[:160])
+
+
+def test_sampling_that_goes_on_keeps_all_counts_and_the_parts(rng):
+    own = rng.poisson(40.0 * np.eye(3).repeat(3, axis=1)).astype(float)
+    counts = csr_array(np.concatenate([np.diag(each) for each in own]))
+    counts.eliminate_zeros()
+    found = allocated(counts, None, 3, (0.1, 0.1), 0, own)
+    assert_allclose(found.sum(axis=0), own.sum(axis=0), rtol=1e-9)
+    # Counts in rows of their own know nothing of each other but their columns.
+    assert (np.argmax(found, axis=0) == np.argmax(own, axis=0)).all()
+
+
+def test_predictions_of_texts_are_by_means_over_allocations(texts):
+    X, est = texts
+    ctx = est._inference.ctx
+    of_bound = ctx.model.means(ctx.q)
+    assert np.abs(est.components_ - of_bound).max() > 1e-3
+    # The counts that a row of mean activations expects are those that there are; the prior of
+    # profiles moves a few of them from one column to another.
+    assert_allclose(est.components_.sum(), X[:160].sum() / 160)
+    assert_allclose(est.components_.sum(axis=0), X[:160].toarray().mean(axis=0), atol=0.05)
+    assert_array_equal(est.inverse_transform(est.activations_), est.activations_ @ est.components_)
+    assert_allclose(est.transform(X[:160]), est.activations_)
+    averaged = est.score(X[160:])
+    other = deepcopy(est)
+    del other._averaged
+    assert_array_equal(other.components_, of_bound)
+    assert averaged > other.score(X[160:])
+
+
+def test_bounds_and_numbers_do_not_depend_on_the_mean(texts, monkeypatch):
+    X, est = texts
+    monkeypatch.setattr(_count_allocations, "_FURTHER_SWEEPS", 1)
+    other = AnnealedGammaProcessNMF(8, random_state=0).fit(X[:160])
+    assert np.abs(other.components_ - est.components_).max() > 1e-3
+    assert_array_equal(other.lower_bounds_, est.lower_bounds_)
+    assert other.n_effective_components_ == est.n_effective_components_
+    assert_array_equal(other.component_weights_, est.component_weights_)
+
+
+def test_means_over_allocations_are_saved_and_end_with_a_stream(texts):
+    X, est = texts
+    again = pickle.loads(pickle.dumps(est))
+    assert_array_equal(again.components_, est.components_)
+    assert again.score(X[160:]) == est.score(X[160:])
+    ctx = again.partial_fit(X[160:])._inference.ctx
+    assert_array_equal(again.components_, ctx.model.means(ctx.q))
+
+
+def test_weights_are_copies_for_means_over_allocations(texts):
+    X, est = texts
+    twice = AnnealedGammaProcessNMF(8, random_state=0).fit(X[:160], np.full(160, 2.0))
+    assert_allclose(twice.components_.sum(), est.components_.sum())
+
+
+@pytest.mark.parametrize(
+    "how", [{"annealing": "none"}, {"popularity_prior": 1.0}, {"init_params": "random"}]
+)
+def test_other_fits_predict_by_the_means_of_their_posterior(how, texts):
+    X, _ = texts
+    est = AnnealedGammaProcessNMF(8, random_state=0, max_iter=5, **how).fit(X[:160])
+    ctx = est._inference.ctx
+    assert_array_equal(est.components_, ctx.model.means(ctx.q))

@@ -12,6 +12,7 @@ from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.datasets import make_gamma_process_nmf
 from sklearn_anneal.models._count_moves import (
     Explained,
+    best_division,
     divided,
     excess,
     given_up,
@@ -89,16 +90,36 @@ def test_counts_of_two_profiles_are_divided_and_those_of_one_promise_little(rng)
     """Rows of weight 0 have another profile, which no half has."""
     profiles = rng.dirichlet(np.full(20, 0.3), 3)
     of_row = np.repeat([0, 1, 2], 40)
-    counts = csr_array(rng.poisson(30.0 * profiles[of_row]).astype(float))
-    weights = (of_row < 2).astype(float)
-    halves, gain = divided(counts, weights, rng)
-    assert_allclose(halves.sum(axis=0), counts.T @ weights)
-    assert cosines(halves, profiles[:2]).min() > 0.99
-    _, of_one = divided(counts, (of_row == 0).astype(float), rng)
-    assert gain > 20 * max(of_one, 1.0)
-    nothing, none = divided(0.0 * counts, weights, rng)
-    assert not nothing.any()
-    assert none == 0.0
+    counts = rng.poisson(30.0 * profiles[of_row]).astype(float)
+    # The quotients of the second table are sparse.
+    wide = np.hstack([counts, np.zeros((120, 100))])
+    for table in (counts, wide):
+        activations, parts = np.ones((120, 1)), np.ones((1, table.shape[1]))
+        weights = (of_row < 2).astype(float)
+        known = explained(table, activations, parts, weights)
+        assert isinstance(known.quotients, np.ndarray) == (table is counts)
+        (halves,), (gain,) = divided(known, np.array([0]), rng)
+        assert_allclose(halves.sum(axis=0), weights @ table)
+        assert cosines(halves[:, :20], profiles[:2]).min() > 0.99
+        alone = explained(table, activations, parts, (of_row == 0).astype(float))
+        _, (of_one,) = divided(alone, np.array([0]), rng)
+        assert gain > 20 * max(of_one, 1.0)
+        assert best_division(explained(0.0 * table, activations, parts), 1, rng) is None
+
+
+def test_parts_are_divided_together_as_they_are_alone(rng):
+    """The halves of a part add up to what it explains, whatever other parts are divided."""
+    activations, parts = rng.gamma(0.5, size=(60, 4)), rng.gamma(0.3, size=(4, 12))
+    counts, weights = rng.poisson(20.0 * activations @ parts) * 1.0, rng.uniform(0.5, 2.0, 60)
+    known = explained(counts, activations, parts, weights)
+    numbers = np.array([0, 2, 3])
+    halves, gains = divided(known, numbers, rng)
+    for k, own in zip(numbers, halves, strict=True):
+        assert_allclose(own.sum(axis=0), known.counts_of(k).T @ weights)
+    assert_allclose(known.totals.sum(), weights @ counts.sum(axis=1))
+    assert gains.shape == (3,)
+    other, _ = best_division(known, 1, rng)
+    assert other in numbers
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])

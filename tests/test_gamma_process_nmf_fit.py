@@ -36,7 +36,7 @@ def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, r
     monkeypatch.setattr(CountsVisit, "start", start)
     est = nmf(max_iter=400, tol=1e-5).fit(X)
     rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()
-    n_passes = 1 + np.flatnonzero(rises < 20 * est.tol)[0]
+    n_passes = 1 + np.flatnonzero(rises < 40 * est.tol)[0]
     # The first visit precedes all bounds, and the next one shows the first.
     assert explored.index(False) == n_passes + 2
     assert rises[n_passes - 1] > est.tol
@@ -268,16 +268,22 @@ def test_repeated_entries_add_up_whatever_their_type_is(container, dtype):
     else:
         given = coo_matrix((np.full(4, 100, dtype), ([0, 0, 0, 0], [0, 0, 1, 1])), shape=(2, 2))
     est = nmf().fit(given)
-    expected = nmf().fit(np.array([[200.0, 200.0], [0.0, 0.0]]))
+    # The precision decides when a fit to so few counts ends.
+    precision = np.float32 if dtype is np.float32 else np.float64
+    expected = nmf().fit(np.array([[200.0, 200.0], [0.0, 0.0]], dtype=precision))
     assert_allclose(est.components_, expected.components_, rtol=1e-4)
 
 
 @pytest.mark.parametrize("prior", [1e-40, 1e-50, 1e-300])
 def test_the_sparsest_priors_fit_single_precision(X, prior):
-    """Shapes that small are 0 in float32, and a distribution with the shape 0 has no bound."""
-    expected = nmf(activation_prior=prior).fit(X)
+    """Shapes that small are 0 in float32, and a distribution with the shape 0 has no bound.
+
+    Further passes, which single precision cannot make here, would lead to another optimum.
+    """
+    expected = nmf(activation_prior=prior, max_sweeps=16).fit(X)
     for single in (X.astype(np.float32), sparse(X.astype(np.float32))):
-        est = nmf(activation_prior=prior).fit(single)
+        assert np.isfinite(nmf(activation_prior=prior).fit(single).lower_bound_)
+        est = nmf(activation_prior=prior, max_sweeps=16).fit(single)
         assert est.lower_bound_ == pytest.approx(expected.lower_bound_, rel=1e-5)
         assert_allclose(est.transform(single), expected.transform(X), rtol=1e-3, atol=1e-6)
         assert np.isfinite(est.partial_fit(single).components_).all()

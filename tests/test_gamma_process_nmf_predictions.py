@@ -144,7 +144,7 @@ def three_parts(rng, scale=1.0):
 )
 def test_components_that_are_not_in_use_have_no_activations(container, rng):
     X, est = three_parts(rng)
-    activations = est.fit_transform(container(X))
+    activations = est.set_params(effort=6).fit_transform(container(X))
     assert_array_equal(activations, est.transform(container(X)))
     ctx = context_of(est)
     counts = ctx.q["weights_shape"] - ctx.prior["weights_shape"]

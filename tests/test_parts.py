@@ -15,6 +15,7 @@ from cases_parts import (
     together,
     uneven,
     unobserved,
+    without_further_passes,
     without_unit_parameters,
 )
 from designs import each_once, in_turn
@@ -89,11 +90,12 @@ def of_counts():
 
 
 @pytest.mark.parametrize(("entry", "params", "name"), taking_turns(of_counts()))
-def test_one_part_is_the_data_if_columns_never_occur(entry, params, name, rng):
+def test_one_part_is_the_data_if_columns_never_occur(entry, params, name, rng, monkeypatch):
     """Bit for bit: fits that leave such columns out leave them out in parts too.
 
     The part may have empty ones beside it.
     """
+    without_further_passes(monkeypatch)
     dense = rng.poisson(0.4, (40, 30)).astype(float)
     dense[:, [3, 17]] = 0.0
     X = csr_matrix(dense)
@@ -348,7 +350,8 @@ def test_cells_may_be_missing_where_no_start_looks(emission, rng, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("cls", [AnnealedLatentDirichletAllocation, AnnealedGammaProcessNMF])
-def test_counts_in_parts(cls, kind, rng):
+def test_counts_in_parts(cls, kind, rng, monkeypatch):
+    without_further_passes(monkeypatch)
     X = rng.poisson(0.7, (40, 12))
     X[11:14] = 0
     X = csr_matrix(X) if kind == "sparse" else X.astype(float)

@@ -1,14 +1,15 @@
 """The data of each contest, what is scored, and the contestants with their settings.
 
-A contestant fits once for a seed, and returns what scores the held-out data. Data, splits and
-scores are those of the suite and of the pages of single families, and the same for all.
+A contestant fits once for a seed, and returns what scores the held-out data. Data and scores are
+those of the suite and of the pages of single families. A seed above 0 also divides the rows anew
+into training and held-out ones, the same for all contestants, where rows can be divided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,22 +86,24 @@ class Contest:
     sign: int = 1
 
 
-_FAMILIES: dict[str, Any] = {}
+_FAMILIES: dict[tuple[str, int], Any] = {}
 
 
-def family_of(instance: Instance) -> Any:
-    """The family of an instance, whose data are read once."""
-    if instance.name not in _FAMILIES:
-        _FAMILIES[instance.name] = FAMILY[instance.family](instance)
-    return _FAMILIES[instance.name]
+def family_of(instance: Instance, seed: int) -> Any:
+    """The family of an instance, whose data are read and divided once for each seed."""
+    key = instance.name, seed if instance.can_be_divided else 0
+    if key not in _FAMILIES:
+        _FAMILIES[key] = FAMILY[instance.family](instance, key[1])
+    return _FAMILIES[key]
 
 
 def _ours(instance: Instance, figure: str = "held_out") -> dict[str, Contestant]:
     """Our default, and one plain fit."""
 
     def fit(seed: int, **parameters: Any) -> Score:
-        fitted = family_of(instance).fit_ours(seed, parameters)
-        return lambda: family_of(instance).predictions(fitted)[figure]
+        family = family_of(instance, seed)
+        fitted = family.fit_ours(seed, parameters)
+        return lambda: family.predictions(fitted)[figure]
 
     return {OURS: Contestant(fit), PLAIN: Contestant(partial(fit, annealing="none"))}
 
@@ -109,7 +112,7 @@ def _of(instance: Instance, *given: tuple[Any, ...]) -> dict[str, Contestant]:
     """Contestants from a name, a function of the family and the seed, settings and a package."""
 
     def bound(function: Callable[..., Score], options: dict[str, Any]) -> Callable[[int], Score]:
-        return lambda seed: function(family_of(instance), seed, **options)
+        return lambda seed: function(family_of(instance, seed), seed, **options)
 
     return {
         name: Contestant(bound(function, options), settings, package)
@@ -189,21 +192,27 @@ def _ratings(instance: Instance) -> dict[str, Contestant]:
 
 
 def _counts(instance: Instance) -> dict[str, Contestant]:
-    train, test = instance.load()
-    table = held_out.Table(instance.name, train, test, instance.n_components)
-    held = held_out.Held.of(table)
+    @cache
+    def divided(seed: int) -> tuple[held_out.Table, held_out.Held]:
+        train, test = instance.load()
+        if seed:
+            train, test = data.divided_anew(train, test, seed)
+        table = held_out.Table(instance.name, train, test, instance.n_components)
+        return table, held_out.Held.of(table)
 
     def fit(name: str, smoothing: int, seed: int) -> Score:
+        table, held = divided(seed)
         fitted = held_out.fits(table, seed)[name]()
         return lambda: held_out.scores(fitted, table, held)[smoothing]
 
     def batches(seed: int) -> Score:
+        table, held = divided(seed)
         made = MiniBatchNMF(
             instance.n_components,
             beta_loss="kullback-leibler",
             init="random",
             random_state=seed,
-        ).fit(train.astype(np.float64))
+        ).fit(table.train.astype(np.float64))
 
         def score() -> float:
             given = made.transform(held.given.toarray().astype(np.float64))

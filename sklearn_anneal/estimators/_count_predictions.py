@@ -52,9 +52,9 @@ class CountPredictions(
 
     @property
     def components_(self) -> np.ndarray:
-        """E θ_k E w_kv, of shape (n_components, n_features)."""
+        """Posterior means of θ_k w_kv, of shape (n_components, n_features)."""
         ctx = self._context()
-        return read_only(ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False))
+        return read_only(self._means(ctx).astype(ctx.model.dtype, copy=False))
 
     def top_words(self, feature_names=None, n=10):
         """The columns with the largest expected counts in each component.
@@ -77,7 +77,7 @@ class CountPredictions(
         """
         ctx = self._context()
         floors = floors_of_used(ctx.model.expected_counts(ctx.q, ctx.prior), 0.0)
-        means = ctx.model.means(ctx.q)
+        means = self._means(ctx)
         return listed_words(self, means, floors, feature_names, n, "components are not in use")
 
     @by_parts
@@ -190,7 +190,7 @@ class CountPredictions(
             return stacked(self, table, n_draws, random_state)
         if len(rows) == 0:
             return (units.X, cells) if return_std else units.X
-        means, std = imputed(ctx.model, ctx.q, some, activations)
+        means, std = imputed(ctx.model, ctx.q, self._means(ctx), some, activations)
         deviations = np.zeros(holes.shape)
         deviations[rows] = np.where(holes[rows], std, 0.0)
         return (filled(means), deviations) if return_std else filled(means)
@@ -257,7 +257,7 @@ class CountPredictions(
             observed[missing] = np.nan
         units = self._make_units(observed, None)
         activations = self._infer(ctx, units, exposure=0.5)
-        components = 0.5 * ctx.model.means(ctx.q)
+        components = 0.5 * self._means(ctx)
         if ctx.model.dispersion is None:
             rates = _rates(held_out, activations, components)
             terms = log_poisson(held_out.data.astype(np.float64), rates)
@@ -389,7 +389,7 @@ class CountPredictions(
     def _best_of(
         self, ctx: Any, activations: np.ndarray, n: Any, seen: tuple[np.ndarray, np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        components = ctx.model.means(ctx.q)
+        components = self._means(ctx)
 
         def expected(block: slice) -> np.ndarray:
             return finite(activations[block].astype(np.float64) @ components, OVERFLOW)
@@ -438,6 +438,11 @@ class CountPredictions(
         found = self._activations(ctx, units)
         return found.astype(ctx.model.dtype, copy=False)
 
+    def _means(self, ctx: Context) -> np.ndarray:
+        """The means of θ_k w_kv: those over allocations if the fit drew any, or those of q."""
+        own: np.ndarray | None = getattr(self, "_averaged", None)
+        return ctx.model.means(ctx.q) if own is None else own
+
     def _activations(self, ctx: Context, units: DenseCounts | SparseCounts) -> np.ndarray:
         """E h of rows for the components in use, and 0 for the others."""
         return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units), 0.0)
@@ -446,10 +451,11 @@ class CountPredictions(
         self, ctx: Context, units: DenseCounts | SparseCounts, exposure: float = 1.0
     ) -> np.ndarray:
         """E h of rows, of shape (n_rows, n_components), by plain kernels or compiled ones."""
+        own = units, ctx.q, self._means(ctx)
         if _are_few(ctx.model, units):
-            return finite(ctx.model.predicted(units, ctx.q, None, exposure), OVERFLOW)
+            return finite(ctx.model.predicted(*own, None, exposure), OVERFLOW)
         with self._workers_for(ctx, units) as workers:
-            return finite(ctx.model.predicted(units, ctx.q, workers, exposure), OVERFLOW)
+            return finite(ctx.model.predicted(*own, workers, exposure), OVERFLOW)
 
     def _divergence(
         self,
@@ -460,7 +466,7 @@ class CountPredictions(
         """The generalised Kullback-Leibler divergence between rows and their expectations."""
         if activations is None:
             activations = self._activations(ctx, units)
-        components = ctx.model.means(ctx.q)
+        components = self._means(ctx)
         total = 0.0
         for index in units.chunks():
             chunk: Any = units.take(index)

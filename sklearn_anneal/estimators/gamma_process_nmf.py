@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -149,7 +150,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         None: in passes of ``fit`` in which rows start anew 16, with momentum (Nesterov, 1983), or 8
         without it if counts have a ``dispersion``; 5 in those that go on from the last one with
         noise of the annealing; 1 in others that go on; and 100 in predictions. Passes with a number
-        that is given have no momentum.
+        that is given have no momentum, and no further passes follow (see Notes).
     sweep_tol : float, default=1e-3
         The updates of a row end after one that has changed its shape parameters by less than this
         on average.
@@ -216,7 +217,13 @@ class AnnealedGammaProcessNMF(CountPredictions):
     ----------
     components_ : ndarray of shape (n_components, n_features)
         Posterior means of θ_k w_kv, so that ``transform(X) @ components_`` is the expected X. Rows
-        of components that are not in use are nearly 0.
+        of components that are not in use are nearly 0. If the search has kept an allocation, they
+        are means over 50 further sweeps of collapsed Gibbs sampling, which begin at the optimum and
+        have the learned priors. All predictions use them, because they predict better than means of
+        the variational posterior, to which ``lower_bound_``, ``component_weights_`` and
+        ``n_effective_components_`` belong. With missing cells, ``dispersion`` or
+        ``popularity_prior``, after ``partial_fit`` and for data in parts, the means are those of
+        the variational posterior.
     component_weights_ : ndarray of shape (n_components,)
         Posterior means of the weights θ. They fall to 0 for components that are not needed. The
         priors determine the scales of θ, h and w only loosely: shares of the counts are those of
@@ -301,8 +308,15 @@ class AnnealedGammaProcessNMF(CountPredictions):
     Activations belong to rows. They start anew at every pass until the bound hardly rises any more,
     because this leads to better optima with fewer components. From then on they start from the
     result of the last pass, so that the bound can no longer fall. Where at least a quarter of the
-    cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 20 times ``tol``
+    cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 40 times ``tol``
     is small enough, because starting anew takes most of the time there.
+
+    Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
+    followed by 20 that compute no bound and learn no prior, with momentum and in the precision of
+    X, but for the last one. They are taken back if the bound falls. ``tol`` is then compared with a
+    sixth of the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these
+    passes. There are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none
+    over data in parts.
 
     References
     ----------
@@ -349,7 +363,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
     )
     _start_parameters = ("components_init",)
     _model_parameters = ("n_components", *_PRIORS, "dispersion", "popularity_prior")
-    _attributes_of_fits = ("reconstruction_err_", "activations_")
+    _attributes_of_fits = ("reconstruction_err_", "activations_", "_averaged")
     _only_with = {
         "popularity_prior": dict.fromkeys(("popularity_prior_", "popularities_"), ("auto", float))
     }
@@ -548,6 +562,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
         activations: np.ndarray | None = getattr(self, "activations_", None)
         if activations is not None:
             self.activations_ = activations[:, order]
+        averaged: np.ndarray | None = getattr(self, "_averaged", None)
+        if averaged is not None:
+            self._averaged = averaged[order]
 
     def _complete_fit(
         self, ctx: Context, units: DenseCounts | SparseCounts | PartedUnits, given: Any
@@ -556,6 +573,11 @@ class AnnealedGammaProcessNMF(CountPredictions):
             # The rows of data in parts stay with them.
             total = units.total(partial(self._divergence, ctx))
         else:
+            # The generator of the context goes on with a stream.
+            seed = int(deepcopy(ctx.rng).integers(2**31 - 1))
+            averaged = ctx.model.averaged(units, ctx.q, ctx.prior, seed)
+            if averaged is not None:
+                self._averaged = averaged
             found = self._activations(ctx, units)
             total = self._divergence(ctx, units, found)
             if given.shape[0] > units.n_units:

@@ -73,6 +73,11 @@ class Trace:
     stopped: bool = False  # whether the monitor has ended the fit
     reason: str = ""  # why the fit has ended, as a part of a sentence
 
+    @property
+    def last(self) -> float:
+        """The bound that was recorded last."""
+        return self.lower_bounds[-1] if self.lower_bounds else self.initial
+
 
 @dataclass
 class Momentum:
@@ -164,6 +169,11 @@ class Progress:
     # Number of updates that momentum has undone, for each of which a pass visited the data once
     # more.
     undone: int = 0
+    # The parameters and local variables before the passes that the model has added to the last one
+    # (:meth:`Model.further`), and their number; None if it has added none. Whether it may.
+    shorter: tuple[Natural, list] | None = None
+    n_further: int = 0
+    goes_further: bool = True
     # A mean of the parameters after the passes so far, and the same mean of those of the prior.
     # They are there if the method returns a mean and there have been enough passes.
     mean: Natural | None = None
@@ -201,6 +211,23 @@ class Progress:
                 if self.prior_of_mean is not self.ctx.prior:
                     self.prior_of_mean = mix(self.ctx.prior, self.prior_of_mean, kept)
         self.passes += 1
+
+    def go_further(self, units: Units) -> None:
+        """Let the model add plain passes to the last one, which has left local variables."""
+        self.shorter, self.n_further = None, 0
+        if not (self.goes_further and self.local):
+            return
+        found = self.ctx.model.further(self.ctx.q, self.ctx.prior, units, self.local)
+        if found is not None:
+            self.shorter, self.known = (self.ctx.q, self.local), None
+            self.ctx.q, self.local, self.n_further = found
+
+    def take_back(self) -> None:
+        """Go back to before the passes that the model has added, and let it add no more."""
+        assert self.shorter is not None
+        self.ctx.q, self.local = self.shorter
+        self.shorter, self.n_further, self.known, self.goes_further = None, 0, None, False
+        self.undone += 1
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "known": None}

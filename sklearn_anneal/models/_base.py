@@ -629,6 +629,18 @@ class ConjugateModel(Model[U, S]):
         """Return the statistics of one block, in the shapes of its natural parameters."""
         return {key: raw[key] for key in block.keys}
 
+    def further(
+        self, q: Natural, prior: Natural, units: U, local: Any
+    ) -> tuple[Natural, Any, int] | None:
+        """Return q and the local variables after more plain passes, and how many these were.
+
+        The loop makes them after a plain pass over all the data that does not explore, and takes
+        them back if the next visit finds a lower bound than that of the pass. They compute no bound
+        and learn no priors. ``local`` has the local variables of each chunk, which do not change.
+        None stands for data for which the model makes no such passes.
+        """
+        return None
+
     @abstractmethod
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Return q after a random displacement that stays in the domain of the parameters."""

@@ -70,15 +70,20 @@ def _noise_given(
 
 
 def imputed(
-    model: GammaProcessNMF, q: Natural, units: DenseCounts, activations: np.ndarray
+    model: GammaProcessNMF,
+    q: Natural,
+    components: np.ndarray,
+    units: DenseCounts,
+    activations: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the means and the deviations of new counts, both (n_rows, n_columns).
 
-    A Poisson count of the rate λ = Σ_k h_nk θ_k w_kv has the variance E λ + Var λ. All factors are
+    ``components`` are the means of θ_k w_kv from which the activations were inferred. A Poisson
+    count of the rate λ = Σ_k h_nk θ_k w_kv has the variance E λ + Var λ. All factors are
     independent in q, and a gamma variable x of the shape s has E x² = (E x)² (1 + 1 / s). So has
     the noise of the cell, by which λ is multiplied.
     """
-    components, noise = model.means(q), model.dispersion
+    noise = model.dispersion
     observed = (~np.isnan(units.X)).astype(np.float64)
     if noise is not None:
         # Cells count as if they had been observed for E e = (a + x) / (a + m) units of time.

@@ -17,6 +17,10 @@ from scipy.special import expit, psi
 # How many divisions of each part are compared in a guided swap, and how many new parts in a random
 # one.
 _DIVISIONS, CANDIDATES = 2, 4
+# Matrices with at least this share of entries that are not zero are dense.
+_DENSE = 0.25
+# Parts are divided together as long as arrays of rows or columns have no more entries.
+_ENTRIES_AT_A_TIME = 1 << 22
 # Rounds of EM by which divisions and new parts are refined.
 _ROUNDS = 6
 # Parts are merged if the cosine of their profiles is larger.
@@ -61,6 +65,21 @@ class Explained:
     def expected(self) -> np.ndarray:
         """The sum over all parts of the expected counts of each entry."""
         return np.maximum(sum(self.of_part(k) for k in range(len(self.parts))), _TINY)
+
+    @cached_property
+    def quotients(self) -> csr_array | np.ndarray:
+        """Counts over expected counts, as a dense array if many are not zero."""
+        found = self.with_entries(self.counts.data / self.expected)
+        n_rows, n_columns = found.shape
+        return found.toarray() if found.nnz > _DENSE * n_rows * n_columns else found
+
+    @property
+    def totals(self) -> np.ndarray:
+        """Σ w of the counts that each part explains, of shape (n_components,)."""
+        found: np.ndarray = (self.weights[:, None] * self.activations) * (
+            self.quotients @ self.parts.T
+        )
+        return found.sum(axis=0)
 
     @property
     def cells(self) -> np.ndarray:
@@ -120,52 +139,68 @@ def given_up(losses: np.ndarray, rng: np.random.Generator, guided: bool) -> int:
 
 
 def divided(
-    counts: csr_array, weights: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, float]:
-    """Divide counts between two groups of rows of different profiles.
+    explained: Explained, numbers: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide the counts of parts, each between two groups of rows of different profiles.
 
     Each row belongs to the one or the other with some probability, as EM for a mixture of two
-    multinomial distributions finds it from two random rows.
+    multinomial distributions finds it from two random rows. The parts share the quotients of counts
+    and their expectations, so that one product of matrices serves all of them.
 
     Parameters
     ----------
-    counts : csr_array of shape (n_rows, n_columns)
-    weights : ndarray of shape (n_rows,)
+    explained : Explained
+    numbers : ndarray of shape (n,)
+        The parts. Each of them explains counts.
     rng : numpy.random.Generator
 
     Returns
     -------
-    halves : ndarray of shape (2, n_columns)
+    halves : ndarray of shape (n, 2, n_columns)
         The counts of both groups.
-    gain : float
+    gains : ndarray of shape (n,)
         How much higher the log-likelihood of the mixture is than that of one distribution, nats.
     """
-    energies = weights * np.asarray(counts.sum(axis=1))
-    total = energies.sum()
-    sums = counts.T @ weights
-    if not (np.isfinite(total) and total > 0):
-        return np.stack([sums, 0.0 * sums]), 0.0
-    base = sums[:, None] / total
-    chosen = rng.choice(len(weights), size=2 * _DIVISIONS, p=energies / total)
-    profiles = counts[chosen].toarray().T
+    weights, quotients = explained.weights, explained.quotients
+    activations, parts = explained.activations[:, numbers], explained.parts[numbers].T
+
+    def of_rows(values: np.ndarray) -> np.ndarray:
+        """Return products of the counts of parts and ``values`` (n_columns, n, n_divisions)."""
+        product = quotients @ (parts[:, :, None] * values).reshape(len(parts), -1)
+        return activations[:, :, None] * product.reshape(len(weights), *values.shape[1:])
+
+    def of_columns(values: np.ndarray) -> np.ndarray:
+        """Return those of their transposes and ``values`` (n_rows, n, n_divisions)."""
+        product = quotients.T @ (activations[:, :, None] * values).reshape(len(weights), -1)
+        return parts[:, :, None] * product.reshape(len(parts), *values.shape[1:])
+
+    sums = of_columns(np.broadcast_to(weights[:, None, None], (*activations.shape, 1)))
+    base = sums / sums.sum(axis=0)
+    energies = weights[:, None] * of_rows(np.ones((*parts.shape, 1)))[:, :, 0]
+    chosen = [
+        rng.choice(len(weights), size=2 * _DIVISIONS, p=each / each.sum()) for each in energies.T
+    ]
+    drawn = quotients[np.concatenate(chosen)]
+    drawn = drawn if isinstance(drawn, np.ndarray) else drawn.toarray()
+    profiles = parts[:, :, None] * drawn.T.reshape(*parts.shape, -1)
     profiles = 0.5 * profiles / profiles.sum(axis=0) + 0.5 * base
-    first, second = profiles[:, :_DIVISIONS], profiles[:, _DIVISIONS:]
-    odds = np.zeros(_DIVISIONS)
+    first, second = profiles[..., :_DIVISIONS], profiles[..., _DIVISIONS:]
+    odds = np.zeros(first.shape[1:])
     for _ in range(_ROUNDS):
         ratios = np.log(np.maximum(second, _TINY)) - np.log(np.maximum(first, _TINY))
-        share = expit(counts @ ratios + odds) * weights[:, None]
+        share = expit(of_rows(ratios) + odds) * weights[:, None, None]
         mass = share.sum(axis=0) / weights.sum()
         odds = np.log(np.maximum(mass, _TINY)) - np.log(np.maximum(1.0 - mass, _TINY))
-        half = counts.T @ share
-        first, second = (_smoothed(each, base) for each in (sums[:, None] - half, half))
+        half = of_columns(share)
+        first, second = (_smoothed(each, base) for each in (sums - half, half))
     logs = [
-        counts @ np.log(np.maximum(each, _TINY) / np.maximum(base, _TINY)) + log
+        of_rows(np.log(np.maximum(each, _TINY) / np.maximum(base, _TINY))) + log
         for each, log in ((first, -np.logaddexp(0.0, odds)), (second, -np.logaddexp(0.0, -odds)))
     ]
-    gains = weights @ np.logaddexp(*logs)
-    best = int(np.argmax(gains))
-    half = np.clip(half[:, best], 0.0, sums)
-    return np.stack([sums - half, half]), float(gains[best])
+    gains = np.einsum("n,nkd->kd", weights, np.logaddexp(*logs))
+    best = np.argmax(gains, axis=1)
+    half = np.clip(np.take_along_axis(half, best[None, :, None], axis=2), 0.0, sums)
+    return np.concatenate([sums - half, half], axis=2).transpose(1, 2, 0), gains.max(axis=1)
 
 
 def _smoothed(counts: np.ndarray, base: np.ndarray) -> np.ndarray:
@@ -182,17 +217,18 @@ def best_division(
     None stands for parts of which none explains counts. ``without`` has the number of the part that
     is given up.
     """
-    found = {}
-    for k in range(len(explained.parts)):
-        if k != without:
-            halves, gain = divided(explained.counts_of(k), explained.weights, rng)
-            chance = _CHANCE_OF_GAIN * rng.gumbel()
-            if halves.sum() > 1.0:
-                found[k] = np.log(max(gain, 1.0)) + chance, halves
-    if not found:
-        return None
-    best = max(found, key=lambda k: found[k][0])
-    return best, found[best][1]
+    totals = explained.totals
+    numbers = np.flatnonzero(np.isfinite(totals) & (totals > 1.0))
+    numbers = numbers[numbers != without]
+    size = max(_ENTRIES_AT_A_TIME // (_DIVISIONS * sum(explained.counts.shape)), 1)
+    best, highest = None, -np.inf
+    for group in np.split(numbers, range(size, len(numbers), size)) if len(numbers) else []:
+        halves, gains = divided(explained, group, rng)
+        promised = np.log(np.maximum(gains, 1.0)) + _CHANCE_OF_GAIN * rng.gumbel(size=len(gains))
+        if promised.max() > highest:
+            i = int(np.argmax(promised))
+            best, highest = (int(group[i]), halves[i]), promised[i]
+    return best
 
 
 def sought(

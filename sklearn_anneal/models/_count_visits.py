@@ -124,7 +124,7 @@ def expected_table(
         means = rows / rate.T
         return table_of_logs(psi(rows) - np.log(rate.T), x, dtype, means)
     totals = rows.sum(axis=0) / rate[:, 0]
-    table, largest = _empty(rows.shape, dtype), np.empty(len(rows))
+    table, largest = empty_table(rows.shape, dtype), np.empty(len(rows))
     columns = np.arange(len(rows), dtype=np.int32)
     logs = np.log(rate[:, 0])
     tables().expected_table.part(
@@ -138,14 +138,14 @@ def table_of_logs(
 ) -> Table:
     """Return the table of given log w and w, both of shape (n_columns, n_components)."""
     largest = logs.max(axis=1)
-    table = _empty(logs.shape, dtype)
+    table = empty_table(logs.shape, dtype)
     filled = np.full(table.shape, -np.inf)
     np.subtract(logs, largest[:, None], out=filled[:, : logs.shape[1]])
     tables(plain).exponentiate(table, filled, x)
     return Table(table, largest, means.sum(axis=0), means)
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def empty_table(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an array for a table, whose rows are padded."""
     n_columns, k = shape
     return np.empty((n_columns, -(-k // _LANES) * _LANES), dtype)

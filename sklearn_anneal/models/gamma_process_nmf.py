@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.special import gammaln, psi
 
 from ..data.units import DenseCounts, SparseCounts
@@ -26,7 +25,7 @@ from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding
 from ._componentwise import Componentwise, Given
 from ._count_activations import collapsed_means
-from ._count_allocations import allocated
+from ._count_allocations import allocated, mean_parts, means_of_rows, positive_counts
 from ._count_moves import (
     CANDIDATES,
     Explained,
@@ -43,6 +42,7 @@ from ._count_noise import (
     better_dispersion,
     exploring_dispersion,
 )
+from ._count_passes import further_passes
 from ._count_popularity import Popularity
 from ._count_summary import Summary
 from ._count_visits import (
@@ -88,13 +88,11 @@ _FEW_PER_CELL = 3.0
 # Fits to tables with at least this share of cells that are not zero explore until the bound rises
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
 # have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
-_DENSE, _EXPLORING_FACTOR = 0.25, 20.0
+_DENSE, _EXPLORING_FACTOR = 0.25, 40.0
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
 # More effort hardly raises the bound of dense tables, whose fits explore for a short time.
 _EFFORT_IF_DENSE = 3.0
-# Number of random rows whose mean a component starts from.
-_ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, which have
 # momentum, at other visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 16, 100, 1
@@ -108,8 +106,8 @@ _NOISY_EXPLORING_SWEEPS = 8
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
 _LARGE_COUNTS = 30.0
-# Moves read no more entries of X than this, or cells of dense rows.
-_ENTRIES_FOR_MOVES = 1 << 19
+# Moves read no more entries of X than this, and fewer cells of dense rows, whose passes are short.
+_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES = 1 << 19, 1 << 15
 
 
 Counts = DenseCounts | SparseCounts
@@ -218,6 +216,8 @@ class GammaProcessNMF(
         self.scale = 1.0
         # Whether a search tries an allocation of all counts.
         self.allocates = False
+        # Whether many cells hold counts.
+        self.is_dense = False
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(
@@ -280,8 +280,13 @@ class GammaProcessNMF(
             # Draws of small fractions hardly distinguish components.
             model.allocates = few and not are_fractions(summary.total, summary.whole_total)
             model.init_params = "random"
-        dense = summary.filled >= _DENSE * summary.cells and not few
-        sooner = dense and self.dispersion is None and self.init_params != "collapsed_gibbs"
+        model.is_dense = summary.filled >= _DENSE * summary.cells
+        sooner = (
+            model.is_dense
+            and not few
+            and self.dispersion is None
+            and self.init_params != "collapsed_gibbs"
+        )
         model.exploring_factor = _EXPLORING_FACTOR if sooner else 1.0
         return model
 
@@ -318,7 +323,7 @@ class GammaProcessNMF(
         noise = random_state.gamma(shape, 1.0 / shape, (k, self.n_columns))
         weights = random_state.gamma(shape, 1.0 / shape, k)
         if self.init_params == "random_from_data":
-            noise *= self._means_of_rows(units, random_state)
+            noise *= means_of_rows(units, k, self.n_columns, random_state)
         return {
             "weights_shape": shape * weights,
             "weights_rate": np.full(k, shape * k * self.scale),
@@ -338,7 +343,7 @@ class GammaProcessNMF(
         Activations are taken to have the mean 1, as the prior has it.
         """
         own = allocated(
-            _positive(units, self.n_columns),
+            positive_counts(units, self.n_columns),
             units.weights,
             self.n_components,
             (self.activation_prior, self.component_prior),
@@ -378,26 +383,6 @@ class GammaProcessNMF(
         moved = {key: value[order] for key, value in q.items()}
         moved["components_shape"] = np.asfortranarray(moved["components_shape"])
         return self, prior, moved
-
-    def _means_of_rows(self, units: Counts, random_state: np.random.RandomState) -> np.ndarray:
-        """Return means of a few random rows for each component, relative to the mean of X.
-
-        One half is the mean of all rows that were drawn, so that no entry is far from any data.
-        """
-        k = self.n_components
-        drawn: Any = units.subset(_ROWS_OF_START * k, random_state)
-        group = random_state.randint(k, size=drawn.n_units)
-        sums, mass = np.zeros((k, self.n_columns)), np.zeros(k)
-        if isinstance(drawn, SparseCounts):
-            rows = np.repeat(group, np.diff(drawn.indptr))
-            stop = drawn.indptr[-1]
-            np.add.at(sums, (rows, drawn.words[:stop]), drawn.counts[:stop])
-        else:
-            np.add.at(sums, group, drawn.completed(np.float64))
-        mass = sums.mean(axis=1, keepdims=True)
-        overall = sums.sum(axis=0) / max(sums.mean(axis=1).sum(), 1e-300)
-        own = np.where(mass > 0, sums / np.maximum(mass, 1e-300), overall)
-        return 0.5 * (own + overall) + 1e-3
 
     def random_natural(
         self,
@@ -538,7 +523,8 @@ class GammaProcessNMF(
     def _explained(self, units: Counts, q: Natural) -> Explained:
         """Return a sample of the rows, with the counts that the parts expect."""
         n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
-        most = units.n_units * _ENTRIES_FOR_MOVES // max(int(n_entries), 1)
+        most = _CELLS_FOR_MOVES if self.exploring_factor > 1.0 else _ENTRIES_FOR_MOVES
+        most = units.n_units * most // max(int(n_entries), 1)
         rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
         means = self.infer(rows, q, SEQUENTIAL)
         visit = self.visit(q, rows, evaluation=True)
@@ -547,7 +533,7 @@ class GammaProcessNMF(
         log_parts = psi(q["components_shape"]) - np.log(q["components_rate"])
         observed = None if rows.patterns is None else (~np.isnan(rows.X)).astype(np.float64)
         return Explained(
-            _positive(rows, self.n_columns),
+            positive_counts(rows, self.n_columns),
             observed,
             np.ones(rows.n_units) if rows.weights is None else rows.weights,
             np.exp(psi(means * rates)) / rates,
@@ -636,6 +622,14 @@ class GammaProcessNMF(
         if self.dispersion is not None:
             return _NOISY_EXPLORING_SWEEPS
         return _SWEEPS_WITH_NOISE if noisy else _EXPLORING_SWEEPS
+
+    def further(
+        self, q: Natural, prior: Natural, units: Counts, local: list[Activations]
+    ) -> tuple[Natural, list[Activations], int] | None:
+        alike = self.popularity is None and q["components_rate"].shape[1] == 1
+        if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
+            return None
+        return further_passes(units, self.n_columns, self.activation_prior, q, prior, local)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
@@ -818,6 +812,21 @@ class GammaProcessNMF(
         weights = q["weights_shape"] / q["weights_rate"]
         return weights[:, None] * (q["components_shape"] / q["components_rate"])
 
+    def averaged(self, units: Counts, q: Natural, prior: Natural, seed: int) -> np.ndarray | None:
+        """Return the means of θ_k w_kv over allocations that are drawn from q on, or None.
+
+        They are for predictions if a search has kept an allocation. Allocations know neither of
+        noise, nor of rates of columns, nor of missing cells.
+        """
+        kept = self.allocates and self.init_params == "collapsed_gibbs" and units.patterns is None
+        if not kept or self.dispersion is not None or self.popularity is not None:
+            return None
+        counts = positive_counts(units, self.n_columns)
+        priors = self.activation_prior, self.component_prior
+        begun = q["components_shape"] - prior["components_shape"]
+        own = allocated(counts, units.weights, self.n_components, priors, seed, begun)
+        return mean_parts(own, self.component_prior, units.total_weight)
+
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         profiles = q["components_shape"] / q["components_rate"]
@@ -825,27 +834,31 @@ class GammaProcessNMF(
         return coinciding(profiles, used)
 
     def predicted(
-        self, units: Counts, q: Natural, workers: Workers | None, exposure: float = 1.0
+        self,
+        units: Counts,
+        q: Natural,
+        parts: np.ndarray,
+        workers: Workers | None,
+        exposure: float = 1.0,
     ) -> np.ndarray:
-        """Return E h of rows given q(w) and q(θ), from which their counts are predicted.
+        """Return E h of rows given the means of all θ_k w_kv, from which counts are predicted.
 
         Activations are integrated out (:mod:`._count_activations`), except with noise, which counts
-        of a component do not determine: they are then those of :meth:`infer`. With an ``exposure``
-        other than 1, the rows were counted for that share of the time. Without ``workers``, plain
-        kernels take the rows.
+        of a component do not determine: they are then those of :meth:`infer`. Rows were counted for
+        the share ``exposure`` of the time. Without ``workers``, plain kernels take the rows.
         """
-        q = {**q, "weights_rate": q["weights_rate"] / exposure}
         if self.dispersion is not None:
+            q = {**q, "weights_rate": q["weights_rate"] / exposure}
             if workers is None:
                 return self._few_with_noise(units, q)
             return self.infer(units, q, workers)
-        parts, n_sweeps = self.means(q).T, self.n_sweeps(further=False, exploring=False)
-        own = parts, self.activation_prior, (n_sweeps, self.sweep_tol), workers is None
+        n_sweeps = self.n_sweeps(further=False, exploring=False)
+        own = exposure * parts.T, self.activation_prior, (n_sweeps, self.sweep_tol), workers is None
 
         def means_of(index: slice) -> np.ndarray:
             rows: Any = units.take(index)
             observed = None if rows.patterns is None else ~np.isnan(rows.X)
-            return collapsed_means(_positive(rows, self.n_columns), observed, *own)
+            return collapsed_means(positive_counts(rows, self.n_columns), observed, *own)
 
         tasks = ((index,) for index in units.chunks())
         found = (workers or SEQUENTIAL).imap(means_of, tasks)
@@ -876,20 +889,5 @@ class GammaProcessNMF(
         tasks = ((units.take(index), None, start) for index in chunks)
         means = np.empty((units.n_units, self.n_components))
         for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):
-            local: Activations = step.local
-            means[index] = local.shape / local.rate
+            means[index] = step.local.shape / step.local.rate
         return means
-
-
-def _positive(rows: DenseCounts | SparseCounts, n_columns: int) -> csr_array:
-    """Return the positive counts of observed cells, in float64."""
-    if isinstance(rows, SparseCounts):
-        stop = rows.indptr[-1]
-        arrays = rows.counts[:stop].astype(np.float64), rows.words[:stop], rows.indptr
-        found = csr_array(arrays, shape=(rows.n_units, n_columns))
-        if not found.data.all():
-            # The copy keeps the columns of the rows, which would be changed in place.
-            found = found.copy()
-            found.eliminate_zeros()
-        return found
-    return csr_array(np.nan_to_num(rows.X, nan=0.0).astype(np.float64))

@@ -1,0 +1,125 @@
+"""Further passes over full tables of counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_gamma_process_nmf import drawn_counts, nmf
+from harness import context_of, units_of
+from numpy.testing import assert_allclose
+from scipy.sparse import csr_matrix
+
+from sklearn_anneal.inference.loop import lower_bound
+from sklearn_anneal.inference.progress import Progress
+from sklearn_anneal.models import _count_passes
+from sklearn_anneal.models._count_passes import PlainPasses, further_passes
+from sklearn_anneal.models._count_visits import Activations
+from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
+from sklearn_anneal.parallel.workers import SEQUENTIAL
+
+
+def fitted(X, **params):
+    """A fit that has hardly begun, its units, and its activations."""
+    params = {"annealing": "none", "init_params": "random", "max_iter": 4} | params
+    est = nmf(**params).fit(X)
+    ctx, units = context_of(est), units_of(est, X)
+    means = ctx.model.infer(units, ctx.q, SEQUENTIAL)
+    rates = ctx.model.visit(ctx.q, units).rates_of(units)
+    return ctx, units, [Activations(means * rates, rates)]
+
+
+def further(ctx, units, local):
+    return ctx.model.further(ctx.q, ctx.prior, units, local)
+
+
+@pytest.fixture
+def X(rng):
+    return drawn_counts(rng, n=80, n_columns=20, size=20.0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_they_raise_the_bound_and_keep_all_counts(X):
+    ctx, units, local = fitted(X)
+    before = lower_bound(ctx, units, SEQUENTIAL)
+    ctx.q, (activations,), n_passes = further(ctx, units, local)
+    assert n_passes == _count_passes._FURTHER_PASSES
+    assert lower_bound(ctx, units, SEQUENTIAL) > before
+    assert_allclose(ctx.model.expected_counts(ctx.q, ctx.prior).sum(), X.sum(), rtol=1e-12)
+    assert_allclose((activations.shape - ctx.model.activation_prior).sum(), X.sum(), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_of_them_is_a_pass_of_the_loop(X):
+    """A single pass is precise: the first pass of a fit with one sweep from the same start."""
+    ctx, units, local = fitted(X)
+    passes = PlainPasses(X, None, ctx.prior, ctx.model.activation_prior, ctx.q, local[0])
+    q, activations = passes.run(1)
+    visit = ctx.model.visit(ctx.q, units)
+    start = visit.start(units, local[0], False, 0.0, np.random.default_rng(0))
+    step = visit.step(units, None, start)
+    assert_allclose(activations.shape, step.local.shape, rtol=1e-10)
+    sums = (step.local.shape - ctx.model.activation_prior).sum(axis=0)
+    assert_allclose(q["weights_shape"], ctx.prior["weights_shape"] + sums, rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_weights_are_numbers_of_rows_and_sparse_tables_are_dense_ones(X, monkeypatch):
+    ctx, units, local = fitted(X)
+    weights = np.random.default_rng(0).integers(1, 4, len(X))
+    repeated, (own,) = np.repeat(np.arange(len(X)), weights), local
+    how = ctx.prior, ctx.model.activation_prior, ctx.q
+    plain = PlainPasses(X[repeated], None, *how, Activations(own.shape[repeated], own.rate))
+    weighted = PlainPasses(X, weights.astype(float), *how, own)
+    # Blocks of rows add up.
+    monkeypatch.setattr(_count_passes, "_CELLS", 300)
+    blocks = PlainPasses(X, weights.astype(float), *how, own)
+    expected, _ = plain.run(5)
+    for passes in (weighted, blocks):
+        for key, value in passes.run(5)[0].items():
+            assert_allclose(value, expected[key], rtol=1e-4)
+    monkeypatch.undo()
+    q, *_ = further(ctx, units, local)
+    of_sparse = units_of(nmf().fit(X), csr_matrix(X))
+    again, *_ = further(ctx, of_sparse, local)
+    for key, value in again.items():
+        assert_allclose(value, q[key])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_they_are_for_full_tables_and_the_usual_sweeps(X):
+    missing = X.astype(float)
+    missing[0, 0] = np.nan
+    for table, params in (
+        (X * (np.arange(20) < 2), {}),
+        (missing, {}),
+        (X, {"max_sweeps": 3}),
+        (X, {"dispersion": 0.1}),
+        (X, {"popularity_prior": 1.0}),
+    ):
+        assert further(*fitted(table, **params)) is None
+    ctx, units, (own,) = fitted(X)
+    q = {**ctx.q, "weights_rate": np.full_like(ctx.q["weights_rate"], np.nan)}
+    how = units, 20, ctx.model.activation_prior, q, ctx.prior
+    with np.errstate(invalid="ignore"):
+        assert further_passes(*how, [own]) is None
+
+
+def test_passes_that_lower_the_bound_are_taken_back(X, monkeypatch):
+    """A fit then goes on without any, and to the end of one that never had them."""
+    undone = []
+
+    def worse(self, q, prior, units, local):
+        return {**q, "weights_shape": 100.0 * q["weights_shape"]}, list(local), 20
+
+    def take_back(self, usual=Progress.take_back):
+        usual(self)
+        undone.append(self.undone)
+
+    params = {"annealing": "none", "init_params": "random", "tol": 1e-4, "max_iter": 300}
+    monkeypatch.setattr(GammaProcessNMF, "further", lambda *_: None)
+    expected = nmf(**params).fit(X)
+    monkeypatch.setattr(GammaProcessNMF, "further", worse)
+    monkeypatch.setattr(Progress, "take_back", take_back)
+    est = nmf(**params).fit(X)
+    assert undone == [1]
+    assert_allclose(est.lower_bounds_, expected.lower_bounds_, rtol=1e-12)
