@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
@@ -34,6 +34,8 @@ class Size(speed.Size):
         D and K of the section on annealing.
     annealed_rounds : int
         Number of interleaved repetitions there.
+    wide : tuple of (str, int, int, int)
+        Covariance type, D, K and the number of rows of the section on many columns.
     """
 
     n_rows: int = 50_000
@@ -48,6 +50,19 @@ class Size(speed.Size):
     )
     spaces: tuple[tuple[int, int], ...] = ((30, 20), (5, 10))
     annealed_rounds: int = 15
+    wide: tuple[tuple[str, int, int, int], ...] = tuple(
+        (covariance, d, k, n)
+        for covariance in ("full", "tied")
+        for d, k, n in (
+            (10, 10, 20_000),
+            (50, 10, 8_000),
+            (100, 10, 6_000),
+            (200, 8, 4_000),
+            (400, 5, 4_000),
+            (1_000, 3, 3_000),
+            (1_000, 3, 12_000),
+        )
+    )
 
     def with_rounds(self, n: int) -> Size:
         return replace(self, rounds=n, annealed_rounds=n)
@@ -62,6 +77,7 @@ QUICK = Size(
     shapes=(("full", 3, 2), ("diag", 3, 2)),
     spaces=((3, 2), (2, 3)),
     annealed_rounds=1,
+    wide=(("full", 12, 2, 100),),
 )
 
 
@@ -118,6 +134,36 @@ def measure_passes(page: Page, size: Size) -> None:
     page.table(header, rows)
 
 
+def measure_wide(page: Page, size: Size) -> None:
+    page.section(
+        "Many columns",
+        "A pass with the default priors, which are learned, against one of scikit-learn's "
+        '`GaussianMixture`, which has none. float64, one thread, `annealing="none"`, processor '
+        f"time. Ratio: our time over scikit-learn's, median and quartiles of {size.rounds} rounds. "
+        "With few rows for each component, a pass is Cholesky factors and inverses of D³ "
+        "operations, of which learning the priors takes about half.",
+    )
+    rows = []
+    for covariance, d, k, n in size.wide:
+        progress(f"many columns, {covariance}, D = {d}, N = {n}")
+        X = blobs(n, d)
+        settings = {"covariance_type": covariance, "tol": 0, "random_state": 0}
+        fits: dict[str, Fit] = {
+            "peer": lambda m, X=X, k=k, how=settings: GaussianMixture(
+                k, max_iter=m, init_params="random_from_data", **how
+            ).fit(X),
+            "ours": lambda m, X=X, k=k, how=settings: of_passes(
+                AnnealedBayesianGaussianMixture(k, **how), "none", m
+            ).fit(X),
+        }
+        times = pass_times(fits, {}, size)
+        cells = [milliseconds(times[name]) for name in fits]
+        rows.append(
+            [covariance, str(d), str(k), f"{n:,}", *cells, spread(times["ours"] / times["peer"])]
+        )
+    page.table(["covariance", "D", "K", "N", "scikit-learn, ms", "ours, ms", "ratio"], rows)
+
+
 def _growth(fit: Fit) -> str:
     """Growth of the memory during a fit, in words."""
     if not STATUS.exists():
@@ -153,7 +199,7 @@ SPEED = Speed(
     model="gaussian_mixture",
     title="Speed of the Gaussian mixture",
     output="speed.md",
-    sections={"passes": measure_passes, "methods": measure_methods},
+    sections={"passes": measure_passes, "wide": measure_wide, "methods": measure_methods},
     full=FULL,
     quick=QUICK,
 )
