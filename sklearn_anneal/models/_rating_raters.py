@@ -102,6 +102,9 @@ class Raters:
     without ratings have o_j = 0. m and V are learned. q(z_i) = N(a_i, S_i), where
     S_i⁻¹ = V⁻¹ + c_i E[Λ] with c_i = Σ_j 1 / n_j over the items that the user rated.
 
+    With weights, n_j sums them, a rating of weight w adds w z_i, and a user of weight w is as many
+    users, each with an effect of its own.
+
     The a_i are held as a_i = Σ_j y_j / √n_j over the items that the user rated, which all optima
     are, because there are fewer items than users as a rule.
 
