@@ -599,7 +599,7 @@ class AnnealedPMF(RatingPredictions):
         )
 
     def _refuse_implicit_feedback(self, data: str) -> None:
-        if self.implicit_feedback is True:
+        if self.implicit_feedback != "auto" and self.implicit_feedback:
             raise ValueError(
                 f"{data} are fitted without implicit feedback, because an update of it reads who "
                 'rated each item in all ratings. Give implicit_feedback="auto" or False.'
