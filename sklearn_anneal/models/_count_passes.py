@@ -52,11 +52,11 @@ def further_passes(
 class PlainPasses:
     """Coordinate ascent at fixed priors, as visits and updates make it, by matrix products.
 
-    Where parts overlap, the bound rises by a little in each of hundreds of passes. These cost a
-    third of the loop's, because they compute no bound, and have momentum (Nesterov, 1983), which
-    begins anew where an update turns back (O'Donoghue and Candès, 2015). They compute in single
-    precision where X has it. The last one has no momentum, and double precision, so that the parts
-    together have all counts.
+    Where parts overlap, the bound rises by a little in each of hundreds of passes. These cost less
+    than the loop's, because they compute no bound, and have momentum (Nesterov, 1983), which begins
+    anew where an update turns back (O'Donoghue and Candès, 2015). They compute in single precision
+    where X has it. The last one has no momentum, and double precision, so that the parts together
+    have all counts.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class PlainPasses:
         """Return q and the activations; None if the precision cannot express them."""
         lead, earlier, ahead = 0.0, None, None
         for i in range(n_passes):
-            if i == n_passes - 1:
+            if i == n_passes - 1 and self._counts.dtype != np.float64:
                 self._allocate(np.float64)
             self._pass()
             new = start = self._shape, self._parts
