@@ -138,6 +138,12 @@ def complete_bound(mixture, X, responsibilities=None):
         kl += d / 2 * (beta0 / beta[j] - 1 - np.log(beta0 / beta[j]))
         kl += beta0 / 2 * shift @ expected_precision[j] @ shift
 
+    priors = (f"{name}_prior" for name in ("mean", "mean_precision", "degrees_of_freedom"))
+    if any(getattr(mixture, name, None) == "auto" for name in (*priors, "covariance_prior")):
+        # Rows have noise where priors are learned.
+        traces = np.trace(expected_precision, axis1=1, axis2=2)
+        log_det = log_det - mixture.reg_covar * traces
+
     difference = X[:, None, :] - mixture.means_
     distance = np.einsum("nki,kij,nkj->nk", difference, expected_precision, difference)
     joint = log_weights + (log_det - d * np.log(2 * np.pi) - d / beta - distance) / 2

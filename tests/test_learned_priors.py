@@ -26,6 +26,7 @@ from scipy.optimize import minimize
 from scipy.special import multigammaln, psi
 from scipy.stats import gamma
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import DeterministicAnnealing
@@ -526,3 +527,37 @@ def test_few_rows_in_many_dimensions_teach_the_scale_alone():
     ratio = mixture.covariance_prior_ / default
     assert np.allclose(ratio, ratio[0, 0])
     assert not np.isclose(ratio[0, 0], 1.0)
+
+
+def with_more_columns(X, kind):
+    """X with a column that says nothing new, or noise with more columns than rows."""
+    if kind == "constant":
+        return np.column_stack([X, np.full(len(X), 2.0)])
+    if kind == "repeated":
+        return np.column_stack([X, X[:, 0]])
+    if kind == "sum":
+        return np.column_stack([X, X[:, 0] + X[:, 1]])
+    return np.random.default_rng(1).normal(size=(30, 35))
+
+
+@in_turn(
+    covariance_type=COVARIANCE_TYPES, kind=("constant", "repeated", "sum", "wide"), seed=range(2)
+)
+def test_the_bound_never_falls_where_columns_depend_on_each_other(covariance_type, kind, seed):
+    X = with_more_columns(rows(seed), kind)
+    settings = {"n_components": 3, "covariance_type": covariance_type, **AUTO}
+    mixture = fitted(X, **settings, tol=0.0, max_iter=40)
+    rises = np.diff(mixture.lower_bounds_)
+    # Precisions are up to a million, so that terms of the bound lose that many more digits.
+    assert rises.min() >= -1e-8 * abs(mixture.lower_bound_)
+    assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, X), abs=1e-5)
+
+
+@in_turn(kind=("constant", "repeated", "sum"), seed=range(3))
+def test_columns_that_say_nothing_new_leave_groups_as_they_are(kind, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat([0, 1], 60)
+    X = rng.normal(size=(120, 4)) + 5.0 * labels[:, None] * [1, 1, 0, 0]
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
+    found = mixture.fit_predict(with_more_columns(X, kind))
+    assert adjusted_rand_score(labels, found) == 1.0

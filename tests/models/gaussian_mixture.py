@@ -50,13 +50,6 @@ def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
     return variants | {"learned": learned}
 
 
-def _is_drawn(est: Any) -> bool:
-    """Whether minibatches or weights are drawn, or the first optimum depends on the start."""
-    return bool(
-        est.batch_size or annealing_of(est) == "structured" or est.factorization == "independent"
-    )
-
-
 ENTRIES = [
     Entry(
         "gaussian_mixture",
@@ -107,7 +100,7 @@ ENTRIES = [
                 lambda est: (
                     annealing_of(est) != "stochastic"
                     and est.covariance_type != "tied"
-                    and est.n_components > (1 if _is_drawn(est) else 2)
+                    and est.n_components > 1
                 ),
             ),
         },

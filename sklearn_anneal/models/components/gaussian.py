@@ -37,6 +37,9 @@ _NOTHING = np.empty((1, 0))
 _ROWS_OF_CELLS = 8 * CHUNK
 # A plain kernel takes so many times as long if cells are missing.
 _COST_OF_MISSING = 8
+# Every entry of the covariance prior is learned from so many rows for each column on. Columns that
+# depend on each other can be due to few rows that occur often, so that more rows are asked for.
+_ROWS_OF_INDEPENDENT, _ROWS_OF_DEPENDENT = 2, 10
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
 
@@ -79,6 +82,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         precision matrix do not show how precision matrices differ.
     joint : bool
         Whether mean and precision of a component share a factor.
+    noise_variance : float
+        The variance of the noise that rows have in the bound: ``reg_covar`` if a prior is learned,
+        and else 0. The scatter has ``reg_covar`` for each row in either case, as in scikit-learn's
+        class, whose bound does not know of it. A prior that is learned maximises the bound, which
+        would therefore fall where the covariances of components are not much larger.
     reference : ndarray or None
         The covariance prior that None stands for, if the covariance prior is learned.
     sizes : Sizes or None
@@ -87,8 +95,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         The covariance prior of a component of size 1.
     learns_matrix : bool
         Whether all entries of the covariance prior are learned, or only a factor of ``reference``.
-        The data decide: with few rows, or with columns that depend on each other, components have
-        directions without any data, in which a matrix that is learned would shrink without limit.
+        The number of rows decides: with too few, all components lack data in some direction, and a
+        matrix that is learned would shrink there, until it has the variance of the noise.
     """
 
     why_no_exact_gradient = (
@@ -126,6 +134,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         can = learnable(covariance_type)
         self.auto = tuple(name for name in can if isinstance(getattr(self, name), str))
         self.learns = bool(self.auto)
+        self.noise_variance = reg_covar if self.learns else 0.0
         self.reference: np.ndarray | None = None
         self.learns_matrix = False
         self.sizes: Sizes | None = None
@@ -205,8 +214,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             resolved.covariance_prior = self._default_covariance_prior(summary)
         if "covariance_prior" in self.auto:
             resolved.reference = resolved.covariance_prior
-            enough = self.structure.event_ndim < 2 or summary.seen >= 2 * self.n_features
-            resolved.learns_matrix = enough and not self._singular(summary)
+            least = _ROWS_OF_DEPENDENT if self._singular(summary) else _ROWS_OF_INDEPENDENT
+            enough = self.structure.event_ndim < 2 or summary.seen >= least * self.n_features
+            resolved.learns_matrix = enough
         sizes = None
         if "covariance_prior" in self.auto and self.joint and self.n_components > 1:
             sizes = Sizes.equal(self.n_components)
@@ -561,8 +571,19 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         else:
             product = (precision * covariance).reshape(self.n_components, -1)
             spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
-        constant = log_weights + 0.5 * (log_det - spread)
+        constant = log_weights + 0.5 * (log_det - spread - self._noise(precision))
         return self.features_of(self.covariance_type, precision, mean, constant, log_weights)
+
+    def _noise(self, precision: np.ndarray) -> np.ndarray | float:
+        """Return σ² tr Λ for stored matrices Λ, where σ² is the variance of the noise of rows."""
+        if not self.noise_variance:
+            return 0.0
+        if self.structure.event_ndim == 2:
+            traces = np.trace(precision, axis1=-2, axis2=-1)
+        else:
+            entries = precision.reshape(len(precision), -1)
+            traces = self.structure.multiplicity(self.n_features) * entries.sum(axis=1)
+        return self.noise_variance * traces
 
     def expectations_of_start(
         self, rows: Rows, prior: Natural, summary: Summary | None = None
@@ -632,7 +653,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         else:
             draw = self._wishart.sample(self.factors[1].pick(q), rng)
             draw["mean"] = self._gaussian.sample(self.factors[0].pick(q), rng)["value"]
-        constant = log_weights + 0.5 * draw["log_det_precision"]
+        traces = np.trace(draw["precision"], axis1=-2, axis2=-1)
+        constant = log_weights + 0.5 * (draw["log_det_precision"] - self.noise_variance * traces)
         # The covariance type restricts the scale of the Wishart distribution, but a draw from it
         # is a full precision matrix.
         return self.features_of("full", draw["precision"], draw["mean"], constant, log_weights)

@@ -84,6 +84,11 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         there are two components or more.
     reg_covar : float
         The number that is added to the variance of a constant column.
+
+    Attributes
+    ----------
+    noise_variance : float
+        The variance of the noise that rows have in the bound (``GaussianComponents``).
     """
 
     why_no_exact_gradient = (
@@ -115,6 +120,7 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         auto = [name for name, value in given.items() if isinstance(value, str)]
         self.learned_names = tuple(auto)
         self.learns = bool(self.learned_names)
+        self.noise_variance = reg_covar if self.learns else 0.0
         self.given = {k: None if isinstance(v, str) else v for k, v in given.items()}
         self.priors: dict[str, np.ndarray] = {}
         self.reference: np.ndarray = np.ones(n_features)
@@ -309,16 +315,17 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
 
     def expected_coefficients(self, q: Natural) -> Coefficients:
         now = self.standard(q)
-        return self._coefficients(
-            now["mean"], *_expected_precisions(now), 1.0 / now["mean_precision"]
-        )
+        precision, log_precision = _expected_precisions(now)
+        spread = 1.0 / now["mean_precision"] + self.noise_variance * precision
+        return self._coefficients(now["mean"], precision, log_precision, spread)
 
     def coefficients(self, draws: Draws) -> Coefficients:
         (draw,) = draws
         shape = self.n_components, self.n_features
         precision = draw["precision"].reshape(shape)
         log_precision = draw["log_det_precision"].reshape(shape)
-        return self._coefficients(draw["mean"].reshape(shape), precision, log_precision, 0.0)
+        noise = self.noise_variance * precision
+        return self._coefficients(draw["mean"].reshape(shape), precision, log_precision, noise)
 
     def plug_in(self, q: Natural) -> Coefficients:
         now = self.standard(q)
