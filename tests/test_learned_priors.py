@@ -548,8 +548,8 @@ def test_the_bound_never_falls_where_columns_depend_on_each_other(covariance_typ
     settings = {"n_components": 3, "covariance_type": covariance_type, **AUTO}
     mixture = fitted(X, **settings, tol=0.0, max_iter=40)
     rises = np.diff(mixture.lower_bounds_)
-    # Precisions are up to a million, so that terms of the bound lose that many more digits.
-    assert rises.min() >= -1e-8 * abs(mixture.lower_bound_)
+    # Precisions are up to a million, so that terms of the bound lose six more digits.
+    assert rises.min() >= -1e-5
     assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, X), abs=1e-5)
 
 

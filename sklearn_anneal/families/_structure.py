@@ -9,10 +9,17 @@ matrix, row after row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.lapack import dlauum, dposv, dtrtri, dtrtrs
+
+# From this order on LAPACK's routines for symmetric matrices, which take one matrix at a time, are
+# faster than numpy's, which take a stack but compute both triangles.
+_LARGE = 64
+# Number of rows of a block in which a triangle is copied to the other one.
+_BLOCK = 64
 
 
 @cache
@@ -110,6 +117,12 @@ class Structure(ABC):
     def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Return the products of the inverses with vectors of shape (..., D)."""
 
+    def quadratic_and_log_det(
+        self, stored: np.ndarray, vectors: np.ndarray, n_features: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return v^T M^{-1} v for vectors v (..., D) and matrices M, and :meth:`log_det` of M."""
+        return (vectors * self.solve(stored, vectors)).sum(-1), self.log_det(stored, n_features)
+
     @abstractmethod
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Return L^{-T} v, with L L^T the matrix, for vectors of shape (..., D)."""
@@ -161,7 +174,20 @@ class _Full(Structure):
         return (stored @ vectors[..., None])[..., 0]
 
     def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        return np.linalg.solve(stored, vectors[..., None])[..., 0]
+        if stored.shape[-1] < _LARGE:
+            return np.linalg.solve(stored, vectors[..., None])[..., 0]
+        return _solved(stored, vectors, lambda matrix, v: dposv(matrix, v)[1:])
+
+    def quadratic_and_log_det(
+        self, stored: np.ndarray, vectors: np.ndarray, n_features: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        root = np.linalg.cholesky(stored)
+        if n_features < _LARGE:
+            halves = np.linalg.solve(root, vectors[..., None])[..., 0]
+        else:
+            # The transposes are upper triangular.
+            halves = _solved(root, vectors, lambda upper, v: dtrtrs(upper, v, trans=1))
+        return (halves**2).sum(-1), log_det_of_root(root)
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         root = np.linalg.cholesky(stored)
@@ -323,8 +349,33 @@ class _Spherical(Structure):
 
 def inverse_of_root(root: np.ndarray) -> np.ndarray:
     """Return the inverse of L L^T."""
-    inverse_root = inverse_of_lower(root)
-    return inverse_root.swapaxes(-1, -2) @ inverse_root
+    inverse_root, d = inverse_of_lower(root), root.shape[-1]
+    if d < _LARGE:
+        return inverse_root.swapaxes(-1, -2) @ inverse_root
+    for one in inverse_root.reshape(-1, d, d):
+        # The transpose U is upper triangular, and the upper triangle of U U^T replaces it.
+        dlauum(one.T, overwrite_c=True)
+        for start in range(0, d, _BLOCK):
+            stop = min(start + _BLOCK, d)
+            block = one[start:stop, start:stop]
+            block += np.tril(block, -1).T
+            one[start:stop, stop:] = one[stop:, start:stop].T
+    return inverse_root
+
+
+def _solved(
+    matrices: np.ndarray, vectors: np.ndarray, routine: Callable[..., tuple[np.ndarray, int]]
+) -> np.ndarray:
+    """Return what a routine of LAPACK computes of the transpose of each matrix and its vector."""
+    shape = np.broadcast_shapes(matrices.shape[:-1], vectors.shape)
+    d = shape[-1]
+    each = np.broadcast_to(matrices, (*shape, d)).reshape(-1, d, d)
+    result = np.array(np.broadcast_to(vectors, shape), dtype=np.float64).reshape(-1, d)
+    for matrix, vector in zip(each, result, strict=True):
+        vector[:], failed = routine(matrix.T, vector)
+        if failed:
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+    return result.reshape(shape)
 
 
 def log_det_of_root(root: np.ndarray) -> np.ndarray:

@@ -132,6 +132,19 @@ class NormalWishart(Family):
         marginal = self._wishart_natural(natural)
         return self._log_normalizer_of_mean(natural) + self._wishart.log_normalizer(marginal)
 
+    def strength_and_log_normalizer(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return what :meth:`is_strong` compares and :meth:`log_normalizer`.
+
+        The matrices are factorised once for both.
+        """
+        marginal, beta = self._wishart_natural(natural), natural["mean_precision"]
+        quadratic, log_det = self._structure.quadratic_and_log_det(
+            marginal["scatter"], natural["mean_natural"] / np.sqrt(beta)[:, None], self.n_features
+        )
+        strength = np.maximum(self._wishart._strength(marginal), natural["dof"] * quadratic)
+        log_normalizer = self._wishart._log_normalizer(marginal, log_det)
+        return strength, self._log_normalizer_of_mean(natural) + log_normalizer
+
     def _log_normalizer_of_mean(self, natural: Natural) -> np.ndarray:
         return 0.5 * self.n_features * np.log(2.0 * np.pi / natural["mean_precision"])
 
@@ -238,11 +251,7 @@ class NormalWishart(Family):
         if not natural["mean_natural"].any():
             # The usual prior is centered at the origin, and needs no matrices here.
             return natural["dof"]
-        marginal = self._wishart_natural(natural)
-        mean = natural["mean_natural"] / natural["mean_precision"][:, None]
-        scaled = self._structure.solve(marginal["scatter"], mean)
-        quadratic = natural["dof"] * (natural["mean_natural"] * scaled).sum(-1)
-        return np.maximum(self._wishart._strength(marginal), quadratic)
+        return self.strength_and_log_normalizer(natural)[0]
 
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
         of_q, of_p = self._wishart_natural(q), self._wishart_natural(p)

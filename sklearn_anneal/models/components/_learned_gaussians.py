@@ -122,7 +122,7 @@ class _Step:
         else:
             weights = self.prior["mean_precision"]
         total = self.structure.multiply(weights, self.mean).sum(axis=0)
-        return self.structure.multiply(self.structure.inverse(weights.sum(axis=0)[None]), total)[0]
+        return self.structure.solve(weights.sum(axis=0)[None], total)[0]
 
     def best_strength(self) -> float:
         """Return β₀, the inverse mean square of μ_k − m₀ in units of the prior covariance of μ_k.
@@ -178,12 +178,12 @@ class _Step:
         if self.structure.event_ndim < 2:
             offset = -float(self.structure.log_det(precision, d))
             return _Scales(precision * squares, 1.0 / precision, offset, shift, d)
+        if c.joint:
+            inverse, log_det = self.structure.inverse_and_log_det(precision, d)
+            return _Scales(np.zeros(1), inverse, -float(log_det), shift, d)
         root = np.linalg.cholesky(precision)
-        offset = -float(log_det_of_root(root))
-        basis, spread = inverse_of_lower(root).T, np.zeros(d)
-        if not c.joint:
-            spread, vectors = np.linalg.eigh(root.T @ squares @ root)
-            basis = basis @ vectors
+        spread, vectors = np.linalg.eigh(root.T @ squares @ root)
+        basis, offset = inverse_of_lower(root).T @ vectors, -float(log_det_of_root(root))
         return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...data.units import Rows
-from ...families import Natural, Tempering, UnitTemperatures
+from ...families import STRONG, Natural, Tempering, UnitTemperatures
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
 from ._base import Joint
@@ -139,8 +139,8 @@ class FusedGaussian(GaussianComponents):
         q, prior = pick(q), pick(prior)
         same = known.get("prior") is not None
         if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):
-            known["prior"], known["log_normalizer"] = prior, family.log_normalizer(prior)
-            known["strong"] = family.is_strong(prior)
+            strength, known["log_normalizer"] = family.strength_and_log_normalizer(prior)
+            known["prior"], known["strong"] = prior, bool((strength > STRONG).any())
         if known["strong"]:
             return None
         _, _, precision, log_det = known["moments"]
