@@ -254,6 +254,22 @@ def test_the_bound_never_falls(covariance_type, factorization, weight_prior):
         assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, rows(1)), rel=1e-9)
 
 
+@all_factorizations
+def test_a_single_column_has_the_same_priors_in_a_matrix_and_on_a_diagonal(factorization):
+    full, diag = (
+        fitted(
+            rows(d=1, k=3),
+            n_components=3,
+            covariance_type=kind,
+            factorization=factorization,
+            **AUTO,
+        )
+        for kind in ("full", "diag")
+    )
+    assert full.lower_bound_ == pytest.approx(diag.lower_bound_, abs=1e-6)
+    np.testing.assert_allclose(values_of(full), values_of(diag), rtol=1e-5)
+
+
 @all_covariance_types
 def test_learned_priors_solve_their_equations_in_public_attributes(covariance_type):
     mixture = fitted(

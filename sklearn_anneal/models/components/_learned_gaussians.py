@@ -184,7 +184,7 @@ class _Step:
         root = np.linalg.cholesky(precision)
         spread, vectors = np.linalg.eigh(root.T @ squares @ root)
         basis, offset = inverse_of_lower(root).T @ vectors, -float(log_det_of_root(root))
-        return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d)
+        return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d, rotated=True)
 
 
 class _Scales:
@@ -195,21 +195,26 @@ class _Scales:
     spread : ndarray
         The numbers a from which :func:`scale_root` finds the eigenvalues y of W₀⁻¹.
     basis : ndarray
-        The matrix B in W₀⁻¹ = B diag(y) Bᵀ, if it is a matrix with as many columns as there are
-        eigenvalues; otherwise W₀⁻¹ is y times ``basis``.
+        W₀⁻¹ is y times ``basis``, or B diag(y) Bᵀ if it is ``rotated``, where B is ``basis``.
     offset : float
         log|W₀⁻¹| where all eigenvalues are 1.
     shift : float
         The number that is subtracted from ν₀ to give n.
     n_features : int
+    rotated : bool, default=False
     """
 
     def __init__(
-        self, spread: np.ndarray, basis: np.ndarray, offset: float, shift: float, n_features: int
+        self,
+        spread: np.ndarray,
+        basis: np.ndarray,
+        offset: float,
+        shift: float,
+        n_features: int,
+        rotated: bool = False,
     ):
         self.spread, self.basis, self.offset, self.shift = spread, basis, offset, shift
-        self.multiplicity = n_features / spread.size
-        self.rotated = basis.ndim == 2 and spread.shape == basis.shape[1:]
+        self.multiplicity, self.rotated = n_features / spread.size, rotated
 
     def log_det(self, dof: float) -> tuple[float, float]:
         """Return log|W₀⁻¹| and its derivative."""
