@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -91,6 +92,25 @@ def test_users_alike_are_one_user_with_a_weight(items, rng):
     assert_allclose(one.covariance, many.covariance, atol=1e-6)
     assert_allclose(one.spread, many.spread, atol=1e-6)
     assert one.kl(precision) == pytest.approx(many.kl(precision), abs=1e-5)
+
+
+def test_a_pair_that_occurs_twice_is_one_with_a_weight(items, rng):
+    x, precision, common = items
+    Y = np.where(rng.random((5, 6)) < 0.6, 1.0, NAN)
+    once = units_of(Y, None, rng.choice([1.0, 2.0], int((~np.isnan(Y)).sum())))
+    times = once.rating_weights.astype(int)
+    indptr = np.concatenate([[0], np.cumsum(times)])[once.indptr]
+    # The two occurrences of a pair need not be neighbours.
+    order = np.concatenate([rng.permutation(np.arange(*ends)) for ends in pairwise(indptr)])
+    twice = Ratings(
+        np.repeat(once.values, times)[order], np.repeat(once.columns, times)[order], indptr, 6
+    )
+    for n in (0, 1, 30):
+        a, b = (
+            updated(Raters.of(each, np.ones(3)), x, n, precision, common) for each in (once, twice)
+        )
+        assert_allclose(a.offsets, b.offsets, atol=1e-12)
+        assert a.kl(precision) == pytest.approx(b.kl(precision), rel=1e-12)
 
 
 def test_the_feature_of_items_is_zero_without_ratings():

@@ -45,16 +45,21 @@ class Pattern(NamedTuple):
         np.divide(1.0, np.sqrt(counts), out=shares, where=counts > 0)
         users = np.ones(units.n_units) if units.weights is None else units.weights
         users = np.where(np.diff(units.indptr) > 0, users, 0.0)
-        items, indptr = (
-            np.asarray(units.columns, dtype=np.int32),
-            np.asarray(units.indptr, np.int64),
+        # If a pair of user and item occurs twice, the effect of the user counts twice.
+        items, indptr = units.columns, units.indptr
+        each = np.ones(len(items)) if entries is None else np.asarray(entries, float)
+        table = csr_array((each, items, indptr), (units.n_units, units.n_columns), copy=True)
+        table.sum_duplicates()
+        if table.nnz < len(items):
+            items, indptr, entries = table.indices, table.indptr, table.data
+        return cls(
+            shares,
+            np.asarray(indptr, np.int64),
+            np.asarray(items, np.int32),
+            np.empty(0) if entries is None else np.asarray(entries, float),
+            users,
+            table.power(2) @ np.square(shares),
         )
-        each = np.square(shares)[items]
-        if entries is not None:
-            each *= np.square(entries)
-        evidence = csr_array((each, items, indptr), (units.n_units, units.n_columns)).sum(axis=1)
-        weights = np.empty(0) if entries is None else np.asarray(entries, dtype=float)
-        return cls(shares, indptr, items, weights, users, evidence)
 
     def steps(self, gamma: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return steps of sources and of sums towards the optimum of each coordinate, (n_items, D).
