@@ -113,6 +113,29 @@ def test_a_pair_that_occurs_twice_is_one_with_a_weight(items, rng):
         assert a.kl(precision) == pytest.approx(b.kl(precision), rel=1e-12)
 
 
+def test_effects_do_not_depend_on_the_unit_of_weights(items, rng):
+    x, precision, common = items
+    Y = np.where(rng.random((30, 6)) < 0.6, 1.0, NAN)
+    weights = rng.uniform(0.5, 2.0, int((~np.isnan(Y)).sum()))
+    for unit in (1e-12, 1e6):
+        for n in (0, 1, 30):
+            a, b = (
+                updated(Raters.of(units_of(Y, None, each), np.ones(3)), x, n, precision, common)
+                for each in (weights, unit * weights)
+            )
+            assert_allclose(b.offsets, a.offsets, atol=1e-9)
+            assert_allclose(unit * b.covariance, a.covariance, rtol=1e-9)
+            assert_allclose(b.spread, a.spread, rtol=1e-9)
+            assert b.kl(precision) == pytest.approx(a.kl(precision), rel=1e-9)
+
+
+def test_large_weights_of_ratings_leave_the_prior_of_items_finite(rng):
+    Y = ratings(rng, 80, 10)
+    X, y = pairs_of(Y)
+    est = learning(input="pairs", max_iter=100).fit(X, y, sample_weight=np.full(len(y), 1e4))
+    assert np.abs(est.item_prior_cov_).max() < 100.0 * np.nanvar(Y)
+
+
 def test_the_feature_of_items_is_zero_without_ratings():
     Y = np.full((9, 3), NAN)
     Y[:, 0], Y[:4, 1] = 1.0, 1.0

@@ -14,9 +14,9 @@ from ..data.units import Ratings
 from ._base import compiled
 from ._rating_hierarchy import Rows
 
-# The covariance matrix of effects begins at this share of that of items, and does not fall below
-# the second one in any direction. On films, directions without effects would need a hundred passes
-# more to fall to 0.001, for the same predictions.
+# Effects begin with this share of the covariance matrix of items in that of their prior means, on
+# average, and do not fall below the second one in any direction. On films, directions without
+# effects would need a hundred passes more to fall to 0.001, for the same predictions.
 _FIRST_SHARE, _LEAST_SHARE = 0.1, 0.01
 
 kernels = partial(compiled, "matrix_factorization")
@@ -51,15 +51,18 @@ class Pattern(NamedTuple):
         table = csr_array((each, items, indptr), (units.n_units, units.n_columns), copy=True)
         table.sum_duplicates()
         if table.nnz < len(items):
-            items, indptr, entries = table.indices, table.indptr, table.data
-        return cls(
-            shares,
-            np.asarray(indptr, np.int64),
-            np.asarray(items, np.int32),
-            np.empty(0) if entries is None else np.asarray(entries, float),
-            users,
-            table.power(2) @ np.square(shares),
-        )
+            items, indptr, entries = table.indices, table.indptr, table.data.copy()
+        weights = np.empty(0) if entries is None else np.asarray(entries, float)
+        # Squares of tiny weights alone would vanish.
+        table.data *= shares[table.indices]
+        evidence = np.asarray(table.power(2).sum(axis=1))
+        indptr, items = np.asarray(indptr, np.int64), np.asarray(items, np.int32)
+        return cls(shares, indptr, items, weights, users, evidence)
+
+    @property
+    def variance(self) -> float:
+        """The mean variance of o_j over items with ratings if V is 1; 1 without weights."""
+        return float(self.users @ self.evidence) / np.count_nonzero(self.shares)
 
     def steps(self, gamma: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return steps of sources and of sums towards the optimum of each coordinate, (n_items, D).
@@ -85,15 +88,15 @@ class Pattern(NamedTuple):
         return found
 
 
-def _with_least_shares(covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
+def _at_least(share: float, covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """Return the matrix that maximises the bound among those which are large enough.
 
-    They are at least a share of the inverse of ``precision`` in every direction.
+    They are at least this share of the inverse of ``precision`` in every direction.
     """
     root = np.linalg.cholesky(precision)
     shares, turned = np.linalg.eigh(root.T @ covariance @ root)
     basis = np.linalg.solve(root.T, turned)
-    found: np.ndarray = basis * np.maximum(shares, _LEAST_SHARE) @ basis.T
+    found: np.ndarray = basis * np.maximum(shares, share) @ basis.T
     return found
 
 
@@ -152,7 +155,8 @@ class Raters:
     @classmethod
     def of(cls, units: Ratings, variances: np.ndarray) -> Self:
         """Return effects of the prior, given the variances of items' parameters, (D,)."""
-        pattern, covariance = Pattern.of(units), _FIRST_SHARE * np.diag(variances)
+        pattern = Pattern.of(units)
+        covariance = _FIRST_SHARE / pattern.variance * np.diag(variances)
         number, d = float(pattern.users.sum()), len(variances)
         roots = np.divide(
             1.0, pattern.shares, out=np.zeros(units.n_columns), where=pattern.shares > 0
@@ -246,7 +250,8 @@ class Raters:
             logs=float(pattern.users @ (np.log(variances).sum(axis=1) + log_det)),
             within=basis * (pattern.users @ variances) @ basis.T,
         )
-        best = _with_least_shares(found.second / self.number, precision)
+        least = _LEAST_SHARE / pattern.variance
+        best = _at_least(least, found.second / self.number, precision)
         return replace(found, covariance=self.covariance + rho * (best - self.covariance))
 
     def reordered(self, order: np.ndarray) -> Self:
