@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_anneal import Shards
 from sklearn_anneal.data.units import Ratings
-from sklearn_anneal.models._rating_raters import Raters
+from sklearn_anneal.models._rating_raters import Pattern, Raters
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -275,6 +275,18 @@ def test_minibatches_learn_from_all_raters(rng):
     Y, _ = drawn_by_taste(rng, 200, 20)
     whole = learning(1, max_iter=200).fit(Y)
     est = learning(1, batch_size=50, max_iter=200).fit(Y)
+    a, b = (context_of(found).model.raters.offsets[:, -1] for found in (whole, est))
+    assert np.corrcoef(a, b)[0, 1] > 0.9
+
+
+def test_small_batches_do_not_read_all_ratings_at_every_update(rng, monkeypatch):
+    Y, _ = drawn_by_taste(rng, 200, 20)
+    calls, steps = [], Pattern.steps
+    monkeypatch.setattr(Pattern, "steps", lambda *given: calls.append(0) or steps(*given))
+    est = learning(1, batch_size=4, max_iter=60).fit(Y)
+    # A tenth of the data is five batches.
+    assert est.n_iter_ < len(calls) <= 10 * est.n_iter_
+    whole = learning(1, max_iter=200).fit(Y)
     a, b = (context_of(found).model.raters.offsets[:, -1] for found in (whole, est))
     assert np.corrcoef(a, b)[0, 1] > 0.9
 

@@ -18,6 +18,9 @@ from ._rating_hierarchy import Rows
 # average, and do not fall below the second one in any direction. On films, directions without
 # effects would need a hundred passes more to fall to 0.001, for the same predictions.
 _FIRST_SHARE, _LEAST_SHARE = 0.1, 0.01
+# An update of effects reads who rated what in all data. In minibatches, one follows whenever this
+# share of the data has been visited.
+_SHARE_OF_DATA = 0.1
 
 kernels = partial(compiled, "matrix_factorization")
 
@@ -134,6 +137,8 @@ class Raters:
         Σ_i S_i.
     pattern : Pattern or None
         None after a fit, whose items keep their priors.
+    waiting : float, default=0.0
+        The share of the data that has been visited since the last update.
 
     References
     ----------
@@ -151,6 +156,7 @@ class Raters:
     logs: float
     within: np.ndarray
     pattern: Pattern | None
+    waiting: float = 0.0
 
     @classmethod
     def of(cls, units: Ratings, variances: np.ndarray) -> Self:
@@ -218,15 +224,24 @@ class Raters:
         return items._replace(first=items.first - self.offsets.sum(axis=0), second=second)
 
     def updated(
-        self, means: np.ndarray, common: np.ndarray, precision: np.ndarray, rho: float
+        self,
+        means: np.ndarray,
+        common: np.ndarray,
+        precision: np.ndarray,
+        rho: float,
+        share: float = 1.0,
     ) -> Self:
         """Move q(z), m and V towards their optima given the means of items, E[μ] and E[Λ].
 
-        The step ``rho`` is that of the expectations; all S_i are optimal at once.
+        The step ``rho`` is that of the expectations; all S_i are optimal at once. If a batch has a
+        small ``share`` of the data, the steps of several batches are made together.
         """
-        pattern = self.pattern
+        pattern, waiting = self.pattern, self.waiting + share
         if pattern is None:
             return self
+        if waiting < _SHARE_OF_DATA:
+            return replace(self, waiting=waiting)
+        rho = 1.0 - (1.0 - rho) ** (waiting / share)
         left, squares = means - common - self.offsets, float(self.feature @ self.feature)
         slope = np.zeros_like(self.slope) if squares == 0.0 else self.feature @ left / squares
         # In a basis U with Uᵀ E[Λ] U = I and Uᵀ V⁻¹ U = diag(γ), the coordinates of effects are
@@ -249,6 +264,7 @@ class Raters:
             spread=basis * ((pattern.users * pattern.evidence) @ variances) @ basis.T,
             logs=float(pattern.users @ (np.log(variances).sum(axis=1) + log_det)),
             within=basis * (pattern.users @ variances) @ basis.T,
+            waiting=0.0,
         )
         least = _LEAST_SHARE / pattern.variance
         best = _at_least(least, found.second / self.number, precision)
