@@ -48,18 +48,22 @@ class Pattern(NamedTuple):
         np.divide(1.0, np.sqrt(counts), out=shares, where=counts > 0)
         users = np.ones(units.n_units) if units.weights is None else units.weights
         users = np.where(np.diff(units.indptr) > 0, users, 0.0)
-        # If a pair of user and item occurs twice, the effect of the user counts twice.
-        items, indptr = units.columns, units.indptr
-        each = np.ones(len(items)) if entries is None else np.asarray(entries, float)
-        table = csr_array((each, items, indptr), (units.n_units, units.n_columns), copy=True)
-        table.sum_duplicates()
-        if table.nnz < len(items):
-            items, indptr, entries = table.indices, table.indptr, table.data.copy()
-        weights = np.empty(0) if entries is None else np.asarray(entries, float)
+        items, indptr, shape = units.columns, units.indptr, (units.n_units, units.n_columns)
+        each = np.ones(len(items)) if entries is None else entries
+        table = csr_array((each, items, indptr), shape)
+        if not table.has_canonical_format:
+            # If a pair of user and item occurs twice, the effect of the user counts twice.
+            table = table.copy()
+            table.sum_duplicates()
+            if table.nnz < len(items):
+                items, indptr, entries = table.indices, table.indptr, table.data
         # Squares of tiny weights alone would vanish.
-        table.data *= shares[table.indices]
-        evidence = np.asarray(table.power(2).sum(axis=1))
+        each = shares[table.indices]
+        each *= table.data
+        each *= each
+        evidence = csr_array((each, table.indices, table.indptr), shape).sum(axis=1)
         indptr, items = np.asarray(indptr, np.int64), np.asarray(items, np.int32)
+        weights = np.empty(0) if entries is None else np.asarray(entries, float)
         return cls(shares, indptr, items, weights, users, evidence)
 
     @property
