@@ -259,6 +259,34 @@ def test_means_over_allocations_are_saved_and_end_with_a_stream(texts):
     assert_array_equal(again.components_, ctx.model.means(ctx.q))
 
 
+def test_callbacks_of_another_fit_see_its_own_components(texts):
+    pytest.importorskip("sklearn.callback", reason="scikit-learn has them since 1.9")
+    differences = []
+
+    class Reader:
+        max_propagation_depth = None
+
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+            ctx = fitted_estimator._inference.ctx
+            means = ctx.model.means(ctx.q)
+            differences.append(np.abs(fitted_estimator.components_ - means).max())
+
+    X, est = texts
+    again = deepcopy(est).set_params(max_iter=2, effort=0).set_callbacks(Reader())
+    again.fit(X[:160])
+    assert differences
+    assert max(differences) == 0.0
+
+
 def test_weights_are_copies_for_means_over_allocations(texts):
     X, est = texts
     twice = AnnealedGammaProcessNMF(8, random_state=0).fit(X[:160], np.full(160, 2.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_anneal import Shards
 from sklearn_anneal.data.units import Ratings
-from sklearn_anneal.models._rating_raters import Raters
+from sklearn_anneal.models._rating_raters import Pattern, Raters
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -91,6 +92,48 @@ def test_users_alike_are_one_user_with_a_weight(items, rng):
     assert_allclose(one.covariance, many.covariance, atol=1e-6)
     assert_allclose(one.spread, many.spread, atol=1e-6)
     assert one.kl(precision) == pytest.approx(many.kl(precision), abs=1e-5)
+
+
+def test_a_pair_that_occurs_twice_is_one_with_a_weight(items, rng):
+    x, precision, common = items
+    Y = np.where(rng.random((5, 6)) < 0.6, 1.0, NAN)
+    once = units_of(Y, None, rng.choice([1.0, 2.0], int((~np.isnan(Y)).sum())))
+    times = once.rating_weights.astype(int)
+    indptr = np.concatenate([[0], np.cumsum(times)])[once.indptr]
+    # The two occurrences of a pair need not be neighbours.
+    order = np.concatenate([rng.permutation(np.arange(*ends)) for ends in pairwise(indptr)])
+    twice = Ratings(
+        np.repeat(once.values, times)[order], np.repeat(once.columns, times)[order], indptr, 6
+    )
+    for n in (0, 1, 30):
+        a, b = (
+            updated(Raters.of(each, np.ones(3)), x, n, precision, common) for each in (once, twice)
+        )
+        assert_allclose(a.offsets, b.offsets, atol=1e-12)
+        assert a.kl(precision) == pytest.approx(b.kl(precision), rel=1e-12)
+
+
+def test_effects_do_not_depend_on_the_unit_of_weights(items, rng):
+    x, precision, common = items
+    Y = np.where(rng.random((30, 6)) < 0.6, 1.0, NAN)
+    weights = rng.uniform(0.5, 2.0, int((~np.isnan(Y)).sum()))
+    for unit in (1e-12, 1e6):
+        for n in (0, 1, 30):
+            a, b = (
+                updated(Raters.of(units_of(Y, None, each), np.ones(3)), x, n, precision, common)
+                for each in (weights, unit * weights)
+            )
+            assert_allclose(b.offsets, a.offsets, atol=1e-9)
+            assert_allclose(unit * b.covariance, a.covariance, rtol=1e-9)
+            assert_allclose(b.spread, a.spread, rtol=1e-9)
+            assert b.kl(precision) == pytest.approx(a.kl(precision), rel=1e-9)
+
+
+def test_large_weights_of_ratings_leave_the_prior_of_items_finite(rng):
+    Y = ratings(rng, 80, 10)
+    X, y = pairs_of(Y)
+    est = learning(input="pairs", max_iter=100).fit(X, y, sample_weight=np.full(len(y), 1e4))
+    assert np.abs(est.item_prior_cov_).max() < 100.0 * np.nanvar(Y)
 
 
 def test_the_feature_of_items_is_zero_without_ratings():
@@ -232,6 +275,18 @@ def test_minibatches_learn_from_all_raters(rng):
     Y, _ = drawn_by_taste(rng, 200, 20)
     whole = learning(1, max_iter=200).fit(Y)
     est = learning(1, batch_size=50, max_iter=200).fit(Y)
+    a, b = (context_of(found).model.raters.offsets[:, -1] for found in (whole, est))
+    assert np.corrcoef(a, b)[0, 1] > 0.9
+
+
+def test_small_batches_do_not_read_all_ratings_at_every_update(rng, monkeypatch):
+    Y, _ = drawn_by_taste(rng, 200, 20)
+    calls, steps = [], Pattern.steps
+    monkeypatch.setattr(Pattern, "steps", lambda *given: calls.append(0) or steps(*given))
+    est = learning(1, batch_size=4, max_iter=60).fit(Y)
+    # A tenth of the data is five batches.
+    assert est.n_iter_ < len(calls) <= 10 * est.n_iter_
+    whole = learning(1, max_iter=200).fit(Y)
     a, b = (context_of(found).model.raters.offsets[:, -1] for found in (whole, est))
     assert np.corrcoef(a, b)[0, 1] > 0.9
 

@@ -362,9 +362,11 @@ class Interface(
         """The fitted attributes at one moment of a fit, for callbacks that need them."""
         kept = with_absent(replace(ctx, report=None, known=None, deviation=None))
         inference = Inference(kept, loop.PLAIN, 0.0, self._fixed_parameters())
-        # Callbacks set these one by one, in a copy that may have the results of an earlier fit.
+        # Callbacks set these one by one, in a copy that may have the results of an earlier fit, of
+        # which the end of a fit alone computes some.
         return {
             "_results": frozenset(),
+            **{name: None for name in self._attributes_of_fits if name in vars(self)},
             "_inference": inference,
             **self._fitted_attributes(kept),
         }

@@ -14,10 +14,13 @@ from ..data.units import Ratings
 from ._base import compiled
 from ._rating_hierarchy import Rows
 
-# The covariance matrix of effects begins at this share of that of items, and does not fall below
-# the second one in any direction. On films, directions without effects would need a hundred passes
-# more to fall to 0.001, for the same predictions.
+# Effects begin with this share of the covariance matrix of items in that of their prior means, on
+# average, and do not fall below the second one in any direction. On films, directions without
+# effects would need a hundred passes more to fall to 0.001, for the same predictions.
 _FIRST_SHARE, _LEAST_SHARE = 0.1, 0.01
+# An update of effects reads who rated what in all data. In minibatches, one follows whenever this
+# share of the data has been visited.
+_SHARE_OF_DATA = 0.1
 
 kernels = partial(compiled, "matrix_factorization")
 
@@ -45,16 +48,28 @@ class Pattern(NamedTuple):
         np.divide(1.0, np.sqrt(counts), out=shares, where=counts > 0)
         users = np.ones(units.n_units) if units.weights is None else units.weights
         users = np.where(np.diff(units.indptr) > 0, users, 0.0)
-        items, indptr = (
-            np.asarray(units.columns, dtype=np.int32),
-            np.asarray(units.indptr, np.int64),
-        )
-        each = np.square(shares)[items]
-        if entries is not None:
-            each *= np.square(entries)
-        evidence = csr_array((each, items, indptr), (units.n_units, units.n_columns)).sum(axis=1)
-        weights = np.empty(0) if entries is None else np.asarray(entries, dtype=float)
+        items, indptr, shape = units.columns, units.indptr, (units.n_units, units.n_columns)
+        each = np.ones(len(items)) if entries is None else entries
+        table = csr_array((each, items, indptr), shape)
+        if not table.has_canonical_format:
+            # If a pair of user and item occurs twice, the effect of the user counts twice.
+            table = table.copy()
+            table.sum_duplicates()
+            if table.nnz < len(items):
+                items, indptr, entries = table.indices, table.indptr, table.data
+        # Squares of tiny weights alone would vanish.
+        each = shares[table.indices]
+        each *= table.data
+        each *= each
+        evidence = csr_array((each, table.indices, table.indptr), shape).sum(axis=1)
+        indptr, items = np.asarray(indptr, np.int64), np.asarray(items, np.int32)
+        weights = np.empty(0) if entries is None else np.asarray(entries, float)
         return cls(shares, indptr, items, weights, users, evidence)
+
+    @property
+    def variance(self) -> float:
+        """The mean variance of o_j over items with ratings if V is 1; 1 without weights."""
+        return float(self.users @ self.evidence) / np.count_nonzero(self.shares)
 
     def steps(self, gamma: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return steps of sources and of sums towards the optimum of each coordinate, (n_items, D).
@@ -80,15 +95,15 @@ class Pattern(NamedTuple):
         return found
 
 
-def _with_least_shares(covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
+def _at_least(share: float, covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """Return the matrix that maximises the bound among those which are large enough.
 
-    They are at least a share of the inverse of ``precision`` in every direction.
+    They are at least this share of the inverse of ``precision`` in every direction.
     """
     root = np.linalg.cholesky(precision)
     shares, turned = np.linalg.eigh(root.T @ covariance @ root)
     basis = np.linalg.solve(root.T, turned)
-    found: np.ndarray = basis * np.maximum(shares, _LEAST_SHARE) @ basis.T
+    found: np.ndarray = basis * np.maximum(shares, share) @ basis.T
     return found
 
 
@@ -126,6 +141,8 @@ class Raters:
         Σ_i S_i.
     pattern : Pattern or None
         None after a fit, whose items keep their priors.
+    waiting : float, default=0.0
+        The share of the data that has been visited since the last update.
 
     References
     ----------
@@ -143,11 +160,13 @@ class Raters:
     logs: float
     within: np.ndarray
     pattern: Pattern | None
+    waiting: float = 0.0
 
     @classmethod
     def of(cls, units: Ratings, variances: np.ndarray) -> Self:
         """Return effects of the prior, given the variances of items' parameters, (D,)."""
-        pattern, covariance = Pattern.of(units), _FIRST_SHARE * np.diag(variances)
+        pattern = Pattern.of(units)
+        covariance = _FIRST_SHARE / pattern.variance * np.diag(variances)
         number, d = float(pattern.users.sum()), len(variances)
         roots = np.divide(
             1.0, pattern.shares, out=np.zeros(units.n_columns), where=pattern.shares > 0
@@ -209,15 +228,24 @@ class Raters:
         return items._replace(first=items.first - self.offsets.sum(axis=0), second=second)
 
     def updated(
-        self, means: np.ndarray, common: np.ndarray, precision: np.ndarray, rho: float
+        self,
+        means: np.ndarray,
+        common: np.ndarray,
+        precision: np.ndarray,
+        rho: float,
+        share: float = 1.0,
     ) -> Self:
         """Move q(z), m and V towards their optima given the means of items, E[μ] and E[Λ].
 
-        The step ``rho`` is that of the expectations; all S_i are optimal at once.
+        The step ``rho`` is that of the expectations; all S_i are optimal at once. If a batch has a
+        small ``share`` of the data, the steps of several batches are made together.
         """
-        pattern = self.pattern
+        pattern, waiting = self.pattern, self.waiting + share
         if pattern is None:
             return self
+        if waiting < _SHARE_OF_DATA:
+            return replace(self, waiting=waiting)
+        rho = 1.0 - (1.0 - rho) ** (waiting / share)
         left, squares = means - common - self.offsets, float(self.feature @ self.feature)
         slope = np.zeros_like(self.slope) if squares == 0.0 else self.feature @ left / squares
         # In a basis U with Uᵀ E[Λ] U = I and Uᵀ V⁻¹ U = diag(γ), the coordinates of effects are
@@ -240,8 +268,10 @@ class Raters:
             spread=basis * ((pattern.users * pattern.evidence) @ variances) @ basis.T,
             logs=float(pattern.users @ (np.log(variances).sum(axis=1) + log_det)),
             within=basis * (pattern.users @ variances) @ basis.T,
+            waiting=0.0,
         )
-        best = _with_least_shares(found.second / self.number, precision)
+        least = _LEAST_SHARE / pattern.variance
+        best = _at_least(least, found.second / self.number, precision)
         return replace(found, covariance=self.covariance + rho * (best - self.covariance))
 
     def reordered(self, order: np.ndarray) -> Self:

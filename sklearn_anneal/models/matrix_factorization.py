@@ -820,7 +820,8 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
                 of_rows = self.raters.without_effects(of_rows, items.mean)
             hierarchy = hierarchy.updated(self._rows(n_users, np.array(sums)), of_rows, rho)
             if self.raters is not None:
-                model.raters = self.raters.updated(items.mean, *hierarchy.expected("items"), rho)
+                expected = hierarchy.expected("items")
+                model.raters = self.raters.updated(items.mean, *expected, rho, 1.0 / scale)
             d = self.n_components
             best["factor_variance"] = hierarchy.best_variance(slice(d))
             if self.biases:
