@@ -261,7 +261,8 @@ def _end(progress: Progress, run: _Run) -> None:
     if trace.stopped:
         trace.reason = "a callback asked to stop"
     elif trace.converged and not progress.strategy.finish:
-        trace.reason = f"a mean over passes changes by less than {progress.strategy.tol_of_mean:g}"
+        tol = progress.strategy.tol_of_mean
+        trace.reason = f"its mean over passes changes by less than tol={tol:g} per observation"
     elif trace.converged:
         trace.reason = run.settings.stop.reason(run.history(trace))
     elif not progress.strategy.finish:
