@@ -20,6 +20,8 @@ from scipy.special import softmax
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import DeterministicAnnealing, ProximityVI, StructuredVI
+from sklearn_anneal.families import Dirichlet
+from sklearn_anneal.inference.progress import Progress
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -153,3 +155,52 @@ def test_structured_has_no_finish_and_few_bounds(rng):
         assert est.lower_bounds_[-1] == est.lower_bound_
         assert (est.temperatures_ == 1).all()
         assert est.converged_
+
+
+def sampled_topics(X, **method):
+    """A fit of 60 passes at most, whose priors are learned from the fifteenth on."""
+    annealing = StructuredVI(**{"n_passes": 60, "learn_priors_after": 0.25} | method)
+    how = {"annealing": annealing, "local_step": "collapsed_gibbs", "random_state": 0}
+    return AnnealedLatentDirichletAllocation(3, **how).fit(X)
+
+
+def table_of_topics(rng, n_documents=60, n_tokens=200):
+    topics = rng.dirichlet(np.full(30, 0.1), 3)
+    rates = n_tokens * rng.dirichlet(np.full(3, 0.2), n_documents) @ topics
+    return rng.poisson(rates).astype(float)
+
+
+def test_a_mean_that_hardly_changes_ends_a_fit(rng, monkeypatch):
+    """It is compared with that after three quarters of the passes, once priors are learned."""
+    X, means, ends = table_of_topics(rng), {}, Progress.mean_is_settled
+
+    def recorded(progress, n_observations):
+        means[progress.passes] = {"concentration": progress.mean["topic_word"].copy()}
+        return ends(progress, n_observations)
+
+    monkeypatch.setattr(Progress, "mean_is_settled", recorded)
+    monkeypatch.setattr("sklearn_anneal.inference.progress._FIRST_OF_MEAN", 0)
+    assert sampled_topics(X, tol=1e-12).n_iter_ == 60
+    changes, earlier = {}, 15
+    while (now := -(-4 * earlier // 3)) <= 60:
+        changes[now] = Dirichlet().kl(means[now], means[earlier]) / X.sum()
+        earlier = now
+    assert list(changes) == [20, 27, 36, 48]
+    tol = 1.001 * sorted(changes.values())[1]
+    first = next(n for n, change in changes.items() if change < tol)
+    ended = sampled_topics(X, tol=tol)
+    assert ended.n_iter_ == ended.n_passes_ == len(ended.lower_bounds_) == first < 60
+    assert ended.converged_
+    assert ended.lower_bounds_[-1] == ended.lower_bound_
+
+
+def test_default_fits_end_early_only_where_means_settle(rng):
+    """Many tokens for each word and topic settle; few leave noise in a mean over sixty passes."""
+    easy, test = np.split(table_of_topics(rng, n_documents=120, n_tokens=1000), 2)
+    short, whole = sampled_topics(easy), sampled_topics(easy, tol=0)
+    assert 20 <= short.n_iter_ < whole.n_iter_ == 60
+    assert abs(short.score(test) - whole.score(test)) < 1e-3
+    assert sampled_topics(rng.poisson(0.1, (100, 400)).astype(float)).n_iter_ == 60
+    X = MIXTURE.data(rng, 40)
+    assert mixture(StructuredVI(n_passes=40, average=True)).fit(X).n_iter_ == 40
+    assert sampled_topics(easy, average=False).n_iter_ == 60

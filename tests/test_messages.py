@@ -120,6 +120,9 @@ def test_the_last_lines_say_why_it_ended_and_with_what(capsys):
         "the bound rises by less than tol=10 per observation": mixture(tol=10, max_iter=50),
         "a callback asked to stop": mixture().set_callbacks(Recorder(stop_at=("pass", 3))),
         "its passes are over": mixture(annealing="structured"),
+        "its mean over passes changes by less than tol=9 per observation": mixture(
+            annealing=StructuredVI(n_passes=40, average=True, tol=9.0)
+        ),
     }
     for reason, est in ends.items():
         *_, ended, fitted = lines_of(capsys, est.set_params(verbose=1, effort=0).fit, rows())

@@ -1,4 +1,4 @@
-"""Speed of topic models: the local step against scikit-learn's.
+"""Speed of topic models: the local step and whole fits against scikit-learn's.
 
 The corpora come from files, and a quick run draws a small one. ``benchmarks/common/speed.py`` says
 how the command is run.
@@ -25,6 +25,7 @@ from ..common.measuring import interleaved, milliseconds, progress, reached, spr
 from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
 from ..common.speed import Speed
+from . import fits
 from .data import available, corpus
 
 STATES = ("fresh", "trained")
@@ -167,7 +168,12 @@ SPEED = Speed(
     model="latent_dirichlet",
     title="Speed of topic models",
     output="topics_speed.md",
-    sections={"local": measure_local},
+    sections={
+        "local": measure_local,
+        "tables": fits.measure_tables,
+        "empty": fits.measure_empty,
+        "passes": fits.measure_passes,
+    },
     full=FULL,
     quick=QUICK,
 )

@@ -174,6 +174,9 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     returns_mean : bool
         Whether a fit returns a mean of the parameters after its passes, without the first ten,
         instead of the last ones. It is for methods whose parameters go on moving at random.
+    tol_of_mean : float
+        A fit in batch mode without bounds ends once that mean has changed by less than this in the
+        last quarter of its passes, in nats per observation.
     follows_gradients : bool
         Whether the method also works with models that are trained by gradients. There the loop
         calls :meth:`ascent` in the place of :meth:`target`, :meth:`batch_step`,
@@ -195,6 +198,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     draws_weights = False
     follows_gradients = False
     returns_mean: Any = False
+    tol_of_mean: Any = 0.0
 
     @property
     def needs(self) -> tuple[str, ...]:

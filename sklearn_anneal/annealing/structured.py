@@ -30,7 +30,7 @@ class StructuredVI(DampedMixin, Annealing):
         ``"approximate"`` (SSVI-A in the paper) uses the statistics as they are. ``"exact"`` (SSVI)
         multiplies them by the matrix V of Eq. 8 of the paper, which not all models provide.
     n_passes : int or "auto", default="auto"
-        Number of passes over the data.
+        Number of passes over the data, or the largest one if ``tol`` is above 0.
     learning_rate : float, "decay" or "auto", default="auto"
         The step size ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ), with the estimator's
         ``learning_offset`` τ and ``learning_decay`` κ. A number is the step size of updates from
@@ -51,6 +51,12 @@ class StructuredVI(DampedMixin, Annealing):
         The share of the passes after which learned priors begin to change. Early learning favours
         components that have slightly more data by chance; late learning leaves few passes at the
         learned priors.
+    tol : float or "auto", default="auto"
+        A fit to all data at once that returns a mean (``average``) ends before ``n_passes`` if that
+        mean hardly changes: if the Kullback-Leibler divergence between q with the mean so far and q
+        with the mean after three quarters of these passes is below ``tol``, in nats per
+        observation. The passes before learned priors begin to change do not count. With 0 all
+        passes are made, which is ``"auto"`` except where topics are sampled.
 
     References
     ----------
@@ -72,6 +78,7 @@ class StructuredVI(DampedMixin, Annealing):
         "evaluate_every": [Interval(Integral, 1, None, closed="left"), AUTO],
         "average": ["boolean", AUTO],
         "learn_priors_after": [Interval(Real, 0, 1, closed="both"), AUTO],
+        "tol": [Interval(Real, 0, None, closed="left"), AUTO],
     }
     _defaults = {
         "gradient": "approximate",
@@ -80,6 +87,7 @@ class StructuredVI(DampedMixin, Annealing):
         "evaluate_every": 10,
         "average": False,
         "learn_priors_after": 0.5,
+        "tol": 0.0,
     }
 
     finish = False
@@ -94,6 +102,7 @@ class StructuredVI(DampedMixin, Annealing):
         evaluate_every="auto",
         average="auto",
         learn_priors_after="auto",
+        tol="auto",
     ):
         self.gradient = gradient
         self.n_passes = n_passes
@@ -101,6 +110,7 @@ class StructuredVI(DampedMixin, Annealing):
         self.evaluate_every = evaluate_every
         self.average = average
         self.learn_priors_after = learn_priors_after
+        self.tol = tol
 
     def check_minibatches(self) -> None:
         if self.learning_rate == 1:
@@ -120,6 +130,10 @@ class StructuredVI(DampedMixin, Annealing):
     @property
     def returns_mean(self) -> bool:  # type: ignore[override]
         return bool(self.average)
+
+    @property
+    def tol_of_mean(self) -> float:  # type: ignore[override]
+        return float(self.tol)
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -200,7 +200,8 @@ def _batch_pass_without_bound(progress: Progress, run: _Run) -> bool:
     progress.advance(run.workers, last)
     bound = _bound(progress, method, visited.step, run, p + 1)
     _record(progress, run, bound, visited.temperature, visited.step)
-    return progress.trace.stopped
+    progress.trace.converged = progress.mean_is_settled(run.units.n_observations)
+    return progress.trace.converged or progress.trace.stopped
 
 
 def _record(
@@ -259,6 +260,9 @@ def _end(progress: Progress, run: _Run) -> None:
     trace = progress.trace
     if trace.stopped:
         trace.reason = "a callback asked to stop"
+    elif trace.converged and not progress.strategy.finish:
+        tol = progress.strategy.tol_of_mean
+        trace.reason = f"its mean over passes changes by less than tol={tol:g} per observation"
     elif trace.converged:
         trace.reason = run.settings.stop.reason(run.history(trace))
     elif not progress.strategy.finish:
@@ -271,7 +275,7 @@ def _end(progress: Progress, run: _Run) -> None:
     if not progress.strategy.finish:
         trace.converged = not trace.stopped
     progress.local = progress.known = progress.best = progress.shorter = None
-    progress.mean = progress.prior_of_mean = None
+    progress.mean = progress.prior_of_mean = progress.earlier = None
     progress.momentum = Momentum()
 
 

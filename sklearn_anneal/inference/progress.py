@@ -178,6 +178,9 @@ class Progress:
     # They are there if the method returns a mean and there have been enough passes.
     mean: Natural | None = None
     prior_of_mean: Natural | None = None
+    # The mean with which the next one is compared, and the number of passes after which it was that
+    # mean. There is none before priors are learned, nor if the mean does not end the fit.
+    earlier: tuple[int, Natural] | None = None
 
     def as_returned(self) -> Context:
         """The context with the parameters that the fit would return if it ended now.
@@ -211,6 +214,27 @@ class Progress:
                 if self.prior_of_mean is not self.ctx.prior:
                     self.prior_of_mean = mix(self.ctx.prior, self.prior_of_mean, kept)
         self.passes += 1
+
+    def mean_is_settled(self, n_observations: float) -> bool:
+        """Return whether the mean has hardly changed in the last quarter of the passes.
+
+        As the last fifth of the passes counts most in the mean, about the same number of passes
+        decides each of the two means, and few decide both. How far they differ includes the noise
+        of both and what the parameters still drift.
+        """
+        tol, method = self.strategy.tol_of_mean, self.strategy
+        if tol == 0 or self.mean is None:
+            return False
+        if method.progress(self.ctx.state) < method.learn_priors_after:
+            return False
+        earlier = self.earlier
+        if earlier is not None and 3 * self.passes < 4 * earlier[0]:
+            return False
+        self.earlier = self.passes, {key: value.copy(order="K") for key, value in self.mean.items()}
+        if earlier is None:
+            return False
+        change = self.ctx.model.factors().kl(self.mean, earlier[1])
+        return bool(change < tol * n_observations)
 
     def go_further(self, units: Units) -> None:
         """Let the model add plain passes to the last one, which has left local variables."""

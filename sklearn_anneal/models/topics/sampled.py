@@ -223,6 +223,7 @@ class SampledLatentDirichlet(CollapsedLatentDirichlet):
             "evaluate_every": 300,
             "learn_priors_after": 0.25,
             "average": True,
+            "tol": 0.01,
         }
     }
 
