@@ -34,12 +34,12 @@ from ..common.measuring import (
 from ..common.peers import is_there
 from ..common.priors import PEER_OF_SEQUENCES
 from ..common.report import Page
-from ..common.speed import Speed
+from ..common.speed import Fit, Speed, of_passes, pass_times
 
 try:
-    from hmmlearn import vhmm
+    from hmmlearn import hmm, vhmm
 except ImportError:
-    vhmm = None
+    hmm = vhmm = None
 
 FASTER_SYMBOLS, FASTER_VECTORS = 12, 5
 # Bounds count as the same if their relative difference is at most this.
@@ -71,6 +71,8 @@ class Size(speed.Size):
         Size of the codebook.
     every : int
         In the section on vectors, hmmlearn gets only every n-th sequence, because it is slow.
+    wide : tuple of (int, int, int)
+        D, K and the number of frames of the section on many columns.
     """
 
     trained: int = 10
@@ -79,11 +81,25 @@ class Size(speed.Size):
     many: int = 10
     symbols: int = 500
     every: int = 8
+    wide: tuple[tuple[int, int, int], ...] = (
+        (50, 5, 8_000),
+        (100, 5, 6_000),
+        (200, 5, 4_000),
+        (400, 4, 4_000),
+    )
 
 
 FULL = Size(7)
 QUICK = Size(
-    rounds=1, quick=True, trained=3, further=2, components=(3,), many=3, symbols=20, every=2
+    rounds=1,
+    quick=True,
+    trained=3,
+    further=2,
+    components=(3,),
+    many=3,
+    symbols=20,
+    every=2,
+    wide=((12, 2, 300),),
 )
 
 
@@ -356,6 +372,39 @@ def measure_vectors(page: Page, size: Size) -> None:
     page.table(["data", "frames", *HEADER, f"target {FASTER_VECTORS}"], rows)
 
 
+def measure_wide(page: Page, size: Size) -> None:
+    page.section(
+        "Many columns",
+        "A pass with the default priors, which are learned, against one of hmmlearn's "
+        "`GaussianHMM`, which is EM. Drawn sequences of 500 frames, full covariances, "
+        '`annealing="none"`, one thread, processor time. Ratio: hmmlearn\'s time over ours, median '
+        f"and quartiles of {size.rounds} rounds.",
+    )
+    if not is_there("hmmlearn", hmm):
+        page.lines += [_MISSING, ""]
+        return
+    rows = []
+    for d, k, n in size.wide:
+        progress(f"many columns, D = {d}")
+        rng = np.random.default_rng(0)
+        states = np.repeat(rng.integers(k, size=-(-n // 50)), 50)[:n]
+        X = 0.5 * rng.standard_normal((k, d))[states] + rng.standard_normal((n, d))
+        lengths = [min(500, n - start) for start in range(0, n, 500)]
+        sequences = np.split(X, np.cumsum(lengths)[:-1])
+        fits: dict[str, Fit] = {
+            "peer": lambda m, X=X, k=k, lengths=lengths: hmm.GaussianHMM(
+                k, covariance_type="full", n_iter=m, tol=-np.inf, random_state=0
+            ).fit(X, lengths),
+            "ours": lambda m, sequences=sequences, k=k: of_passes(
+                AnnealedHMM(k, tol=0, random_state=0), "none", m
+            ).fit(sequences),
+        }
+        times = pass_times(fits, {}, size)
+        cells = [milliseconds(times[name]) for name in fits]
+        rows.append([str(d), str(k), f"{n:,}", *cells, spread(times["peer"] / times["ours"])])
+    page.table(["D", "K", "frames", "hmmlearn, ms", "ours, ms", "ratio"], rows)
+
+
 # Annealing methods
 
 
@@ -389,7 +438,12 @@ SPEED = Speed(
     model="hidden_markov",
     title="Speed of hidden Markov models",
     output="sequences_speed.md",
-    sections={"symbols": measure_symbols, "vectors": measure_vectors, "methods": measure_methods},
+    sections={
+        "symbols": measure_symbols,
+        "vectors": measure_vectors,
+        "wide": measure_wide,
+        "methods": measure_methods,
+    },
     full=FULL,
     quick=QUICK,
     peers={"hmmlearn": vhmm},
