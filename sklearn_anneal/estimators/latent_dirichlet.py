@@ -106,8 +106,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         words best, also at equal time. It ends earlier, after 100 at the soonest, where a mean over
         passes settles, as in tables of many counts (``StructuredVI(tol=…)``), and not on corpora of
         usual size. ``StructuredVI(n_passes=100)`` takes a third of the time;
-        its predictions were worse by 0.012 nats per token in the median of eight comparisons, and
-        by 0.029 at most. 60 passes take a fifth of the time, and were worse by 0.024 and by 0.041.
+        its predictions were worse by 0.007 nats per token in the median of ten comparisons, and by
+        0.019 at most. 60 passes take a fifth of the time, and were worse by 0.020 and by 0.033.
         With many counts the method makes 100 passes with draws of the topics alone
         (``local_step``). ``"deterministic"`` reaches higher lower bounds, and converges: it tempers
         the prior and the counts (``form="posterior"``), beginning at T = 1.35, because higher
