@@ -8,12 +8,13 @@ from cases_gamma_process_nmf import drawn_counts, nmf
 from harness import context_of, units_of
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_matrix
+from scipy.special import psi
 
 from sklearn_anneal.inference.loop import lower_bound
 from sklearn_anneal.inference.progress import Progress
 from sklearn_anneal.models import _count_passes
 from sklearn_anneal.models._count_passes import PlainPasses, further_passes
-from sklearn_anneal.models._count_visits import Activations
+from sklearn_anneal.models._count_visits import Activations, kernels
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
@@ -46,6 +47,31 @@ def test_they_raise_the_bound_and_keep_all_counts(X):
     assert lower_bound(ctx, units, SEQUENTIAL) > before
     assert_allclose(ctx.model.expected_counts(ctx.q, ctx.prior).sum(), X.sum(), rtol=1e-12)
     assert_allclose((activations.shape - ctx.model.activation_prior).sum(), X.sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n_components", [1, 5, 19])
+def test_kernels_are_their_formulas(rng, dtype, n_components):
+    size = 30, n_components
+    own, weights, sums = rng.gamma(0.5, 10.0, size) + 0.1, rng.random(30), np.empty(n_components)
+    powers, divided, shape = np.empty(size, dtype), rng.random(size).astype(dtype), np.empty(size)
+    rtol = 1e-4 if dtype == np.float32 else 1e-11
+    kernels().activation_powers(powers, own, 1.0)
+    assert_allclose(powers, np.exp(psi(own)), rtol=rtol)
+    counts = powers * divided.astype(float)
+    kernels().divided_activations(divided, 0.1, weights, sums, shape, powers)
+    assert_allclose(shape, 0.1 + counts, rtol=1e-12)
+    assert_allclose(sums, weights @ counts, rtol=1e-12)
+    assert_allclose(powers, np.exp(psi(shape)), rtol=rtol * (1 + 1 / shape.min()))
+    earlier, ahead, turn = rng.random(size), rng.random(size), np.ones(1)
+    kernels().add_turn(shape, earlier, ahead, turn)
+    assert_allclose(turn, 1.0 + np.vdot(shape - ahead, shape - earlier), rtol=1e-10)
+    expected = np.maximum(shape + 0.4 * (shape - earlier), 0.5 * (shape + 0.1))
+    new = shape.copy()
+    kernels().go_ahead(shape, earlier, ahead, 0.1, 2.0)
+    assert_allclose(shape, expected, rtol=1e-12)
+    assert (earlier == new).all()
+    assert (ahead == shape).all()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -42,6 +42,8 @@ from .simd.products import (
     total,
 )
 
+# Functions of so many numbers are computed at a time.
+_TOGETHER = 256
 # This many rows of the next column are prefetched.
 _FETCHED = 64
 
@@ -61,6 +63,18 @@ def _powers(shape, local, out):
     else:
         for k in range(out.shape[0]):
             out[k] = out.dtype.type(exp(local * digamma(np.float64(shape[k]))))
+
+
+@helper
+def _all_powers(shape, local, out):
+    """The same for two dimensions, so many numbers at a time that vectors have no rest."""
+    numbers, found, low = shape.reshape(shape.size), out.reshape(out.size), _smallest_shape(out)
+    some = np.empty(_TOGETHER, out.dtype)
+    for begin in range(0, numbers.shape[0], _TOGETHER):
+        n = min(_TOGETHER, numbers.shape[0] - begin)
+        for i in range(n):
+            some[i] = max(numbers[begin + i], low)
+        _powers(some[:n], local, found[begin : begin + n])
 
 
 @helper
@@ -308,7 +322,8 @@ def dense_updates(
     row = np.zeros(width, table.dtype)
     acc = np.zeros(width, table.dtype)
     base_row = np.full(width, max(base, low)).astype(table.dtype)
-    current = np.ones(width, table.dtype)
+    # Padded rows of powers are computed without a rest.
+    current, own = np.ones(width, table.dtype), np.empty(width, table.dtype)
     earlier, ahead = np.ones(width, table.dtype), np.ones(width, table.dtype)
     for d in range(counts.shape[0]):
         n = 0
@@ -329,9 +344,9 @@ def dense_updates(
         at, lead = d if factor.shape[0] > 1 else 0, 0.0
         for update in range(n_updates):
             if update > 0:
-                _powers(current[:n_components], local, powers[d])
+                _powers(current, local, own)
                 for k in range(n_components):
-                    row[k] = size(factor[at, k]) * powers[d, k]
+                    row[k] = size(factor[at, k]) * own[k]
             for k in range(width):
                 acc[k] = size(0)
             ratio_update_of_rows(row, c, tiny, table, starts, n_entries, norms, acc)
@@ -342,7 +357,9 @@ def dense_updates(
                 lead = _extrapolated(base_row, current, earlier, ahead, lead)
         for k in range(n_components):
             shape[d, k] = current[k]
-        _powers(current[:n_components], local, powers[d])
+        _powers(current, local, own)
+        for k in range(n_components):
+            powers[d, k] = own[k]
 
 
 @kernel("values index pointer rows rows values out2")
@@ -380,11 +397,51 @@ def sparse_counts(counts, rows, indptr, table, e, weights, out):
 @kernel("out_rows matrix float")
 def activation_powers(out, shape, local):
     """``out = exp{x ψ(shape)}``."""
-    row, low = np.empty(out.shape[1], out.dtype), _smallest_shape(out)
+    _all_powers(shape, local, out)
+
+
+@kernel("rows float vector out1 out2 out_rows")
+def divided_activations(divided, base, weights, sums, shape, powers):
+    """Update activations by quotients of counts that have been multiplied by the table.
+
+    ``shape = base + powers * divided``, ``sums[k] = Σ_n w_n (shape_nk − base)``, with weights of 1
+    if there are none, and ``powers = exp ψ(shape)``.
+    """
+    sums[:] = 0.0
     for n in range(shape.shape[0]):
-        for k in range(out.shape[1]):
-            row[k] = max(shape[n, k], low)
-        _powers(row, local, out[n])
+        weight = weights[n] if weights.shape[0] > 0 else 1.0
+        for k in range(shape.shape[1]):
+            counts = np.float64(powers[n, k]) * np.float64(divided[n, k])
+            sums[k] += weight * counts
+            shape[n, k] = base + counts
+    _all_powers(shape, 1.0, powers)
+
+
+@kernel("out2 out2 out2 float float", dtypes=("float64",))
+def go_ahead(current, earlier, ahead, base, lead):
+    """Move shapes further by the share t / (t + 3) of their last change, t being ``lead``.
+
+    They are halved at most, but for their ``base``. ``earlier`` has the result of the update before
+    and ``ahead`` the shapes from which the last one came; both are replaced.
+    """
+    share = lead / (lead + 3.0)
+    for n in range(current.shape[0]):
+        for k in range(current.shape[1]):
+            new = current[n, k]
+            moved = new + share * (new - earlier[n, k])
+            earlier[n, k] = new
+            current[n, k] = ahead[n, k] = max(moved, 0.5 * (new + base))
+
+
+@kernel("matrix matrix matrix out1", dtypes=("float64",))
+def add_turn(current, earlier, ahead, turn):
+    """``turn[0] += Σ (current − ahead) (current − earlier)``, below 0 where updates turn back."""
+    terms = np.zeros(current.shape[1])
+    for n in range(current.shape[0]):
+        for k in range(current.shape[1]):
+            value = current[n, k]
+            terms[k] += (value - ahead[n, k]) * (value - earlier[n, k])
+    turn[0] += terms.sum()
 
 
 @kernel("out_rows rows")

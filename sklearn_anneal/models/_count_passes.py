@@ -80,10 +80,11 @@ class PlainPasses:
 
     def __post_init__(self) -> None:
         n, n_columns = self.X.shape
-        self._parts = np.ascontiguousarray(self.q["components_shape"].T)
+        self._parts = np.array(self.q["components_shape"].T, order="C")
         self._rate_of_parts = self.q["components_rate"][:, 0]
         self._of_weights, self._rate_of_weights = self.q["weights_shape"], self.q["weights_rate"]
-        self._shape = self.activations.shape
+        self._shape = np.array(self.activations.shape)
+        self._total = float(n if self.weights is None else self.weights.sum())
         length = max(_CELLS // n_columns, 8)
         self._blocks = [slice(begin, min(begin + length, n)) for begin in range(0, n, length)]
         self._columns, self._largest = np.arange(n_columns, dtype=np.int32), np.empty(n_columns)
@@ -93,35 +94,35 @@ class PlainPasses:
         """Make the arrays in which passes of a precision compute."""
         (n, n_columns), k = self.X.shape, len(self._rate_of_parts)
         self._counts = np.ascontiguousarray(self.X, dtype=kind)
-        self._factors, self._powers = np.empty((n, k), kind), np.empty((n, k), kind)
+        self._powers, self._divided = np.empty((n, k), kind), np.empty((n, k), kind)
         self._quotients = np.empty((self._blocks[0].stop, n_columns), kind)
         self._padded = empty_table((n_columns, k), np.dtype(kind))
-        self._table = self._padded[:, :k]
+        self._table = np.empty((n_columns, k), kind)
 
     def run(self, n_passes: int) -> tuple[Natural, Activations] | None:
         """Return q and the activations; None if the precision cannot express them."""
-        lead, earlier, ahead = 0.0, None, None
-        for i in range(n_passes):
-            if i == n_passes - 1 and self._counts.dtype != np.float64:
-                self._allocate(np.float64)
+        moving = self._shape, self._parts
+        floors = self.activation_prior, self._component_prior
+        lead, earlier, ahead = 0.0, moving, moving
+        kernels().activation_powers(self._powers, self._shape, 1.0)
+        for i in range(n_passes - 1):
             self._pass()
-            new = start = self._shape, self._parts
-            if i == n_passes - 1:
-                break
-            if earlier is not None and ahead is not None:
-                turn = sum(
-                    float(np.vdot(x - y, x - z))
-                    for x, y, z in zip(new, ahead, earlier, strict=True)
-                )
-                lead = 0.0 if turn < 0.0 else lead
-                floors = self.activation_prior, self._component_prior
-                start = tuple(
-                    # Counts are halved at most.
-                    np.maximum(x + lead / (lead + 3.0) * (x - y), 0.5 * (x + floor))
-                    for x, y, floor in zip(new, earlier, floors, strict=True)
-                )
-            (self._shape, self._parts), lead = start, lead + 1.0
-            earlier, ahead = new, start
+            if i == 0:
+                earlier, ahead = ((self._shape.copy(), self._parts.copy()) for _ in range(2))
+            else:
+                turn = np.zeros(1)
+                arrays = list(zip(moving, earlier, ahead, strict=True))
+                for each in arrays:
+                    kernels().add_turn(*each, turn)
+                lead = 0.0 if turn[0] < 0.0 else lead
+                for each, floor in zip(arrays, floors, strict=True):
+                    kernels().go_ahead(*each, floor, lead)
+                kernels().activation_powers(self._powers, self._shape, 1.0)
+            lead += 1.0
+        if self._counts.dtype != np.float64:
+            self._allocate(np.float64)
+            kernels().activation_powers(self._powers, self._shape, 1.0)
+        self._pass()
         found = {
             "weights_shape": self._of_weights,
             "weights_rate": self._rate_of_weights,
@@ -139,46 +140,44 @@ class PlainPasses:
 
     def _pass(self) -> None:
         """Update the activations and the weights, and then the parts."""
-        b, weights = self.activation_prior, self.weights
+        b, weights, sums = self.activation_prior, self.weights, np.empty(len(self._of_weights))
         logs, arrays = np.log(self._rate_of_parts), (self._padded, self._parts, self._columns, 1.0)
         tables().expected_table.part(
             (*arrays, _NOTHING, self._columns, logs, 1.0, self._largest), 0, len(self._parts)
         )
         totals = self._parts.sum(axis=0) / self._rate_of_parts
         self._rate = b + self._of_weights / self._rate_of_weights * totals
-        divided, factor = np.empty_like(self._factors), self._divide()
+        self._set_factors()
         for rows in self._blocks:
-            np.matmul(self._quotients_of(rows, factor), self._table, out=divided[rows])
-        divided *= self._factors
-        if weights is None:
-            total, sums = len(divided), divided.sum(axis=0, dtype=np.float64)
-        else:
-            total, sums = weights.sum(), weights @ divided
-        exposure = (total * b + sums) / self._rate
-        self._shape = b + divided
+            np.matmul(self._quotients_of(rows), self._table, out=self._divided[rows])
+        own = _NOTHING if weights is None else weights
+        kernels().divided_activations(self._divided, b, own, sums, self._shape, self._powers)
+        exposure = (self._total * b + sums) / self._rate
         self._of_weights = self.prior["weights_shape"] + sums
         self._rate_of_weights = self.prior["weights_rate"] + exposure * totals
-        factor, sums_of_parts = self._divide(), np.zeros_like(self._table)
+        self._set_factors()
+        sums_of_parts = np.zeros_like(self._table)
         for rows in self._blocks:
-            quotients, own = self._quotients_of(rows, factor), self._factors[rows]
+            quotients, own = self._quotients_of(rows), self._powers[rows]
             if weights is not None:
                 own = own * weights[rows, None].astype(own.dtype)
             sums_of_parts += quotients.T @ own
         sums_of_parts *= self._table
-        self._parts = self._component_prior + sums_of_parts.astype(np.float64)
+        np.add(sums_of_parts, self._component_prior, out=self._parts)
         means = self._of_weights / self._rate_of_weights
         self._rate_of_parts = self.prior["components_rate"][0, 0] + means * exposure
 
-    def _divide(self) -> np.ndarray:
-        """Compute exp E log h but for the rates, and return the factor of each component."""
-        kernels().activation_powers(self._powers, self._shape.astype(np.float64, copy=False), 1.0)
+    def _set_factors(self) -> None:
+        """Multiply the table by exp(E log θ − log rate), up to a number."""
         logs = psi(self._of_weights) - np.log(self._rate_of_weights * self._rate)
-        return np.exp(logs - logs.max()).astype(self._powers.dtype)
+        k = len(logs)
+        np.multiply(
+            self._padded[:, :k], np.exp(logs - logs.max()), out=self._table, casting="same_kind"
+        )
 
-    def _quotients_of(self, rows: slice, factor: np.ndarray) -> np.ndarray:
+    def _quotients_of(self, rows: slice) -> np.ndarray:
         """Return the counts of rows over their expectations."""
-        own = self._factors[rows]
-        np.multiply(self._powers[rows], factor, out=own)
+        own = self._powers[rows]
         quotients = np.matmul(own, self._table.T, out=self._quotients[: len(own)])
         kernels().ratios(quotients, self._counts[rows])
         return quotients
