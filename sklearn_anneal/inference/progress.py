@@ -242,6 +242,8 @@ class Progress:
         if not (self.goes_further and self.local):
             return
         found = self.ctx.model.further(self.ctx.q, self.ctx.prior, units, self.local)
+        # A model that adds none now will not add any later: the data are the same.
+        self.goes_further = found is not None
         if found is not None:
             self.shorter, self.known = (self.ctx.q, self.local), None
             self.ctx.q, self.local, self.n_further = found
