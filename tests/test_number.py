@@ -293,7 +293,7 @@ def test_two_rows_are_one_component():
 
 def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_bound(rng):
     """Components of less than a row can be worth their place, and annealing can lose them."""
-    X = rng.normal(size=(30, 4))
+    X = rng.normal(size=(50, 4))  # a single component learns from them
     learned = dict.fromkeys(MIXTURE_PRIORS, "auto")
     est = automatic(annealing="stochastic", effort=1, **learned).fit(X)
     tried, ctx = est.component_results_, context_of(est)
@@ -301,6 +301,33 @@ def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_boun
     evidence = tried["lower_bound"] + tried["log_density_left_out"]
     best = evidence[tried["lower_bound"].argmax()]
     assert est.lower_bound_ + left_out.total >= best - 1e-9 * abs(best)
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(20, 2), (40, 5), (40, 15)])
+def test_few_rows_of_white_noise_are_one_group(rng, n_rows, n_columns):
+    """A single component is compared with learned priors, and predicts with the usual ones."""
+    X = rng.normal(size=(n_rows, n_columns))
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0).fit(X)
+    assert est.n_components_ == 1
+    usual = AnnealedBayesianGaussianMixture(random_state=0).fit(X)
+    assert est.lower_bound_ == usual.lower_bound_
+    assert est.component_results_["lower_bound"][0] > usual.lower_bound_ + 1
+
+
+@pytest.mark.parametrize("kind", ["series", "mixed", "bernoulli", "poisson"])
+def test_few_rows_of_other_kinds_without_structure_are_one_group(rng, kind):
+    if kind == "series":
+        X, est = [rng.normal(size=(30, 2))], AnnealedHMM("auto", random_state=0)
+    else:
+        blocks = [("real", "gaussian", [0, 1]), ("kinds", "categorical", [2])]
+        emission = blocks if kind == "mixed" else kind
+        est = AnnealedBayesianMixture("auto", emission=emission, random_state=0)
+        X = {
+            "mixed": np.column_stack([rng.normal(size=(30, 2)), rng.integers(3, size=30)]),
+            "bernoulli": rng.integers(2, size=(30, 5)),
+            "poisson": rng.poisson(2, size=(30, 4)),
+        }[kind]
+    assert est.fit(X).n_components_ == 1
 
 
 def test_if_every_number_fails_the_error_says_why(rng, monkeypatch):

@@ -17,6 +17,10 @@ every state that learns the peculiarities of one sequence. For several sequences
 of those that are left out counts, by the same standard. For few sequences, and for counts, there is
 only the bound: their data points cannot be left out of a fit that is over.
 
+A single component learns its priors from many data alone, because predictions from few would be too
+certain. In the comparison it learns them from however few, as two components do: the bounds of
+learned and of given priors are not comparable.
+
 Fits are compared after a search of little effort. The best one goes on with the effort of the
 estimator, so that its result is that of one fit with this number. Components that this search
 empties are then left out. Numbers larger than the best one begin at its components, some of which
@@ -174,6 +178,11 @@ def preferred(tried: dict[int, Tried]) -> int:
     densities of sequences count, it is the smallest number that none is so much better than.
     """
     by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
+    if by_bound in tried:
+        # Components without use can only lower the bound, but for what priors have learned so far.
+        used = tried[by_bound].n_used
+        if used in tried and tried[used].lower_bound > tried[by_bound].lower_bound - _STRONG:
+            by_bound = used
 
     def advantages(over: int) -> dict[int, float]:
         return {k: tried[k].advantage_over(tried[over]) for k in tried if k != over}
@@ -182,7 +191,9 @@ def preferred(tried: dict[int, Tried]) -> int:
         unbeaten = (k for k in sorted(tried) if not any(a > 0 for a in advantages(k).values()))
         return next(unbeaten, by_bound)
     found = advantages(by_bound)
-    better = [k for k, advantage in found.items() if advantage > 0]
+    # Among fits that use equally many components, the bound alone decides.
+    others = (k for k in found if tried[k].n_used != tried[by_bound].n_used)
+    better = [k for k in others if found[k] > 0]
     return min(better, key=lambda k: (-found[k], k), default=by_bound)
 
 
@@ -270,7 +281,9 @@ class ChoosesNumber:
         if best not in fits:
             raise failures[-1]
         found, _, origin = fits[best]
-        return Choice(best, origin, _results(tried, best), found.unfinished)
+        # A single component that was compared may have learned from too few data for predictions.
+        begun = found.unfinished if best > 1 else None
+        return Choice(best, origin, _results(tried, best), begun)
 
     def _smaller_model(self, k: int, X: Any, example: Any) -> Any:
         """Return the model with some number of components."""
@@ -291,7 +304,7 @@ class ChoosesNumber:
         """Fit the model with some number of components; return the fit and what it has reached."""
         self._number_of_trial = k
         try:
-            model = self._make_model(X, units.example)
+            model = self._make_model(X, units.example).compared()
             strategy = self._strategy(model)
             plan = self._plan(strategy, units).with_effort_up_to(_EFFORT)
             plan = plan._replace(continues=False)

@@ -251,7 +251,11 @@ class NormalWishart(Family):
         if not natural["mean_natural"].any():
             # The usual prior is centered at the origin, and needs no matrices here.
             return natural["dof"]
-        return self.strength_and_log_normalizer(natural)[0]
+        marginal = self._wishart_natural(natural)
+        mean = natural["mean_natural"] / natural["mean_precision"][:, None]
+        scaled = self._structure.solve(marginal["scatter"], mean)
+        quadratic = natural["dof"] * (natural["mean_natural"] * scaled).sum(-1)
+        return np.maximum(self._wishart._strength(marginal), quadratic)
 
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
         of_q, of_p = self._wishart_natural(q), self._wishart_natural(p)

@@ -75,6 +75,11 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
             return units.spread(max(ROWS_FOR_SWAPS * units.n_units // n_frames, 1))  # type: ignore[return-value]
         return units.windows(ROWS_FOR_SWAPS)
 
+    def compared(self) -> Self:
+        model = copy(self)
+        model.emission = self.emission.compared()
+        return model
+
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
         """Return the log densities of sequences, each given others; None if they are too few."""
         n_sampled = ROWS_FOR_SWAPS * units.n_units // max(units.n_rows, 1)

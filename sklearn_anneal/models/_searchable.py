@@ -153,6 +153,13 @@ class Searchable(ABC, Generic[U, S]):
         """
         return None
 
+    def compared(self) -> Self:
+        """Return the model whose bound is compared with those of other numbers of components.
+
+        All of them learn the same priors, and a single component does so from however few data.
+        """
+        return self
+
     def left_out(self, units: U, q: Natural, summary: S, prior: Natural) -> LeftOut | None:
         """Return the log densities of data points, each given others.
 

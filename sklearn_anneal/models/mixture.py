@@ -689,6 +689,11 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         own = self.components.posterior_given_labels(rows, labels, prior, expected, rng)
         return of_weights | own
 
+    def compared(self) -> Self:
+        model = copy(self)
+        model.components = self.components.compared()
+        return model
+
     def left_out(self, units: Rows, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
         if self.weights.differ:
             # Coefficients follow other rows in several passes, and not by leaving statistics out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -155,6 +156,8 @@ class Components(ABC, Generic[P, R]):
     profile_names: ClassVar[tuple[str, ...]] = ()
     learns: bool = False
     waits: ClassVar[bool] = True
+    # Whether a single component learns its priors from however few rows.
+    learns_alone = False
 
     @property
     def why_no_log_volume(self) -> str | None:
@@ -277,7 +280,14 @@ class Components(ABC, Generic[P, R]):
     def learns_from(self, n_rows: float) -> bool:
         """Whether so many rows, all that there are, say anything about the priors."""
         # RawStatistics of weights that differ in their last digits decide the same.
-        return self.n_components > 1 or n_rows >= self.least_rows_alone - 0.5
+        enough = n_rows >= self.least_rows_alone - 0.5
+        return self.n_components > 1 or self.learns_alone or enough
+
+    def compared(self) -> Self:
+        """Return components that learn from any number of rows, also if there is one only."""
+        components = copy(self)
+        components.learns_alone = True
+        return components
 
     @property
     def learns_early(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from scipy.special import expit, gammaln, psi
 
@@ -64,8 +66,8 @@ class BernoulliComponents(LinearComponents[None]):
         observed = sum((q[key] - prior[key]).sum(axis=0) for key in ("a", "b"))
         starts = np.array([self.a[0], self.b[0]])
         a, b = _best_pairs(logs, starts, least_mean(observed))
-        sizes = self.n_components, self.n_features
-        learned = BernoulliComponents(*sizes, moved(self.a, a, rho), moved(self.b, b, rho), True)
+        learned = copy(self)
+        learned.a, learned.b = moved(self.a, a, rho), moved(self.b, b, rho)
         return learned, learned.prior(None)
 
     def posterior_like(

@@ -135,6 +135,13 @@ class BlockComponents(Components[Summaries, BlockSums]):
     def least_rows_alone(self) -> float:
         return max(part.least_rows_alone for part in self.parts.values())
 
+    @property
+    def learns_alone(self) -> bool:  # type: ignore[override]
+        return all(part.learns_alone for part in self.parts.values())
+
+    def compared(self) -> BlockComponents:
+        return BlockComponents({name: part.compared() for name, part in self.parts.items()})
+
     def hyperparameter_kl(self) -> float:
         return sum(part.hyperparameter_kl() for part in self.parts.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,7 +68,8 @@ class CategoricalComponents(Components[None, SymbolSums]):
         logs = factor.family.expectations(factor.pick(q))["concentration"]
         old = self.concentration
         best = dirichlet_concentration(logs, float(old[0, 0]), BOUNDS)
-        learned = CategoricalComponents(self.n_components, moved(old, best, rho), True)
+        learned = copy(self)
+        learned.concentration = moved(old, best, rho)
         return learned, learned.prior(None)
 
     def embedding(self, rows: Rows) -> Any:

@@ -564,26 +564,22 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         if rng is not None:
             return self._drawn_features(q, log_weights, rng)
         # E log p(x | z = k) = ½ E log|Λ| − D/2 log 2π − ½ (x − m)ᵀ E Λ (x − m) − ½ tr(E Λ Cov μ).
-        # A joint factor has Cov(μ | Λ) = Λ⁻¹ / β, and the trace is D / β.
+        # A joint factor has Cov(μ | Λ) = Λ⁻¹ / β, and the trace is D / β. The noise of rows adds
+        # its variance times tr E Λ.
         mean, covariance, precision, log_det = self.moments(q) if moments is None else moments
         if covariance is None:
             spread = self.n_features / q["mean_precision"]
         else:
             product = (precision * covariance).reshape(self.n_components, -1)
             spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
-        constant = log_weights + 0.5 * (log_det - spread - self._noise(precision))
+        if self.noise_variance and self.structure.event_ndim == 2:
+            spread = spread + self.noise_variance * np.trace(precision, axis1=-2, axis2=-1)
+        elif self.noise_variance:
+            entries = precision.reshape(self.n_components, -1).sum(axis=1)
+            traces = self.structure.multiplicity(self.n_features) * entries
+            spread = spread + self.noise_variance * traces
+        constant = log_weights + 0.5 * (log_det - spread)
         return self.features_of(self.covariance_type, precision, mean, constant, log_weights)
-
-    def _noise(self, precision: np.ndarray) -> np.ndarray | float:
-        """Return σ² tr Λ for stored matrices Λ, where σ² is the variance of the noise of rows."""
-        if not self.noise_variance:
-            return 0.0
-        if self.structure.event_ndim == 2:
-            traces = np.trace(precision, axis1=-2, axis2=-1)
-        else:
-            entries = precision.reshape(len(precision), -1)
-            traces = self.structure.multiplicity(self.n_features) * entries.sum(axis=1)
-        return self.noise_variance * traces
 
     def expectations_of_start(
         self, rows: Rows, prior: Natural, summary: Summary | None = None
