@@ -577,3 +577,19 @@ def test_columns_that_say_nothing_new_leave_groups_as_they_are(kind, seed):
     mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
     found = mixture.fit_predict(with_more_columns(X, kind))
     assert adjusted_rand_score(labels, found) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:reg_covar=")
+@pytest.mark.parametrize("name", PRIORS)
+@all_covariance_types
+def test_rows_have_noise_only_where_a_prior_of_the_components_is_learned(covariance_type, name):
+    X = 1e-3 * rows(0)
+    settings = {"n_components": 3, "covariance_type": covariance_type, "tol": 0.0}
+    mixture = fitted(X, **settings, **(NONE | {name: "auto"}))
+    # Components with a tied covariance learn priors of means alone.
+    if covariance_type == "tied" and name in ("degrees_of_freedom_prior", "covariance_prior"):
+        assert mixture.lower_bound_ == fitted(X, **settings).lower_bound_
+        return
+    assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, X), rel=1e-9)
+    if name != "weight_concentration_prior":
+        assert np.diff(mixture.lower_bounds_).min() >= -1e-8 * abs(mixture.lower_bound_)

@@ -86,11 +86,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         row.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
-        of rows of the component. If a prior is learned, rows have noise of this variance, whose
-        share of the lower bound is -reg_covar / 2 times the trace of the expected precision matrix
-        for each row, so that the bound never falls. If no prior is ``"auto"``, the bound has no
-        such term, as that of scikit-learn's class, and may fall where components are about as
-        small.
+        of rows of the component. If a prior of means or covariances is learned (of means, if
+        covariances are tied), rows have noise of this variance, whose share of the lower bound is
+        -reg_covar / 2 times the trace of the expected precision matrix for each row. The bound
+        then falls by rounding errors alone. Otherwise it has no such term, as that of
+        scikit-learn's class, and may fall where components are about as small.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. If the best fit of a

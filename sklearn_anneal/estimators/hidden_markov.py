@@ -204,8 +204,8 @@ class AnnealedHMM(StatePredictions):
         ``dof_prior`` is None.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
-        of frames of the state. If a prior is learned, the lower bound has its share, as the
-        variance of noise of the frames; if not, the bound is exact only for 0.
+        of frames of the state. The lower bound has its share, as the variance of noise of frames,
+        if a prior of means or untied covariances is learned; if not, it is exact only for 0.
     lambdas_prior, lambdas_weight : float, array-like or "auto", default=None
         For counts: shape and rate of the gamma prior of the rates, which must broadcast to
         (n_components, n_features). None: a shape of 1, and the rate with which the mean of the
