@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 @pytest.mark.parametrize(
     "module",
     [
+        "mixture.numbers",
         "over_dispersed_counts",
         "peers.compare",
     ],
@@ -23,6 +24,22 @@ def test_a_quick_run_does_not_replace_the_page(module, capsys):
     with pytest.raises(SystemExit):
         script.main(["--quick", "--write"])
     assert "--output" in capsys.readouterr().err
+
+
+# Few rows
+
+
+def test_a_quick_run_on_few_rows_writes_its_tables(tmp_path):
+    from benchmarks.mixture import numbers
+
+    page = tmp_path / "page.md"
+    numbers.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("A quick run", "White noise", "full covariances", "sum of two"):
+        assert part in text
+    X, labels = numbers.data_of("mixed", 2, np.random.default_rng(0))
+    assert X.shape == (numbers.N_ROWS, 3)
+    assert set(labels) == {0, 1}
 
 
 # Counts of more variance
