@@ -503,3 +503,22 @@ def all_at_once(weights: RandomWeights, size: int, rng: np.random.Generator) -> 
     """The random factors of all weight units, drawn in one part."""
     drawn, totals = weights.draw(size, rng)
     return weights.scaled(drawn, totals, totals)
+
+
+class AfterPass:
+    """A callback that gives the fitted estimator to a function after each pass."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        return context.task_name == "pass" and self.function(fitted_estimator)

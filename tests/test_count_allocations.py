@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from harness import AfterPass
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, csr_matrix
 from scipy.special import gammaln
@@ -263,25 +264,13 @@ def test_callbacks_of_another_fit_see_its_own_components(texts):
     pytest.importorskip("sklearn.callback", reason="scikit-learn has them since 1.9")
     differences = []
 
-    class Reader:
-        max_propagation_depth = None
-
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-            ctx = fitted_estimator._inference.ctx
-            means = ctx.model.means(ctx.q)
-            differences.append(np.abs(fitted_estimator.components_ - means).max())
+    def noted(fitted):
+        ctx = fitted._inference.ctx
+        means = ctx.model.means(ctx.q)
+        differences.append(np.abs(fitted.components_ - means).max())
 
     X, est = texts
-    again = deepcopy(est).set_params(max_iter=2, effort=0).set_callbacks(Reader())
+    again = deepcopy(est).set_params(max_iter=2, effort=0).set_callbacks(AfterPass(noted))
     again.fit(X[:160])
     assert differences
     assert max(differences) == 0.0

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from cases_latent_dirichlet import corpus, evaluation, small  # noqa: F401
-from harness import assert_identical, context_of, make_threads_worthwhile
+from harness import AfterPass, assert_identical, context_of, make_threads_worthwhile
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln, psi
@@ -280,25 +280,6 @@ def test_means_are_those_of_whole_passes_in_minibatches(X):
     how["method"] = {"learning_rate": 0.5, "average": True}
     topics = sampler(13, **how).fit(X).components_
     assert_allclose(topics, mean_from_the_eleventh_pass(after), rtol=1e-12)
-
-
-class AfterPass:
-    """A callback that gives the fitted estimator to a function after each pass."""
-
-    def __init__(self, function):
-        self.function = function
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-        return context.task_name == "pass" and self.function(fitted_estimator)
 
 
 def test_a_callback_sees_the_mean(X):
