@@ -58,7 +58,8 @@ KERNELS = {
     "AnnealedPMF": (
         rows,
         "transform",
-        "add_matrix_products add_ratings moments normal share_raters squared_errors statistics",
+        "add_matrix_products add_ratings draws moments normal share_raters squared_errors "
+        "statistics",
     ),
     "AnnealedSigmoidBeliefNet": (bits, "transform", "adam draw log_probabilities"),
     "AnnealedSpikeSlabFactorAnalysis": (rows, "transform", "mean_field"),

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_matrix
 from scipy.special import softmax
 from scipy.stats import kstest, norm, poisson, t
 from sklearn.base import clone
@@ -20,7 +20,7 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.data.units import Rows, cell_patterns
-from sklearn_anneal.models import _count_cells, _factor_cells, _path_draws, _rating_draws
+from sklearn_anneal.models import _count_cells, _factor_cells, _path_draws
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -349,33 +349,6 @@ PMF = AnnealedPMF(2, clip=False, max_iter=20, **QUICK)
 def ratings(rng, shape=(60, 12), share=0.4):
     X = 3.0 + rng.standard_normal((shape[0], 2)) @ rng.standard_normal((2, shape[1]))
     return with_holes(X + 0.5 * rng.standard_normal(shape), rng, share)
-
-
-@pytest.mark.parametrize("hierarchical", [True, False])
-@pytest.mark.parametrize("biases", [True, False])
-def test_users_are_drawn_from_a_regression(biases, hierarchical, rng, monkeypatch):
-    monkeypatch.setattr(_rating_draws, "_ENTRIES", 40)
-    X = ratings(rng, (7, 12))
-    params = {"biases": biases, "hierarchical": hierarchical, "user_scales": False}
-    est = clone(PMF).set_params(**params).fit(X)
-    model = est._context().model
-    items = rng.standard_normal((12, model.size))
-    known = csr_array(np.where(np.isnan(X), 0.0, X - model.intercept))
-    drawn = [_rating_draws.drawn_rows(model, "users", known, items, rng)[0] for _ in range(600)]
-    for i, row in enumerate(X):
-        seen = ~np.isnan(row)
-        design = items[seen].copy()
-        target = row[seen] - model.intercept
-        if biases:
-            design[:, 2], target = 1.0, target - items[seen, 2]
-        prior_mean, prior_cov = model.prior_of_rows("users")
-        ridge = model.noise_variance * np.linalg.inv(prior_cov)
-        inverse = np.linalg.inv(design.T @ design + ridge)
-        deviations = np.sqrt(model.noise_variance * np.diagonal(inverse))
-        found = np.array([users[i] for users in drawn])
-        mean = inverse @ (design.T @ target + ridge @ prior_mean)
-        assert_allclose(found.mean(axis=0), mean, atol=5 * deviations.max() / 600**0.5)
-        assert_allclose(found.std(axis=0), deviations, rtol=0.1)
 
 
 def test_rounds_of_ratings_draw_from_the_exact_posterior(rng):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def hierarchical(n_components=2, **params):
-    settings = {"hierarchical": True, "implicit_feedback": False, "clip": False}
+    settings = {"hierarchical": True, "implicit_feedback": False, "gibbs_sweeps": 0, "clip": False}
     return small(n_components, **(settings | params))
 
 

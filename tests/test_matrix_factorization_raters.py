@@ -241,7 +241,7 @@ def test_streams_and_parts_have_no_implicit_feedback(rng):
     Y = ratings(rng)
     for fit in (lambda est: est.partial_fit(Y), lambda est: est.fit(Shards([Y[:12], Y[12:]]))):
         for given in (True, np.True_):
-            with pytest.raises(ValueError, match="are fitted without implicit feedback"):
+            with pytest.raises(ValueError, match="are fitted without implicit_feedback"):
                 fit(learning(implicit_feedback=given))
         assert context_of(fit(learning(implicit_feedback="auto"))).model.raters is None
     with pytest.raises(ValueError, match="needs hierarchical=True"):

@@ -23,7 +23,7 @@ both_priors = pytest.mark.parametrize("hierarchical", [True, False])
 
 
 def scaled(n_components=2, **params):
-    settings = {"user_scales": True, "implicit_feedback": False, "clip": False}
+    settings = {"user_scales": True, "implicit_feedback": False, "gibbs_sweeps": 0, "clip": False}
     return small(n_components, **(settings | params))
 
 
@@ -53,7 +53,7 @@ def test_step_is_the_evidence_of_a_student_t(rng):
     V = rng.standard_normal((4, 2))
     y = rng.standard_normal(4)
     nothing = np.zeros((4, 0))
-    across = model._empty_moments(4)._replace(mean=V, table=model._table(V), squares=nothing)
+    across = model.empty_moments(4)._replace(mean=V, table=model._table(V), squares=nothing)
     visit = model.visit(context_of(est).q, None, evaluation=True)
     units = Ratings(y, np.arange(4, dtype=np.int32), np.array([0, 4]), 4)
     step = type(visit)(model, across, *visit_settings(visit), statistics=False).step(units)

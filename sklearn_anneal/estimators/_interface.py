@@ -442,9 +442,13 @@ def method_name(method: Annealing) -> str:
     return next((name for name, cls in ANNEALING.items() if isinstance(method, cls)), "")
 
 
-def has_unit_temperatures(estimator: Interface) -> bool:
-    """Whether the annealing of an estimator has one temperature per data point."""
-    method: Any = getattr(estimator, "annealing_", estimator.annealing)
+def tempers_units(method: Any) -> bool:
+    """Whether a method of annealing, or the method of this name, has a temperature per unit."""
     if isinstance(method, str):
         method = ANNEALING.get(method, Annealing)
     return bool(method.has_unit_temperatures)
+
+
+def has_unit_temperatures(estimator: Interface) -> bool:
+    """Whether the annealing of an estimator has one temperature per data point."""
+    return tempers_units(getattr(estimator, "annealing_", estimator.annealing))

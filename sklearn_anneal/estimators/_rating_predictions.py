@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..data.units import Ratings
-from ..families import Gaussian, Natural
+from ..families import Gaussian, Natural, get_structure
 from ..models._rating_draws import drawn_ratings
 from ..models._rating_scales import log_densities
-from ..models.matrix_factorization import PACKED, MatrixFactorization
+from ..models.matrix_factorization import MatrixFactorization
+from ..parallel.thread_limits import one_thread
 from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._draws import check_rounds, stacked, wants_draws
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ..annealing import Context
 
 
+_PACKED = get_structure("packed", ("packed",), "structure")
 # This many pairs are predicted at a time, so that memory does not grow with the number of pairs.
 _PAIRS = 8192
 _OVERFLOW = (
@@ -225,7 +228,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             "polars", it is a frame with the columns, the index and the dtypes of X, where they can
             hold the means.
             With ``n_draws``, it is an ndarray of shape (n_draws, n_users, n_items), or a list of
-            frames. For each table, the items are drawn from the variational posterior once; given
+            frames. For each table, the items are drawn from their Gaussians once; given
             them, users are drawn from their posterior given their ratings, and then the other
             ratings with their noise, clipped likewise.
         std : ndarray or frame of shape (n_users, n_items)
@@ -243,7 +246,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
 
         if draws:
             check_rounds(ctx.summary.weight, len(data.users), n_rounds)
-            units, model = self._make_units(data, None), ctx.model
+            units, model = self._make_units(data, None), exact(ctx)
 
             def table(rng: np.random.Generator) -> np.ndarray:
                 return filled(drawn_ratings(model, ctx.q, units, n_rounds, rng))
@@ -547,16 +550,32 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     def _covariances(self, natural: Natural) -> np.ndarray:
         family = Gaussian("packed")
         size = natural["natural_mean"].shape[1]
-        return PACKED.to_full(family.to_standard(natural)["covariance"], size)
+        return _PACKED.to_full(family.to_standard(natural)["covariance"], size)
 
     def _bias_variances(self, natural: Natural) -> np.ndarray:
         if not self._context().model.biases:
             raise AttributeError("The model has no biases: it was fitted with biases=False.")
         return read_only(self._covariances(natural)[:, -1, -1])
 
+    def _quiet_context(self) -> Context:
+        """The context of the last fit, with the items that predictions read."""
+        ctx, averaged = super()._quiet_context(), getattr(self, "_averaged", None)
+        return ctx if averaged is None else replace(ctx, q=ctx.q | averaged)
+
     def _read(self, X: ArrayLike, y: ArrayLike | None = None) -> tuple[Context, RatingData]:
         ctx = self._context()
         return ctx, self._validate_data(self._data(X, y), reset=False)
+
+    def _solved(self, ctx: Context, units: Ratings) -> Natural:
+        """Sums over the ratings of users given the fitted items, without the factor 1/σ²."""
+        with one_thread():
+            # Few users have rated few of the items, and need the moments of these alone.
+            of_items, units = units.with_columns_in_use()
+            across = ctx.model.moments_of(
+                ctx.q["items_precision"][of_items], ctx.q["items_natural_mean"][of_items]
+            )
+            found: Natural = ctx.model.sums_of_users(units, across)
+            return found
 
     def _rows(self, ctx: Context, data: RatingData) -> Any:
         """Solve for the users who gave these ratings, and return the moments of their factors."""

@@ -326,6 +326,44 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
                 row[j] = 0.0
 
 
+@kernel("matrix matrix matrix out2 out2", dtypes=("float64",))
+def draws(precision, natural_mean, noise, mean, deviation):
+    """Means of Gaussian rows, and deviations from them that are drawn with standard normal noise.
+
+    With a precision matrix L Lᵀ they are L⁻ᵀ L⁻¹ h and L⁻ᵀ ε. They are NaN, or infinite, if a
+    precision is not positive definite.
+    """
+    n, n_packed = precision.shape
+    size = natural_mean.shape[1]
+    a = vector(n_packed * LANES, np.float64)
+    h = vector(size * LANES, np.float64)
+    e = vector(size * LANES, np.float64)
+    roots = vector(size * LANES, np.float64)
+    for start in range(0, n, LANES):
+        count = min(LANES, n - start)
+        _gather(precision, start, count, a)
+        _gather(natural_mean, start, count, h)
+        _gather(noise, start, count, e)
+        _factorize(a, size, roots)
+        for i in range(size):
+            subtract_products(a, i * (i + 1) // 2, h, 0, i, h, i)
+            for s in range(LANES):
+                h[i * LANES + s] *= roots[i * LANES + s]
+        for i in range(size - 1, -1, -1):
+            for s in range(LANES):
+                h[i * LANES + s] *= roots[i * LANES + s]
+                e[i * LANES + s] *= roots[i * LANES + s]
+            for c in range(i):
+                here = (i * (i + 1) // 2 + c) * LANES
+                for s in range(LANES):
+                    h[c * LANES + s] -= a[here + s] * h[i * LANES + s]
+                    e[c * LANES + s] -= a[here + s] * e[i * LANES + s]
+        for s in range(count):
+            for i in range(size):
+                mean[start + s, i] = h[i * LANES + s]
+                deviation[start + s, i] = e[i * LANES + s]
+
+
 @kernel("matrix matrix out2", dtypes=("float64",))
 def add_matrix_products(matrices, vectors, out):
     """``out[i] += matrices[i] @ vectors[i]`` for symmetric matrices, given as lower triangles."""

@@ -1,94 +1,202 @@
-"""Draws of the factors of users and items, and of ratings."""
+"""Draws of the factors of users and items, and of ratings, by Gibbs sampling.
+
+A rating less the intercept and the bias of the other side is linear in the parameters of a row,
+with Gaussian noise. Given items, users are therefore independent Gaussians, and the other way round
+(Salakhutdinov and Mnih, 2008, Bayesian probabilistic matrix factorization using Markov chain Monte
+Carlo, Eqs. 11 to 13).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.linalg import orthogonal_procrustes
 
 from ..data.units import Ratings
 from ..families import Natural
 from ..families._structure import lower_triangle
-from .matrix_factorization import PACKED
+from ..parallel.workers import SEQUENTIAL, Workers
+from .matrix_factorization import kernels
 
 if TYPE_CHECKING:
     from .matrix_factorization import MatrixFactorization
 
-# Entries of precision matrices in memory at a time.
-_ENTRIES = 1 << 20
+# Entries of tables of sums in memory at a time, in each thread.
+_ENTRIES = 1 << 18
+# Smallest number of rows for which a task of the workers draws.
+_ROWS = 256
+# Sweeps from the optimum on that are not averaged.
+_FIRST_SWEEPS = 5
 
 
-def drawn_rows(
+def drawn_users(
     model: MatrixFactorization,
-    side: str,
-    ratings: csr_array,
-    others: np.ndarray,
+    units: Ratings,
+    items: np.ndarray,
     rng: np.random.Generator,
-    precisions: np.ndarray | None = None,
+    workers: Workers = SEQUENTIAL,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the factors, and biases, of users given those of items, or the other way round.
-
-    A rating less the intercept and the bias of the other side is linear in the parameters of a row,
-    with Gaussian noise. Their posterior is therefore Gaussian.
+    """Draw users given their ratings and items.
 
     Parameters
     ----------
     model : MatrixFactorization
-    side : {"users", "items"}
-        The side that is drawn.
-    ratings : csr_array of shape (n_rows, n_others)
-        The ratings less the intercept.
-    others : ndarray of shape (n_others, D)
-        Factors and biases of the other side.
+        With tables of float64.
+    units : Ratings
+    items : ndarray of shape (n_items, D)
+        Factors, and biases as the last column where there are biases.
     rng : numpy.random.Generator
-    precisions : ndarray of shape (n_others,) or None, default=None
-        The precisions τ of the other side, by which its ratings count; None for ones.
+    workers : Workers, default=SEQUENTIAL
+        They share the work; draws do not depend on them.
 
     Returns
     -------
-    drawn : ndarray of shape (n_rows, D)
+    users : ndarray of shape (n_users, D)
         Factors and biases.
-    precisions : ndarray of shape (n_rows,)
-        The precisions τ of users, which are ones unless users have scales, and of items, ones.
+    precisions : ndarray of shape (n_users,)
+        Their precisions τ, which are ones unless users have scales.
     """
-    n, size, d = ratings.shape[0], model.size, model.n_components
-    design = np.column_stack([others[:, :d], np.ones((len(others), size - d))])
-    left = ratings.data - others[:, d:].sum(axis=1)[ratings.indices]
-    products = np.einsum("nk,nl->nkl", design, design).reshape(len(design), -1)
-    row = model.row_prior(side)
-    prior, prior_mean = PACKED.to_full(row["precision"], size), np.tile(row["natural_mean"], (n, 1))
-    if side == "items" and (shifts := model.shifts_of_items()) is not None:
-        prior_mean += shifts
-    drawn, scales = np.empty((n, size)), np.ones(n)
-    each = np.ones(len(left)) if precisions is None else precisions[ratings.indices]
-    step = max(_ENTRIES // size**2, 1)
-    for begin in range(0, n, step):
-        rows = slice(begin, min(begin + step, n))
-        own = slice(ratings.indptr[rows.start], ratings.indptr[rows.stop])
-        indptr = ratings.indptr[rows.start : rows.stop + 1] - own.start
-        shape = (rows.stop - rows.start, ratings.shape[1])
-        there = csr_array((each[own], ratings.indices[own], indptr), shape)
-        values = csr_array(((each * left)[own], ratings.indices[own], indptr), shape)
-        second = (there @ products).reshape(-1, size, size) / model.noise_variance
-        precision = prior + second
-        root = np.linalg.cholesky(precision)
-        # P⁻¹ h + L⁻ᵀ ε = L⁻ᵀ (L⁻¹ h + ε) of P = L Lᵀ.
-        natural_mean = (values @ design)[..., None] / model.noise_variance
-        natural_mean += prior_mean[rows, :, None]
-        inner = np.linalg.solve(root, natural_mean)
-        if side == "users" and model.user_scales:
-            squares = csr_array((np.square(left[own]), ratings.indices[own], indptr), shape)
-            about = np.column_stack([np.diff(indptr), squares.sum(axis=1)])
-            mean = np.linalg.solve(np.swapaxes(root, -1, -2), inner)[..., 0]
-            lower = np.ascontiguousarray(precision[:, *lower_triangle(size)])
-            natural = {"precision": lower, "natural_mean": natural_mean[..., 0]}
-            q = model.scales_of(about, natural, mean)
-            scales[rows] = rng.gamma(q.shape, 1.0 / q.rate)
-        white = rng.standard_normal(natural_mean.shape)
-        inner += white / np.sqrt(scales[rows])[:, None, None]
-        drawn[rows] = np.linalg.solve(np.swapaxes(root, -1, -2), inner)[..., 0]
-    return drawn, scales
+    across = model.moments_of_values(items)
+    shape = (units.n_units, model.size)
+    noise, users, deviations = rng.standard_normal(shape), np.empty(shape), np.empty(shape)
+    gammas = np.ones((units.n_units, 2))
+
+    def draw(rows: slice) -> None:
+        some = units.take(rows)
+        sums, _ = model.add_up(some, across, some.rating_weights)
+        statistics = model.statistics(sums, 1.0, model.empty_statistics(sums))
+        natural = model.solution(statistics, known=some.known)
+        _draw(natural, noise[rows], users[rows], deviations[rows])
+        if model.user_scales:
+            q = model.scales_of(model.about_items(sums, some.known), natural, users[rows])
+            gammas[rows] = np.column_stack([q.shape, q.rate])
+
+    _share(draw, units.n_units, across.table.shape[1], workers)
+    precisions = np.ones(units.n_units)
+    if model.user_scales:
+        precisions = rng.gamma(gammas[:, 0], 1.0 / gammas[:, 1])
+        deviations /= np.sqrt(precisions)[:, None]
+    users += deviations
+    return users, precisions
+
+
+def drawn_items(
+    model: MatrixFactorization,
+    units: Ratings,
+    users: np.ndarray,
+    precisions: np.ndarray,
+    rng: np.random.Generator,
+    workers: Workers = SEQUENTIAL,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw items given ratings and users; the parameters are those of :func:`drawn_users`.
+
+    Returns
+    -------
+    items, means : ndarray of shape (n_items, D)
+        Factors and biases, and the means of the Gaussians from which they are drawn.
+    """
+    turned, across = units.by_column, model.moments_of_values(users)
+    across.table[...] *= precisions[:, None]
+    shape = (turned.n_units, model.size)
+    noise, means, deviations = rng.standard_normal(shape), np.empty(shape), np.empty(shape)
+    prior = model.row_prior("items")
+    shifts = model.shifts_of_items()
+
+    def draw(rows: slice) -> None:
+        some = turned.take(rows)
+        sums, _ = model.add_up(some, across, some.rating_weights)
+        statistics = model.statistics(sums, 1.0, model.empty_statistics(sums))
+        natural = {key: value + prior[key] for key, value in statistics.items()}
+        if shifts is not None:
+            natural["natural_mean"] += shifts[rows]
+        _draw(natural, noise[rows], means[rows], deviations[rows])
+
+    _share(draw, turned.n_units, across.table.shape[1], workers)
+    return means + deviations, means
+
+
+def _draw(natural: Natural, noise: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> None:
+    kernels().draws(natural["precision"], natural["natural_mean"], noise, mean, deviation)
+    if not np.isfinite(mean).all():
+        raise np.linalg.LinAlgError("Matrix is not positive definite")
+
+
+def _share(draw: Callable[[slice], None], n: int, width: int, workers: Workers) -> None:
+    """Call a function for all rows, a few at a time so that their tables of sums are small."""
+    step = max(_ENTRIES // width, 1)
+
+    def of_rows(rows: slice) -> None:
+        for start in range(rows.start, rows.stop, step):
+            draw(slice(start, min(start + step, rows.stop)))
+
+    workers.share(of_rows, n, _ROWS)
+
+
+def averaged_items(
+    model: MatrixFactorization,
+    q: Natural,
+    units: Ratings,
+    n_sweeps: int,
+    seed: int,
+    workers: Workers = SEQUENTIAL,
+) -> Natural:
+    """Return Gaussians of items with means and covariance matrices of Gibbs sampling.
+
+    The Gaussians of the optimum keep users and items apart. They are as narrow as if users were
+    known to follow their own Gaussians, and their means are not those of the posterior either.
+    Sampling begins at the optimum, with the variances and the priors of the model, which stay. In
+    each sweep the mean of an item given users is averaged, which varies less than a draw
+    (Gelfand and Smith, 1990), and the variance of these means is added to that of the optimum.
+
+    Turning the factors of users and items together changes no rating, and hardly their priors, so
+    that sampled factors turn slowly. Those of each sweep are therefore turned back to the optimum
+    first, by the solution of the orthogonal Procrustes problem (Schönemann, 1966). Otherwise their
+    means would tend to zero.
+
+    Parameters
+    ----------
+    model : MatrixFactorization
+        With tables of float64.
+    q : dict of ndarray
+    units : Ratings
+        All ratings of the fit.
+    n_sweeps : int
+        Number of sweeps over users and items.
+    seed : int
+    workers : Workers, default=SEQUENTIAL
+        They share the work; the result does not depend on them.
+
+    Returns
+    -------
+    items : dict of ndarray
+        Natural parameters under the keys of q.
+    """
+    rng, factor, d = np.random.default_rng(seed), model.items.factor, model.n_components
+    start = model.expectations(q).mean
+    items, (rows, columns) = start, lower_triangle(model.size)
+    first, second = np.zeros(start.shape), np.zeros((len(start), len(rows)))
+    for i in range(_FIRST_SWEEPS + n_sweeps):
+        users, precisions = drawn_users(model, units, items, rng, workers)
+        items, means = drawn_items(model, units, users, precisions, rng, workers)
+        if i >= _FIRST_SWEEPS:
+            means[:, :d] = means[:, :d] @ orthogonal_procrustes(means[:, :d], start[:, :d])[0]
+            # Differences from the start, whose squares keep their digits.
+            means -= start
+            first += means / n_sweeps
+            second += means[:, rows] * means[:, columns] / n_sweeps
+    second -= first[:, rows] * first[:, columns]
+    found, step = factor.pick(q), max(_ENTRIES // model.size**2, 1)
+    result = {key: np.empty(value.shape) for key, value in found.items()}
+    for begin in range(0, len(items), step):
+        some = slice(begin, begin + step)
+        own = {key: value[some].astype(np.float64) for key, value in found.items()}
+        covariance = factor.family.to_standard(own)["covariance"] + second[some]
+        natural = factor.family.from_standard(start[some] + first[some], covariance)
+        for key, value in natural.items():
+            result[key][some] = value
+    return factor.rename(result)
 
 
 def drawn_ratings(
@@ -101,25 +209,23 @@ def drawn_ratings(
     """Draw ratings of all items by users, given those that they have rated.
 
     The items are drawn from q, and the users given the items. In a round the items are drawn again
-    given the users, and then the users (Salakhutdinov and Mnih, 2008).
+    given the users, and then the users.
 
     Returns
     -------
     ratings : ndarray of shape (n_users, n_items)
         With their noise.
     """
-    values = units.values.astype(np.float64) - model.intercept
-    known = csr_array((values, units.columns, units.indptr), shape=(units.n_units, units.n_columns))
     factor = model.items.factor
     natural = {key: value.astype(np.float64) for key, value in factor.pick(q).items()}
     items = factor.family.sample(natural, rng)["value"]
-    for left in range(n_rounds, -1, -1):
-        users, scales = drawn_rows(model, "users", known, items, rng)
-        if left:
-            items, _ = drawn_rows(model, "items", known.T.tocsr(), users, rng, scales)
+    users, precisions = drawn_users(model, units, items, rng)
+    for _ in range(n_rounds):
+        items, _ = drawn_items(model, units, users, precisions, rng)
+        users, precisions = drawn_users(model, units, items, rng)
     d = model.n_components
     means = model.intercept + users[:, :d] @ items[:, :d].T
     means += users[:, d:].sum(axis=1)[:, None] + items[:, d:].sum(axis=1)
-    deviations = np.sqrt(model.noise_variance / scales)[:, None]
+    deviations = np.sqrt(model.noise_variance / precisions)[:, None]
     noise: np.ndarray = deviations * rng.standard_normal(means.shape)
     return means + noise

@@ -18,7 +18,6 @@ from ..families import (
     Tempering,
     UnitTemperatures,
     fast_normal,
-    get_structure,
 )
 from ..families._structure import lower_triangle
 from ..parallel.workers import SEQUENTIAL, Workers
@@ -35,8 +34,6 @@ from ._whole_data import ReadsWholeData
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-_NOTHING = np.empty(0)
-PACKED = get_structure("packed", ("packed",), "structure")
 # Smallest number of rows for which a task of the workers computes the moments.
 _ROWS = 512
 # Default variances of the model: (power, share) stands for share · variance of ratings ** power.
@@ -73,7 +70,7 @@ class _Sums(NamedTuple):
 
 def _factors(values: np.ndarray | None, dtype: DTypeLike = np.float64) -> np.ndarray:
     """Return factors of ratings as kernels read them; an empty array stands for None."""
-    return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
+    return np.ascontiguousarray(np.empty(0) if values is None else values, dtype=dtype)
 
 
 @cache
@@ -482,7 +479,7 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
         for side, natural in arrays.items():
             if side not in found:
                 n_rows = len(natural[0])
-                moments = self._empty_moments(n_rows)
+                moments = self.empty_moments(n_rows)
                 workers.share(partial(self.moments_of, *natural, moments), n_rows, _ROWS)
                 found[side] = (*natural, moments)
         return found
@@ -495,7 +492,10 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
         if rng is None:
             return self.moments_of(q["items_precision"], q["items_natural_mean"])
         factor = self.items.factor
-        value = factor.family.sample(factor.pick(q), rng)["value"]
+        return self.moments_of_values(factor.family.sample(factor.pick(q), rng)["value"])
+
+    def moments_of_values(self, value: np.ndarray) -> Moments:
+        """Return the moments of rows with exact values, (n_rows, D)."""
         nothing = np.zeros((len(value), 0))
         return Moments(value, self._table(value), nothing, nothing)
 
@@ -526,7 +526,7 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
             If a precision is not positive definite.
         """
         if found is None:
-            found = self._empty_moments(len(precision))
+            found = self.empty_moments(len(precision))
         kernels().moments(
             found.table[rows],
             precision[rows],
@@ -541,7 +541,7 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
             raise np.linalg.LinAlgError("Matrix is not positive definite")
         return found
 
-    def _empty_moments(self, n_rows: int) -> Moments:
+    def empty_moments(self, n_rows: int) -> Moments:
         shape = (n_rows, kernels().n_columns(self.n_components, self.biases))
         table = np.empty(shape, dtype=self.dtype)
         return Moments(

@@ -67,7 +67,7 @@ ENTRIES = [
         log_evidence=matrix_factorization_log_evidence,
         forms=("likelihood", "posterior"),
         unit_keys=("users_precision", "users_natural_mean"),
-        checked_small={"n_components": 2, "effort": 0, "max_iter": 15},
+        checked_small={"n_components": 2, "effort": 0, "max_iter": 15, "gibbs_sweeps": 0},
         # Fits of equal data in another form end after as many passes, whatever rounding does.
         checked_form={"tol": 0.0},
         checked=(
@@ -86,6 +86,7 @@ ENTRIES = [
                 "factor_variance": "auto",
                 "hierarchical": True,
                 "user_scales": True,
+                "gibbs_sweeps": 0,
                 "effort": 0,
             },
         ),
@@ -96,9 +97,11 @@ ENTRIES = [
             ),
             ExpectedFailure(
                 "A weight of 2 is a second user to every update, but not to the random draws of "
-                "minibatches, of weights per rating, or of starts and noise per user.",
+                "minibatches, of weights per rating, of starts and noise per user, or of Gibbs "
+                "sampling.",
                 lambda est: (
                     est.batch_size is not None
+                    or (est.hierarchical and est.gibbs_sweeps != 0)
                     or annealing_of(est) in ("stochastic", "svi_plus", "proximity")
                 ),
             ),

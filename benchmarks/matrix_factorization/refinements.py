@@ -1,10 +1,10 @@
-"""Held-out ratings with and without the evidence of who rated an item.
+"""Held-out ratings without the evidence of who rated an item, and without Gibbs sampling.
 
-    python -m benchmarks.matrix_factorization.implicit_feedback --write
+    python -m benchmarks.matrix_factorization.refinements --write
 
 The ratings of the suite, and all films beside the suite's third of their users, are divided anew.
-Both settings and Gibbs sampling by myfm, if it is installed, fit the same training ratings, one
-after another.
+The default, fits without one refinement each, and Gibbs sampling by myfm, if it is installed, read
+the same training ratings, one after another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from ..suite import data
 from ..suite.families import RatingSet
 from ..suite.instances import Instance
 
-PAGE = RESULTS / "implicit_feedback.md"
+PAGE = RESULTS / "ratings_refinements.md"
+WITHOUT: dict[str, dict[str, Any]] = {
+    "Who rated an item": {"implicit_feedback": False},
+    "Averages over Gibbs sampling": {"gibbs_sweeps": 0},
+}
 # The file, the number n where every nth user is taken, and the number of divisions.
 RATINGS = {
     "films": ("movielens_100k", 3, 8),
@@ -58,9 +62,9 @@ def timed(fit: Callable[[], Any]) -> tuple[Any, float]:
     return found, time.process_time() - start
 
 
-def ours(family: RatingSet, seed: int, implicit: bool) -> list[float]:
+def ours(family: RatingSet, seed: int, how: dict[str, Any]) -> list[float]:
     """The error, the density and the bound in nats per rating, and the seconds of a fit."""
-    fitted, seconds = timed(lambda: family.fit_ours(seed, {"implicit_feedback": implicit}))
+    fitted, seconds = timed(lambda: family.fit_ours(seed, how))
     found = family.predictions(fitted)
     return [found["rmse"], found["held_out"], fitted.lower_bound_ / len(family.train), seconds]
 
@@ -71,58 +75,66 @@ def span(values: np.ndarray, digits: int) -> str:
 
 
 def written(quick: bool) -> str:
-    page = Page(["# Who rated an item", ""])
+    page = Page(["# Who rated an item, and averages over Gibbs sampling", ""])
     page.lines += [
-        "Written by `python -m benchmarks.matrix_factorization.implicit_feedback --write`. "
-        + machine(),
+        "Written by `python -m benchmarks.matrix_factorization.refinements --write`. " + machine(),
         "",
     ]
     if quick:
         page.lines += ["A quick run, whose figures mean nothing.", ""]
-    page.section(
-        "With and without",
-        "`AnnealedPMF` at its defaults against `implicit_feedback=False` on divisions of the "
-        "ratings of the suite, of a third of the users of films and an eighth of those of jokes, "
-        "and on all films; nine tenths are for training. Means, and smallest and largest "
-        "differences in brackets: of the root mean square error of held-out ratings, of their "
-        "density and of the lower bound, both in nats per rating. *Time*: median of ratios of "
-        "processor time, one thread, both fits one after the other.",
-    )
-    rows, errors = [], {}
+    found = _measured(quick)
+    for name, how in WITHOUT.items():
+        setting = ", ".join(f"`{key}={value!r}`" for key, value in how.items())
+        page.section(
+            name,
+            f"`AnnealedPMF` at its defaults against {setting} on divisions of the ratings of the "
+            "suite, of a third of the users of films and an eighth of those of jokes, and on all "
+            "films; nine tenths are for training. Means, and smallest and largest differences in "
+            "brackets: of the root mean square error of held-out ratings, of their density and of "
+            "the lower bound, both in nats per rating. *Time*: median of ratios of processor time, "
+            "one thread, fits of all settings one after another.",
+        )
+        rows = [_row(*key, with_, settings[name]) for key, (with_, settings) in found.items()]
+        page.table(
+            ["ratings", "K", "error without", "with", "error changes by", "density rises by"]
+            + ["bound rises by", "error lower on", "time"],
+            rows,
+        )
+    if is_installed("myfm") and not quick:
+        _add_gibbs(page, {key: with_[:, [0, 3]].T for key, (with_, _) in found.items()})
+    return "\n".join(page.lines).rstrip() + "\n"
+
+
+def _measured(quick: bool) -> dict[tuple[str, int], tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Results of the default and of each setting, with a row for each division."""
+    measured = {}
     for name, (_, _, divisions) in RATINGS.items():
-        n = 1 if quick else divisions
         for k in RANKS[name][0]:
             found = []
-            for seed in range(1, n + 1):
+            for seed in range(1, 2 if quick else divisions + 1):
                 progress(f"{name}, K = {k}, division {seed}")
                 family = divided(name, k, seed)
                 if seed == 1:
-                    ours(family, seed, True)  # loads or compiles the kernels
-                found.append([ours(family, seed, implicit) for implicit in (True, False)])
-            with_, without = np.moveaxis(np.array(found), 1, 0)
-            change = with_ - without
-            errors[name, "ours", k] = with_[:, 0], with_[:, 3]
-            rows.append(
-                [name, str(k), f"{without[:, 0].mean():.4f}", f"{with_[:, 0].mean():.4f}"]
-                + [span(change[:, i], digits) for i, digits in ((0, 4), (1, 4), (2, 4))]
-                + [
-                    f"{np.sum(change[:, 0] < 0)} of {n}",
-                    f"{np.median(with_[:, 3] / without[:, 3]):.1f}",
-                ]
-            )
-    page.table(
-        ["ratings", "K", "error without", "with", "error changes by", "density rises by"]
-        + ["bound rises by", "error lower on", "time"],
-        rows,
-    )
-    if is_installed("myfm") and not quick:
-        _add_gibbs(page, errors)
-    return "\n".join(page.lines).rstrip() + "\n"
+                    ours(family, seed, {})  # loads or compiles the kernels
+                found.append([ours(family, seed, how) for how in ({}, *WITHOUT.values())])
+            with_, *others = np.moveaxis(np.array(found), 1, 0)
+            measured[name, k] = with_, dict(zip(WITHOUT, others, strict=True))
+    return measured
+
+
+def _row(name: str, k: int, with_: np.ndarray, without: np.ndarray) -> list[str]:
+    change = with_ - without
+    return [
+        *(name, str(k), f"{without[:, 0].mean():.4f}", f"{with_[:, 0].mean():.4f}"),
+        *(span(change[:, i], 4) for i in range(3)),
+        f"{np.sum(change[:, 0] < 0)} of {len(change)}",
+        f"{np.median(with_[:, 3] / without[:, 3]):.1f}",
+    ]
 
 
 def _add_gibbs(page: Page, errors: dict[Any, Any]) -> None:
     page.section(
-        "Against Gibbs sampling",
+        "Against sampling alone",
         f"myfm, {ITERATIONS} iterations, on the same divisions. Mean errors and seconds; "
         "*difference* is ours less that of myfm, mean, smallest and largest.",
     )
@@ -139,7 +151,7 @@ def _add_gibbs(page: Page, errors: dict[Any, Any]) -> None:
                 found.append((score(), seconds))
             theirs, seconds = np.array(found).T
             for k in RANKS[name][0]:
-                mine, times = errors[name, "ours", k]
+                mine, times = errors[name, k]
                 rows.append(
                     [name, str(k), f"{mine.mean():.4f}", f"{times.mean():.2g}", str(rank)]
                     + [f"{theirs.mean():.4f}", f"{seconds.mean():.2g}", span(mine - theirs, 4)]
