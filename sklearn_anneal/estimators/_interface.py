@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
@@ -414,7 +415,10 @@ class Interface(
                 f"{self._advice_converging}",
                 ConvergenceWarning,
             )
-        if (results["kept"] & (results["move"] == "plain")).any():
+        # A default that anneals gives way to plain inference without advice to choose otherwise.
+        default = inspect.signature(type(self)).parameters["annealing"].default
+        plain = (results["kept"] & (results["move"] == "plain")).any()
+        if plain and self.annealing != default:
             warn(
                 f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "
                 "whose optimum was taken instead. Lower its temperature or noise, or give "
