@@ -73,8 +73,8 @@ class Interface(
     _advice_converging: str = "Increase max_iter or tol, or check for degenerate data."
     # Part of the warning of components that coincide: what to do.
     _advice_coinciding: str = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "random_state, or ask for fewer components."
+        "Ask for fewer components, start from another random_state, or, if the method anneals, "
+        "lower its initial temperature or give it jitter."
     )
 
     # Parameters of the estimator that define the model. They must not change while the fitted
