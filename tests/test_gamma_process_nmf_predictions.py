@@ -400,3 +400,11 @@ def test_reordered_components_keep_their_activations(X):
     est.reorder(order)
     assert_array_equal(est.recommend_for([0, 1, 2], n=4), before)
     assert_allclose(est.activations_, est.transform(X), rtol=1e-10)
+
+
+def test_components_to_which_draws_moved_counts_are_in_use(rng):
+    """Components of a single column are alike, so that draws divide its counts among all."""
+    X = rng.poisson(2.3, (60, 1))
+    nmf = AnnealedGammaProcessNMF(4, random_state=0).fit(X)
+    assert nmf._averaged is not None
+    assert_allclose(nmf.inverse_transform(nmf.transform(X)).mean(), X.mean(), rtol=0.02)

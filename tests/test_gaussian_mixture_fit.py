@@ -40,6 +40,15 @@ def test_weights_reach_the_k_means_start():
     assert distance.min() > 4
 
 
+def test_equal_weights_lead_to_the_start_without_weights():
+    X, _ = clusters(5)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing="none", max_iter=2, init_params="random_from_data", random_state=0
+    )
+    expected = clone(mixture).fit(X).lower_bounds_
+    assert mixture.fit(X, sample_weight=np.ones(len(X))).lower_bounds_ == pytest.approx(expected)
+
+
 def test_score_and_fit_take_weights_through_a_pipeline():
     X, _ = clusters(5)
     weights = np.arange(len(X)) % 4.0

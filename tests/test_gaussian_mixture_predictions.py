@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from cases_gaussian_mixture import (
@@ -164,3 +166,19 @@ def test_inverse_temperatures_of_the_last_annealed_pass_are_those_of_the_fit():
     mixture.set_params(annealing__n_passes=2).fit(X)
     expected = (1 / mixture.inverse_temperatures(X)).mean()
     assert temperatures[2] == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
+def test_predictions_of_many_independent_columns_need_no_matrices(covariance_type, rng):
+    d = 600
+    X = rng.standard_normal((20, d))
+    one_less = np.where(np.arange(d) == 3, np.nan, X)
+    mixture = AnnealedBayesianGaussianMixture(
+        2, covariance_type=covariance_type, annealing="none", max_iter=2, random_state=0
+    ).fit(X)
+    mixture.score(X), mixture.impute(one_less)
+    tracemalloc.start()
+    mixture.score(X), mixture.score(one_less), mixture.impute(one_less)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * d * d / 2

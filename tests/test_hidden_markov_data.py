@@ -497,3 +497,8 @@ def test_frames_of_different_lengths_are_refused_in_a_sentence():
     for call in (est.predict, est.score, AnnealedHMM(2).fit):
         with pytest.raises(ValueError, match="frames of a sequence have different numbers"):
             call(ragged)
+
+
+def test_an_empty_list_has_no_sequences():
+    with pytest.raises(ValueError, match="There is no sequence: the list is empty"):
+        AnnealedHMM(2).fit([])

@@ -35,10 +35,11 @@ from test_callbacks import Recorder
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
     AnnealedGammaProcessNMF,
     AnnealedHMM,
 )
-from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing
 from sklearn_anneal.annealing._base import Context
 from sklearn_anneal.data.units import Sequences
 from sklearn_anneal.families import Dirichlet, Factors
@@ -393,6 +394,18 @@ def test_a_method_that_draws_its_start_does_not_end_below_plain_inference_either
         est = stochastic.fit(X)
     assert moves_of(est) == ["plain"]
     assert est.lower_bound_ > alone.lower_bound_ + 10
+
+
+def test_only_a_method_that_was_asked_for_is_said_to_have_ended_below_plain_inference(recwarn):
+    """Nobody who takes the default can do anything about it."""
+    rng = np.random.default_rng(7)
+    X = np.concatenate([rng.normal(0, 1, (60, 3)), rng.normal(6, 1, (60, 3))])
+    default = AnnealedFactorialMixture(2, random_state=0).fit(X)
+    assert moves_of(default)[0] == "plain" and default.search_results_["kept"][0]
+    assert not len(recwarn)
+    asked_for = clone(default).set_params(annealing=DeterministicAnnealing())
+    with pytest.warns(ConvergenceWarning, match="ended below plain inference"):
+        asked_for.fit(X)
 
 
 def test_a_fit_without_an_annealed_phase_searches_and_says_so(capsys):

@@ -445,7 +445,8 @@ class CountPredictions(
 
     def _activations(self, ctx: Context, units: DenseCounts | SparseCounts) -> np.ndarray:
         """E h of rows for the components in use, and 0 for the others."""
-        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units), 0.0)
+        used = ctx.model.in_use(ctx.q, ctx.prior, self._means(ctx))
+        return np.where(used, self._infer(ctx, units), 0.0)
 
     def _infer(
         self, ctx: Context, units: DenseCounts | SparseCounts, exposure: float = 1.0

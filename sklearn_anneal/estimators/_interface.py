@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
@@ -72,8 +73,8 @@ class Interface(
     _advice_converging: str = "Increase max_iter or tol, or check for degenerate data."
     # Part of the warning of components that coincide: what to do.
     _advice_coinciding: str = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "random_state, or ask for fewer components."
+        "Ask for fewer components, start from another random_state, or, if the method anneals, "
+        "lower its initial temperature or give it jitter."
     )
 
     # Parameters of the estimator that define the model. They must not change while the fitted
@@ -414,7 +415,10 @@ class Interface(
                 f"{self._advice_converging}",
                 ConvergenceWarning,
             )
-        if (results["kept"] & (results["move"] == "plain")).any():
+        # A default that anneals gives way to plain inference without advice to choose otherwise.
+        default = inspect.signature(type(self)).parameters["annealing"].default
+        plain = (results["kept"] & (results["move"] == "plain")).any()
+        if plain and self.annealing != default:
             warn(
                 f"Annealing by {type(self.annealing_).__name__} ended below plain inference, "
                 "whose optimum was taken instead. Lower its temperature or noise, or give "

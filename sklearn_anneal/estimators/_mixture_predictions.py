@@ -47,8 +47,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         **CONSTRAINTS_OF_ROWS,
     }
     _advice_coinciding = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "init_params or random_state, or ask for fewer components."
+        "Ask for fewer components, start from another init_params or random_state, or, if the "
+        "method anneals, lower its initial temperature or give it jitter."
     )
 
     def __sklearn_tags__(self):

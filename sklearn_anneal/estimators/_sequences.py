@@ -158,7 +158,8 @@ def listed_sequences(X: Any) -> list | None:
 
     Sequences are the elements of a list, of a tuple or of a 1-D array of objects if each of them is
     an array, a data frame or a series with one or two dimensions, or a list of rows; and the
-    matrices of an array with three dimensions. A list of lists of numbers is a table of frames.
+    matrices of an array with three dimensions. A list of lists of numbers is a table of frames, and
+    an empty list has no sequences.
     """
     n_dimensions = len(getattr(X, "shape", ()))
     if n_dimensions == 3:
@@ -166,7 +167,7 @@ def listed_sequences(X: Any) -> list | None:
     kind = getattr(getattr(X, "dtype", None), "kind", "")  # dtypes of other libraries have none
     if n_dimensions == 1 and kind == "O":
         X = list(X)
-    if isinstance(X, list | tuple) and len(X) > 0 and all(map(_is_sequence, X)):
+    if isinstance(X, list | tuple) and all(map(_is_sequence, X)):
         return list(X)
     return None
 

@@ -528,8 +528,8 @@ class AnnealedHMM(StatePredictions):
         'give stronger priors, rescale X, or, with emission="gaussian", increase reg_covar.'
     )
     _advice_coinciding = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "init_params or random_state, or ask for fewer states."
+        "Ask for fewer states, start from another init_params or random_state, or, if the "
+        "method anneals, lower its initial temperature or give it jitter."
     )
     _start_parameters = ("startprob_init", "transmat_init", "emission_init")
     _model_parameters = (

@@ -342,8 +342,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         "topic_word_prior closer to 1, or divide X by a constant."
     )
     _advice_coinciding = (
-        "Lower the initial temperature or give the annealing jitter, start from another "
-        "components_init or random_state, or ask for fewer components."
+        "Ask for fewer components, start from another components_init or random_state, or, if the "
+        "method anneals, lower its initial temperature or give it jitter."
     )
     _start_parameters = ("components_init",)
     _model_parameters = ("n_components", "doc_topic_prior", "topic_word_prior", "local_step")

@@ -399,7 +399,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         "loading_variance; or, with solver='gradient', lower learning_rate_init."
     )
     _advice_coinciding = (
-        "Give the annealing a jitter, start from another random_state, or ask for fewer components."
+        "Ask for fewer components, start from another random_state, or give the annealing a jitter."
     )
     _start_parameters = ("components_init",)
     # Whether a fit has decided for Gaussian factors.

@@ -27,11 +27,29 @@ SMALLEST, LARGEST = 1e-4, 1e4
 _PRECISION, _STEPS = 1e-13, 200
 # The same for many functions at once.
 _PRECISION_OF_MANY, _STEPS_OF_MANY = 1e-10, 60
+# From so many numbers on, the series of ψ′(x) is quicker; it has the Bernoulli numbers B16 to B2.
+_MANY = 200
+_SERIES = (-3617 / 510, 7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
 
 
 def trigamma(x: Any) -> Any:
-    """Return ψ′(x). ``scipy.special.polygamma`` evaluates ψ(x) as well, and takes twice as long."""
-    return zeta(2.0, x)
+    """Return ψ′(x) of positive numbers.
+
+    ``scipy.special.zeta`` is quicker than ``polygamma``, which evaluates ψ(x) as well. For many
+    numbers the asymptotic series at x + 8 and eight steps back from there are quicker still.
+    """
+    if np.size(x) < _MANY:
+        return zeta(2.0, x)
+    inverse = 1.0 / (x + len(_SERIES))
+    square, total = inverse**2, np.zeros(np.shape(x))
+    for coefficient in _SERIES:
+        total += coefficient
+        total *= square
+    total += 1.0 + 0.5 * inverse
+    total *= inverse
+    for step in range(len(_SERIES)):
+        total += 1.0 / np.square(x + step)
+    return total
 
 
 def maximizer(

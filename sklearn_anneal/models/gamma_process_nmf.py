@@ -797,14 +797,15 @@ class GammaProcessNMF(
         """Return the expected count of each component, of shape (n_components,)."""
         return q["weights_shape"] - prior["weights_shape"]
 
-    def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
+    def in_use(self, q: Natural, prior: Natural, means: np.ndarray) -> np.ndarray:
         """Return which components explain counts, a boolean array of shape (n_components,).
 
         They have an expected count above 1, or a total rate that is not far below the mean of all
-        components. The latter are in use where there are few counts, or where a prior was learned
-        that says as much as the data.
+        components, given the means of θ_k w_kv. The latter are in use where there are few counts,
+        where a prior was learned that says as much as the data, or where allocations that were
+        drawn from q on have moved counts to components that q left empty.
         """
-        rates = self.means(q).sum(axis=1)
+        rates = means.sum(axis=1)
         return (self.expected_counts(q, prior) > 1.0) | (rates >= _SMALLEST_SHARE * rates.mean())
 
     def means(self, q: Natural) -> np.ndarray:

@@ -437,7 +437,9 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if known is not None:
             return rows, self._start_with_classes(rows, weights, random_state)
         if self.init_params == "random_from_data":
-            share = None if weights is None else weights / weights.sum()
+            # Equal weights lead to the start without weights.
+            equal = weights is None or np.ptp(weights) == 0
+            share = None if equal else weights / weights.sum()
             chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
             return rows, _one_row_each(chosen)
         points = rows.completed() if as_theirs else scaled(self.components.embedding(rows))

@@ -16,14 +16,70 @@ if TYPE_CHECKING:
     from .gaussian import GaussianComponents
 
 
+def student_t(
+    components: GaussianComponents, q: Natural
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the parameters of the posterior predictive density of every component.
+
+    Returns
+    -------
+    dof : ndarray of shape (n_components,)
+    mean : ndarray of shape (n_components, n_features)
+        Locations relative to the center of the data.
+    scale : ndarray of shape (n_components, n_features, n_features)
+    """
+    dof, mean, scale = _packed_student_t(components, q)
+    return dof, mean, scale if scale.ndim == 3 else scale[..., None] * np.eye(mean.shape[1])
+
+
+def _packed_student_t(
+    components: GaussianComponents, q: Natural
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what :func:`student_t` does, but only the diagonals of diagonal scale matrices.
+
+    These have the shape (n_components, n_features), because matrices of many columns are large.
+    """
+    # A joint factor has ∫ N(x | μ, Λ⁻¹) q(μ, Λ) = St(x | m, (β + 1) W⁻¹ / (β ν'), ν') with
+    # ν' = ν + 1 − D.
+    standard = components.standard(q)
+    dof = standard["dof"] + 1.0 - components.n_features
+    dof = np.broadcast_to(dof, (components.n_components,))
+    scale = _packed(components, standard["inverse_scale"])
+    each = (slice(None), *[None] * max(components.structure.event_ndim, 1))
+    scale = scale / dof[each]
+    if components.joint:
+        beta = standard["mean_precision"]
+        return dof, standard["mean"], scale * ((beta + 1) / beta)[each]
+    factor = components.factors[0]
+    covariance = factor.family.to_standard(factor.pick(q))["covariance"]
+    return dof, standard["mean"], scale + _packed(components, covariance)
+
+
+def _packed(components: GaussianComponents, stored: np.ndarray) -> np.ndarray:
+    """Return matrices as they are, and the diagonals of diagonal ones."""
+    if components.structure.event_ndim > 0:
+        return stored
+    return np.broadcast_to(stored[..., None], (*stored.shape, components.n_features))
+
+
+def _variances(components: GaussianComponents, packed: np.ndarray) -> np.ndarray:
+    """Return the diagonals of what :func:`_packed` returns."""
+    matrices = components.structure.event_ndim == 2
+    return np.diagonal(packed, axis1=-2, axis2=-1) if matrices else packed
+
+
 def _features_of_scales(
     components: GaussianComponents, mean: np.ndarray, scale: np.ndarray
 ) -> tuple[Features, np.ndarray]:
     """Return −½ (x − mean)ᵀ scale⁻¹ (x − mean) as features, and ½ log|scale⁻¹|."""
+    constant = np.full(components.n_components, 0.5 * components.n_features * missing_cells.LOG_2PI)
+    if scale.ndim == 2:
+        precision = 1.0 / scale
+        features = components.features_of("diag", precision, mean, constant)
+        return features, 0.5 * np.log(precision).sum(axis=1)
     root = np.linalg.inv(np.linalg.cholesky(scale))
     precision = np.swapaxes(root, -1, -2) @ root
     half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
-    constant = np.full(components.n_components, 0.5 * components.n_features * missing_cells.LOG_2PI)
     return components.features_of("full", precision, mean, constant), half_log_det
 
 
@@ -34,13 +90,8 @@ def _gaussians_of_scales(
 
     The precisions are diagonals if the covariance type says that the scale matrices are diagonal.
     """
-    nothing = np.zeros(components.n_components)
-    if components.structure.event_ndim == 2:
-        features, half_log_det = _features_of_scales(components, mean, scale)
-        return components.gaussians_of(features), half_log_det
-    precision = 1.0 / np.diagonal(scale, axis1=-2, axis2=-1)
-    gaussians = missing_cells.Gaussians(mean, precision, nothing, nothing)
-    return gaussians, 0.5 * np.log(precision).sum(axis=1)
+    features, half_log_det = _features_of_scales(components, mean, scale)
+    return components.gaussians_of(features), half_log_det
 
 
 def log_student_t(components: GaussianComponents, rows: Rows, q: Natural) -> np.ndarray:
@@ -50,7 +101,7 @@ def log_student_t(components: GaussianComponents, rows: Rows, q: Natural) -> np.
     no cell is observed.
     """
     d = components.n_features
-    dof, mean, scale = components.student_t(q)
+    dof, mean, scale = _packed_student_t(components, q)
     if rows.patterns is None:
         features, half_log_det = _features_of_scales(components, mean, scale)
         # The distance of a row from a mean may be slightly below zero because of rounding.
@@ -80,9 +131,9 @@ def _log_density(
 
 def cell_moments(components: GaussianComponents, q: Natural) -> CellMoments:
     """Return the moments of the cells of a new row, which have Student-t distributions."""
-    dof, mean, scale = components.student_t(q)
+    dof, mean, scale = _packed_student_t(components, q)
     spreads, exists = student_t_spreads(dof[:, None])
-    variance = np.diagonal(scale, axis1=-2, axis2=-1) * spreads
+    variance = _variances(components, scale) * spreads
     return CellMoments(mean, variance, np.broadcast_to(exists, mean.shape))
 
 
@@ -90,8 +141,7 @@ def plug_in_moments(components: GaussianComponents, q: Natural) -> CellMoments:
     """Return the moments of the cells of a new row at the posterior means."""
     standard = components.standard(q)
     covariances = components.covariances(standard["inverse_scale"], standard["dof"])
-    full = components.structure.to_full(covariances, components.n_features)
-    variance = np.diagonal(full, axis1=-2, axis2=-1)
+    variance = _variances(components, _packed(components, covariances))
     return CellMoments(standard["mean"], np.broadcast_to(variance, standard["mean"].shape))
 
 
@@ -124,7 +174,7 @@ def impute(
     variances = np.zeros(means.shape)
     _, some, blank = rows.by_completeness
     order = np.concatenate([some, blank])
-    dof, mean, scale = components.student_t(q)
+    dof, mean, scale = _packed_student_t(components, q)
     gaussians, _ = _gaussians_of_scales(components, mean, scale)
     distance, _ = missing_cells.marginals(rows, order, gaussians)
     n_observed = components.n_features - missing_cells.n_missing_cells(rows, order)[:, None]

@@ -836,33 +836,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             variance = np.diagonal(variance, axis1=-2, axis2=-1)
         return np.sqrt(variance.reshape(self.n_components, -1))
 
-    def student_t(self, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the parameters of the posterior predictive density of every component.
-
-        Returns
-        -------
-        dof : ndarray of shape (n_components,)
-        mean : ndarray of shape (n_components, n_features)
-            Locations relative to the center of the data.
-        scale : ndarray of shape (n_components, n_features, n_features)
-        """
-        # A joint factor has ∫ N(x | μ, Λ⁻¹) q(μ, Λ) = St(x | m, (β + 1) W⁻¹ / (β ν'), ν') with
-        # ν' = ν + 1 − D.
-        d = self.n_features
-        standard = self.standard(q)
-        dof = np.broadcast_to(standard["dof"] + 1.0 - d, (self.n_components,))
-        scale = self.structure.to_full(standard["inverse_scale"], d)
-        scale = scale / dof[:, None, None]
-        if self.joint:
-            beta = standard["mean_precision"]
-            return dof, standard["mean"], scale * ((beta + 1) / beta)[:, None, None]
-        covariance = self._gaussian.to_standard(self.factors[0].pick(q))["covariance"]
-        return dof, standard["mean"], scale + self.structure.to_full(covariance, d)
-
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         """Return the log densities of Student-t distributions, (n_rows, n_components)."""
         return predictive.log_student_t(self, rows, q)
 
+    student_t = predictive.student_t
     predictive_moments = predictive.cell_moments
     plug_in_moments = predictive.plug_in_moments
 
