@@ -61,3 +61,19 @@ def test_one_indefinite_matrix_of_a_stack_raises(d, rng):
     ):
         with pytest.raises(np.linalg.LinAlgError):
             call()
+
+
+@pytest.mark.parametrize("kind", ["diag", "spherical"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_relative_eigenvalues_of_diagonals_are_those_of_their_matrices(kind, shared, rng):
+    d, n = 5, 3
+    structure = get_structure(kind, COVARIANCE_TYPES, "covariance_type")
+    full = get_structure("full", COVARIANCE_TYPES, "covariance_type")
+    shape = (d,) if kind == "diag" else ()
+    left = rng.normal(size=(n, *shape))
+    right = rng.uniform(0.5, 2.0, size=shape if shared else (n, *shape))
+    found = structure.relative(left, right, d)
+    expected = full.relative(structure.to_full(left, d), structure.to_full(right, d), d)
+    np.testing.assert_allclose(np.sort(found), expected, rtol=1e-12)
+    with pytest.raises(np.linalg.LinAlgError):
+        structure.relative(left, -right, d)

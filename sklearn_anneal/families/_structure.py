@@ -303,6 +303,9 @@ class _Diag(Structure):
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return vectors / np.sqrt(_require_positive(stored))
 
+    def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
+        return left / _require_positive(right)
+
     def positive(self, stored: np.ndarray) -> np.ndarray:
         return ((stored > 0.0) & np.isfinite(stored)).all(-1)
 
@@ -339,6 +342,9 @@ class _Spherical(Structure):
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return vectors / np.sqrt(_require_positive(stored))[..., None]
+
+    def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
+        return np.repeat((left / _require_positive(right))[..., None], n_features, axis=-1)
 
     def positive(self, stored: np.ndarray) -> np.ndarray:
         return (stored > 0.0) & np.isfinite(stored)
