@@ -45,7 +45,7 @@ _MISSING = 0.1
 # that end when the cells move by less than the change, in standard deviations.
 _ROUNDS_OF_PEER, _CHANGE = (3, 10, 20), 1e-3
 # The settings of factors that are on in all rows, with which cells are filled in quickly.
-QUICKLY = {"activation_prior": 1.0, "tol": 0.1}
+QUICKLY = {"activation_prior": 1.0, "tol": 1.0}
 # The largest number of columns for which a regression of each on the others is waited for.
 _FEW_COLUMNS = 60
 

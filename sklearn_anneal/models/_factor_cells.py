@@ -35,15 +35,14 @@ def imputed(
     are no deviations, of shape (n_rows, 0).
     """
     factors, activations, _ = model.infer(units, q)
-    standard, noise = model.standard(q), np.sqrt(model.noise_variance)
-    means = standard["mean"]
+    means, noise = model.loadings(q).means, np.sqrt(model.noise_variance)
     cells = factors @ means * noise + units.center
     if not return_std:
         return cells, np.empty((len(cells), 0))
     if always_on(model.activation_prior):
         variance = _variances_by_gaussians(model, q, units, factors)
         return cells, np.sqrt(variance) * noise
-    covariance = standard["covariance"]
+    covariance = model.standard(q)["covariance"]
     variances = np.diagonal(covariance, axis1=-2, axis2=-1)
     squares = means.T**2 + variances
     variance = np.empty(units.X.shape)
