@@ -653,8 +653,10 @@ class SpikeSlabFactorAnalysis(
 
     # Functions of the fitted parameters
 
-    def infer(self, units: Rows, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Infer the factors of rows at T = 1.
+    def infer(
+        self, units: Rows, q: Natural, moments: Moments | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Infer the factors of rows at T = 1, given the moments of q if they are known.
 
         Returns
         -------
@@ -663,7 +665,8 @@ class SpikeSlabFactorAnalysis(
         bounds : ndarray of shape (n_rows,)
             E log p(x, z, s | W) + H[q(z, s)] in nats.
         """
-        moments = self.expectations(q, of_columns=units.patterns is not None)
+        if moments is None:
+            moments = self.expectations(q, of_columns=units.patterns is not None)
         likelihood = self.likelihood(moments)
         factors, activations = np.empty((2, units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
@@ -690,6 +693,9 @@ class SpikeSlabFactorAnalysis(
         return np.flatnonzero(certain & (self.expected_counts(q, prior) > 1))
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
+        if always_on(self.activation_prior):
+            # Loadings of Gaussian factors can be rotated until they are orthogonal.
+            return []
         found = self.loadings(q)
         scaled = found.means / np.sqrt(self.loading_variance)[:, None]
         return coinciding(scaled, self.in_use(found, q, prior))
