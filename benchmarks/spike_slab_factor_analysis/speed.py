@@ -84,7 +84,8 @@ class Size(speed.Size):
     )
     tables: tuple[tuple[str, int], ...] = (
         *(("digits", 20), ("smooth pictures", 20), ("breast cancer", 10), ("diabetes", 5)),
-        *(("wine", 5), ("sparse factors", 8), ("sparse factors, little noise", 5)),
+        *(("wine", 5), ("sparse factors", 8), ("sparse factors", 30)),
+        ("sparse factors, little noise", 5),
     )
     masks: int = 3
     masks_of_dense: int = 5
