@@ -23,7 +23,8 @@ SECTIONS = {
     "factorial_mixture": ("its matrix products", "annealing costs"),
     "gamma_process_nmf": ("of scikit-learn", "annealing costs"),
     "spike_slab_factor_analysis": (
-        *("iteration of mofapy2", "annealing costs", "dense pictures", "Gaussian factors where"),
+        *("iteration of mofapy2", "annealing costs", "dense pictures", "held-out cells choose"),
+        "Gaussian factors where",
     ),
     "sigmoid_belief_net": ("against its matrix products", "annealing costs"),
     "latent_dirichlet": ("local step",),

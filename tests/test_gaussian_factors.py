@@ -161,12 +161,19 @@ def test_moments_of_columns_are_those_of_whole_matrices(rng):
     assert found.kl(v) == pytest.approx(Gaussian().kl(q, prior))
     S = root[::-1] @ root[::-1].transpose(0, 2, 1)
     assert_allclose(found.explained(packed(S)), (S * second).sum(axis=(1, 2)))
+    change = rng.normal(size=(k, k))
+    changed = np.diagonal(change @ second @ change.T, axis1=1, axis2=2).T
+    assert_allclose(found.squares_after(change), changed)
+    common = Loadings.sharing(means.T, covariances[0])
+    own = np.diagonal(change @ covariances[0] @ change.T)
+    assert_allclose(common.squares_after(change), (change @ means.T) ** 2 + own[:, None])
     assert_allclose(symmetric(packed(S), k), S)
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
         Loadings.of_columns(q["precision"] - 50.0 * np.eye(k), q["natural_mean"])
 
 
-def test_a_pass_computes_the_moments_of_the_loadings_once(monkeypatch, rng):
+@pytest.mark.parametrize("loading_variance", ["auto", 1.0])
+def test_a_pass_computes_the_moments_of_the_loadings_once(loading_variance, monkeypatch, rng):
     """Those of the bound, of the rows and of the last pass are the same."""
     counted, compute = [], Loadings.of_columns
 
@@ -176,7 +183,7 @@ def test_a_pass_computes_the_moments_of_the_loadings_once(monkeypatch, rng):
 
     X = rows(rng, missing=0.2)
     monkeypatch.setattr(Loadings, "of_columns", count)
-    few, many = (gaussian(2, max_iter=n, tol=0, loading_variance="auto") for n in (2, 5))
+    few, many = (gaussian(2, max_iter=n, tol=0, loading_variance=loading_variance) for n in (2, 5))
     few.fit(X)
     before = len(counted)
     many.fit(X)

@@ -14,6 +14,7 @@ from ._gaussian_factors import always_on, posterior, posterior_of_each
 from ._packed_gaussians import multiplicity, packed
 
 if TYPE_CHECKING:
+    from ._factor_rows import Moments
     from .spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 
 # Gibbs sweeps over the factors of a row, which begin at a draw from q, or go on in a round.
@@ -34,16 +35,16 @@ def imputed(
     1 + Σ_kl E[u_k u_l] Cov(w_k, w_l) + Σ_kl Cov(u_k, u_l) E w_k E w_l. Without ``return_std`` there
     are no deviations, of shape (n_rows, 0).
     """
-    factors, activations, _ = model.infer(units, q)
-    standard, noise = model.standard(q), np.sqrt(model.noise_variance)
-    means = standard["mean"]
+    moments = model.expectations(q, of_columns=units.patterns is not None)
+    factors, activations, _ = model.infer(units, q, moments)
+    means, noise = moments.means, np.sqrt(model.noise_variance)
     cells = factors @ means * noise + units.center
     if not return_std:
         return cells, np.empty((len(cells), 0))
     if always_on(model.activation_prior):
-        variance = _variances_by_gaussians(model, q, units, factors)
+        variance = _variances_by_gaussians(model, q, units, factors, moments)
         return cells, np.sqrt(variance) * noise
-    covariance = standard["covariance"]
+    covariance = model.standard(q)["covariance"]
     variances = np.diagonal(covariance, axis1=-2, axis2=-1)
     squares = means.T**2 + variances
     variance = np.empty(units.X.shape)
@@ -61,18 +62,16 @@ def imputed(
 
 
 def _variances_by_gaussians(
-    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, factors: np.ndarray
+    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, factors: np.ndarray, moments: Moments
 ) -> np.ndarray:
     """Return the variances of all cells in units of the noise, if factors are on in all rows.
 
     Matrices are lower triangles, in whose products entries off the diagonal count twice.
     """
-    standard, k = model.standard(q), model.n_components
-    means = standard["mean"]
+    means, k = moments.means, model.n_components
     often = multiplicity(k)
-    of_loadings = (often * packed(standard["covariance"])).reshape(-1, len(often)).T
+    of_loadings = (often * packed(model.standard(q)["covariance"])).reshape(-1, len(often)).T
     of_means = (often * packed(np.einsum("kd,ld->dkl", means, means))).T
-    moments = model.expectations(q, of_columns=units.patterns is not None)
     variance, x = np.empty(units.X.shape), np.ones(1)
     size = max(_ENTRIES // k**2, 1)
     for block in centered_blocks(units):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # vectors more than factors, and looks at no more rows.
 _ROUNDS, _ITERATIONS, _VECTORS, _ROWS = 200, 4, 8, 10_000
 # The rounds end after one in which the variances of the noise change by a smaller share on average.
-_SETTLED = 1e-4
+_SETTLED = 3e-4
 # The noise of a column is at first this share of its variance, and never a smaller one than that.
-_FIRST_NOISE, _LEAST_FIRST_NOISE = 0.4, 0.01
+_FIRST_NOISE, _LEAST_FIRST_NOISE = 0.05, 0.01
 
 
 def always_on(activation_prior: np.ndarray) -> bool:
@@ -219,10 +219,11 @@ def scales(active: np.ndarray, slabs: np.ndarray, lengths: np.ndarray | None, d:
     two terms do not depend on c.
 
     ``active``, ``slabs`` and ``lengths`` (n_components,) are a, S and Q, which is None for a
-    learned v.
+    learned v. Factors that are on in less than one row stay as they are then, because c would be
+    that of their prior.
     """
     if lengths is None:
-        return np.divide(active, slabs, out=np.ones(len(slabs)), where=slabs > 0)
+        return np.divide(active, slabs, out=np.ones(len(slabs)), where=active >= 1)
     rest = active - d
     root = np.sqrt(rest**2 + 4.0 * slabs * lengths)
     # The root of S c⁴ − (a − D) c² − Q, in the form that loses no digits.

@@ -48,6 +48,18 @@ class Loadings(NamedTuple):
         often = _packed_gaussians.multiplicity(len(self.means))
         return np.asarray((self.columns.second * second) @ often)
 
+    def squares_after(self, change: np.ndarray) -> np.ndarray:
+        """Return E (B w)_k² after the loadings w became B w, (n_components, n_features).
+
+        ``change`` is B, (n_components, n_components).
+        """
+        if self.columns is None:
+            own = np.sum((change @ self.covariance) * change, axis=1)
+            return np.asarray((change @ self.means) ** 2 + own[:, None])
+        products = _packed_gaussians.packed(change[:, :, None] * change[:, None, :])
+        products *= _packed_gaussians.multiplicity(len(change))
+        return np.asarray(products @ self.columns.second.T)
+
     def kl(self, variance: np.ndarray) -> float:
         """Return KL(q ‖ p) of columns with precisions of their own, for p(w_k) = N(0, v_k), nats.
 

@@ -546,12 +546,12 @@ class SpikeSlabFactorAnalysis(
         moves = self.learns or always_on(self.activation_prior)  # which are rotated at least
         if step is None or not (late and moves):
             return self, prior, q
-        model = copy(self)
-        q, stats = self._rescaled(q, prior, step.statistics, scale, rho)
-        found = self.loadings(q)
-        means, squares = found.means, found.squares
+        model, stats, found = copy(self), step.statistics, self.loadings(q)
+        A = self._best_change(found, stats, scale, rho)
+        squares = found.squares_after(np.linalg.inv(A).T)
         if "noise_variance" in self.learns:
-            errors = stats["squares"] - 2.0 * (means * stats["first"]).sum(axis=0)
+            # A change of the factors and of their loadings leaves the errors as they are.
+            errors = stats["squares"] - 2.0 * (found.means * stats["first"]).sum(axis=0)
             errors = errors + found.explained(stats["second"])
             total = scale * errors + (squares / self.loading_variance[:, None]).sum(axis=0)
             factor = total / (scale * stats["cells"] + self.n_components)
@@ -572,9 +572,9 @@ class SpikeSlabFactorAnalysis(
         # q is its prior plus statistics, of which the second are in units of the noise.
         units = np.sqrt(self.noise_variance / model.noise_variance)
         units = units[:, None] if self.missing else units
-        precision = new["precision"] + (q["precision"] - prior["precision"])
-        natural_mean = new["natural_mean"] + units * (q["natural_mean"] - prior["natural_mean"])
-        return model, new, {"precision": precision, "natural_mean": natural_mean}
+        precision = new["precision"] + A @ (q["precision"] - prior["precision"]) @ A.T
+        changed = q["natural_mean"] @ A.T if self.missing else A @ q["natural_mean"]
+        return model, new, {"precision": precision, "natural_mean": units * changed}
 
     def _begun(self, q: Natural) -> tuple[Self, Natural, Natural]:
         """Return the model with what loadings leave as noise, for a start of Gaussian factors."""
@@ -600,37 +600,20 @@ class SpikeSlabFactorAnalysis(
             return model, prior, {"precision": whole, "natural_mean": own * means.T}
         return model, prior, {"precision": np.diag(own), "natural_mean": own[:, None] * means}
 
-    def _rescaled(
-        self, q: Natural, prior: Natural, stats: Natural, scale: float, rho: float
-    ) -> tuple[Natural, Natural]:
-        """Return q and the statistics after each factor was multiplied by its best number.
+    def _best_change(self, found: Loadings, stats: Natural, scale: float, rho: float) -> np.ndarray:
+        """Return the matrix A for which the bound is highest if factors become A u, (K, K).
 
-        Gaussian factors whose loadings have one given prior are rotated as well.
+        It multiplies each factor by a number. Gaussian factors whose loadings have one given prior
+        are rotated as well.
         """
         learned, given = "loading_variance" in self.learns, self.loading_variance
-        active = scale * stats["active"]
+        active, d = scale * stats["active"], self.n_features
         if rho == 1.0 and always_on(self.activation_prior) and not learned and not np.ptp(given):
-            squares = self.loadings(q).gram / given[0]
-            A = transformation(active, scale * stats["whole"], squares, self.n_features)
-            second = stats["second"]
-            if self.missing:
-                second = _packed_gaussians.symmetric(second, self.n_components)
-            second = A @ second @ A.T
-            second = _packed_gaussians.packed(second) if self.missing else second
-            stats = {**stats, "first": A @ stats["first"], "second": second}
-            precision = prior["precision"] + A @ (q["precision"] - prior["precision"]) @ A.T
-            natural_mean = q["natural_mean"] @ A.T if self.missing else A @ q["natural_mean"]
-            return {"precision": precision, "natural_mean": natural_mean}, stats
+            return transformation(active, scale * stats["whole"], found.gram / given[0], d)
         # A learned v follows the loadings, whose lengths are then of no concern.
-        lengths = None if learned else self.loadings(q).squares.sum(axis=1) / given
-        found = scales(active, scale * stats["slabs"], lengths, self.n_features)
-        by = 1.0 + rho * (np.sqrt(found) - 1.0)
-        both, of_rows = np.outer(by, by), by[:, None]
-        of_second = _packed_gaussians.packed(both) if self.missing else both
-        stats = {**stats, "first": stats["first"] * of_rows, "second": stats["second"] * of_second}
-        precision = prior["precision"] + both * (q["precision"] - prior["precision"])
-        natural_mean = q["natural_mean"] * (by if self.missing else of_rows)
-        return {"precision": precision, "natural_mean": natural_mean}, stats
+        lengths = None if learned else found.squares.sum(axis=1) / given
+        best = scales(active, scale * stats["slabs"], lengths, d)
+        return np.diag(1.0 + rho * (np.sqrt(best) - 1.0))
 
     # Operations that only some annealing methods need
 
@@ -670,8 +653,10 @@ class SpikeSlabFactorAnalysis(
 
     # Functions of the fitted parameters
 
-    def infer(self, units: Rows, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Infer the factors of rows at T = 1.
+    def infer(
+        self, units: Rows, q: Natural, moments: Moments | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Infer the factors of rows at T = 1, given the moments of q if they are known.
 
         Returns
         -------
@@ -680,7 +665,8 @@ class SpikeSlabFactorAnalysis(
         bounds : ndarray of shape (n_rows,)
             E log p(x, z, s | W) + H[q(z, s)] in nats.
         """
-        moments = self.expectations(q, of_columns=units.patterns is not None)
+        if moments is None:
+            moments = self.expectations(q, of_columns=units.patterns is not None)
         likelihood = self.likelihood(moments)
         factors, activations = np.empty((2, units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
@@ -707,6 +693,9 @@ class SpikeSlabFactorAnalysis(
         return np.flatnonzero(certain & (self.expected_counts(q, prior) > 1))
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
+        if always_on(self.activation_prior):
+            # Loadings of Gaussian factors can be rotated until they are orthogonal.
+            return []
         found = self.loadings(q)
         scaled = found.means / np.sqrt(self.loading_variance)[:, None]
         return coinciding(scaled, self.in_use(found, q, prior))
