@@ -31,6 +31,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.families import Factors
+from sklearn_anneal.families._empirical_bayes import LARGEST, SMALLEST
+from sklearn_anneal.models._weights import StickBreakingWeights
 from sklearn_anneal.models.components._learned_gaussians import Sizes
 
 GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
@@ -543,6 +545,59 @@ def test_few_rows_in_many_dimensions_teach_the_scale_alone():
     ratio = mixture.covariance_prior_ / default
     assert np.allclose(ratio, ratio[0, 0])
     assert not np.isclose(ratio[0, 0], 1.0)
+
+
+def few_rows(seed, loading):
+    """Rows of two groups in more columns than rows, which depend on each other if asked for."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(24, 40)) + loading * rng.normal(size=(24, 1)) * rng.normal(size=40)
+    X[:9] += rng.normal(size=40)
+    return X
+
+
+@in_turn(k=(2, 3, 4), loading=(0.0, 1.0), others=("all", "dof given", "means given"))
+def test_priors_of_few_rows_are_at_their_best_after_a_few_steps(k, loading, others):
+    """Steps raise the bound given the statistics, to where steps for fixed q get after hundreds."""
+    given = {"dof given": PRIORS[2:3], "means given": PRIORS[:2], "all": ()}[others]
+    settings = {**AUTO, **dict.fromkeys(given), "n_components": k, "max_iter": 1}
+    ctx = fitted(few_rows(k, loading), **settings)._context()
+    first = ctx.model.components
+    prior, q = ({key: each[key] for key in first.keys} for each in (ctx.prior, ctx.q))
+    statistics = {key: q[key] - prior[key] for key in q}
+
+    def bounds(n_steps, rows_stay):
+        components, before, found = first, prior, []
+        for _ in range(n_steps):
+            after = {key: before[key] + value for key, value in statistics.items()}
+            family, own = components.factors[0].family, components.factors[0].pick
+            gain = family.log_normalizer(own(after)) - family.log_normalizer(own(before))
+            found.append(float(np.sum(gain)) - components.hyperparameter_kl())
+            components, before = components.learned(after, before, 1.0, True, rows_stay)
+        return np.array(found)
+
+    together, alone = bounds(30, True), bounds(300, False)
+    # Precisions are up to a million, so that terms of the bound lose six more digits.
+    assert min(np.diff(together).min(), np.diff(alone).min()) > -1e-5
+    assert together[12] > alone[-1] - 1e-3
+    assert together[5] > alone[20]
+
+
+@pytest.mark.parametrize(
+    ("counts", "best"), [((50, 0, 0), SMALLEST), ((0, 50, 0), None), ((0, 0, 50), LARGEST)]
+)
+def test_a_concentration_that_is_best_at_a_limit_is_there_at_once(counts, best):
+    weights = StickBreakingWeights(3, "auto")
+    statistics = weights.statistics(np.array(counts, dtype=float))
+    bounds = []
+    for _ in range(50):
+        prior = weights.prior()
+        q = {key: prior[key] + value for key, value in statistics.items()}
+        normalizer, own = weights.factor.family.log_normalizer, weights.factor.pick
+        bounds.append(float(np.sum(normalizer(own(q)) - normalizer(own(prior)))))
+        weights, _ = weights.learned(q, prior, 1.0, True)
+        assert best is None or weights.concentration == best
+    assert np.diff(bounds).min() > -1e-9
+    assert (weights.concentration in (SMALLEST, LARGEST)) == (best is not None)
 
 
 def with_more_columns(X, kind):

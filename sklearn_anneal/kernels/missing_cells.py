@@ -55,37 +55,48 @@ def _residuals(rows, mean, missing, n_missing, m, out):
 
 @helper
 def _factorise(precision, columns, count, root):
-    """Write the Cholesky factor of P_mm to ``root`` and return log|P_mm|."""
+    """Write the Cholesky factor of P_mm to ``root`` and return log|P_mm|.
+
+    Above the diagonal is its transpose. In the inner loop, the numbers that change are neighbours
+    and do not depend on each other, so that a processor changes several at once.
+    """
     log_det = 0.0
     for a in range(count):
         for b in range(a + 1):
-            value = precision[columns[a], columns[b]]
-            for c in range(b):
-                value -= root[a, c] * root[b, c]
-            if a == b:
-                root[a, a] = np.sqrt(value)
-                log_det += np.log(value)
-            else:
-                root[a, b] = value / root[b, b]
+            root[a, b] = precision[columns[a], columns[b]]
+    for b in range(count):
+        log_det += np.log(root[b, b])
+        root[b, b] = np.sqrt(root[b, b])
+        for a in range(b + 1, count):
+            root[a, b] /= root[b, b]
+            root[b, a] = root[a, b]
+        for a in range(b + 1, count):
+            factor = root[a, b]
+            for c in range(b + 1, a + 1):
+                root[a, c] -= factor * root[b, c]
     return log_det
 
 
 @helper
 def _invert(root, count, work, out):
     """Write P_mm⁻¹, given its Cholesky factor, to the lower triangle of ``out``."""
-    for b in range(count):
-        work[b, b] = 1.0 / root[b, b]
-        for a in range(b + 1, count):
-            value = 0.0
-            for c in range(b, a):
-                value -= root[a, c] * work[c, b]
-            work[a, b] = value / root[a, a]
+    for a in range(count):
+        for b in range(a):
+            work[a, b] = 0.0
+        for c in range(a):
+            factor = root[a, c]
+            for b in range(c + 1):
+                work[a, b] -= factor * work[c, b]
+        for b in range(a):
+            work[a, b] /= root[a, a]
+        work[a, a] = 1.0 / root[a, a]
     for a in range(count):
         for b in range(a + 1):
-            value = 0.0
-            for c in range(a, count):
-                value += work[c, a] * work[c, b]
-            out[a, b] = value
+            out[a, b] = 0.0
+        for c in range(a, count):
+            factor = work[c, a]
+            for b in range(a + 1):
+                out[a, b] += factor * work[c, b]
 
 
 @helper
@@ -107,7 +118,7 @@ def _complete(root, columns, count, y, residual):
     for a in range(count - 1, -1, -1):
         value = y[a]
         for c in range(a + 1, count):
-            value -= root[c, a] * y[c]
+            value -= root[a, c] * y[c]
         y[a] = value / root[a, a]
         residual[columns[a]] = -y[a]
 
@@ -198,14 +209,16 @@ def add_moments(x, center, order, precision, mean, shares, block, second, first,
             target = second[k * n_features : (k + 1) * n_features]
             _residuals(rows, mean[k], missing, n_missing, m, residual)
             np.dot(residual[:m], matrix, product[:m])
-            share = 0.0
+            share, factorised = 0.0, False
             for i in range(m):
                 columns, number = missing[i], n_missing[i]
                 if fresh[i] == 1:
-                    _factorise(matrix, columns, number, root)
-                    share = 0.0
+                    share, factorised = 0.0, False
                 r = shares[start + i, k]
                 if r != 0.0:
+                    if not factorised:
+                        _factorise(matrix, columns, number, root)
+                        factorised = True
                     _half_solve(root, product[i], columns, number, y)
                     _complete(root, columns, number, y, residual[i])
                 share += r

@@ -179,6 +179,11 @@ class Searchable(ABC, Generic[U, S]):
         return float("inf")
 
     @property
+    def least_passes(self) -> int:
+        """The number of passes that a fit counts as, at least, in the budget of a search."""
+        return 0
+
+    @property
     def tries_other_start_first(self) -> bool:
         """Whether a search begins with the first one of :meth:`other_starts`."""
         return False

@@ -10,11 +10,17 @@ from copy import copy
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, psi
 
 from ..data.units import Rows
 from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
-from ..families._empirical_bayes import damped, dirichlet_concentration, stick_concentration
+from ..families._empirical_bayes import (
+    LARGEST,
+    SMALLEST,
+    damped,
+    dirichlet_concentration,
+    stick_concentration,
+)
 
 # The second parameter of a stick of which nothing is left.
 _NOTHING = 1e-6
@@ -227,6 +233,14 @@ class StickBreakingWeights(WeightsOfAll):
         return {"stick_a": np.ones(k), "stick_b": rest}
 
     def _best_concentration(self, q: Natural) -> float:
+        # Given the rows n_k of the components and r_k of those after them, the bound has the terms
+        # log α + log Γ(α + r_k) − log Γ(α + r_k + 1 + n_k), which are concave in log α. If their
+        # sum is highest at a limit of α, steps for fixed q would be ever shorter on the way there.
+        a, rest = q["stick_a"][:-1], q["stick_b"][:-1] - float(self.concentration)
+        for limit, sign in ((SMALLEST, -1.0), (LARGEST, 1.0)):
+            slope = np.sum(1.0 / limit + psi(limit + rest) - psi(limit + rest + a))
+            if sign * slope >= 0.0:
+                return limit
         log_rest = self.factor.family.expectations(self.factor.pick(q))["b"]
         return stick_concentration(log_rest[:-1])
 

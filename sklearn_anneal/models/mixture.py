@@ -45,6 +45,8 @@ _NO_VOLUME = (
     "sums over all rows that it could have been"
 )
 _NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose bound is quadratic"
+# Rows stay in their components if no larger share of them has moved in a pass.
+_SHARE_THAT_MOVES = 1e-3
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
@@ -231,6 +233,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         # Coefficients of covariates are found by steps that are no conjugate updates.
         self.accelerates = not self.weights.differ
         self.init_params = init_params
+        # The rows of each component when priors were last learned after a pass.
+        self.counts: np.ndarray | None = None
 
     @property
     def recommended(self) -> Recommended:
@@ -247,6 +251,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     @property
     def _why_no_exact_gradient(self) -> str | None:
         return _NO_GRADIENT if self.weights.differ else self.components.why_no_exact_gradient
+
+    @property
+    def least_passes(self) -> int:
+        return self.components.least_passes
 
     def operations(self, units: Rows) -> float:
         return float(self.components.operations(units))
@@ -378,9 +386,14 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if not (self.components.learns_early or (late and self.learns_late)):
             return self, prior, q
         model = copy(self)
+        counts = self.weights.expected_counts(q, prior)
+        moved = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
+        # There is no step without a pass over the data, as for a start, whose rows will still move.
+        model.counts = None if step is None else counts
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
-        if self.components.learns_from(float(self.weights.expected_counts(q, prior).sum())):
-            model.components, of_components = self.components.learned(q, prior, rho, late)
+        if self.components.learns_from(float(counts.sum())):
+            stay = step is not None and moved <= _SHARE_THAT_MOVES * counts.sum()
+            model.components, of_components = self.components.learned(q, prior, rho, late, stay)
         else:
             of_components = {key: prior[key] for key in self.components.keys}
         new = of_weights | of_components

@@ -317,6 +317,11 @@ class Moves(NamedTuple):
             return min(self.effort, model.usual_effort)
         return self.effort
 
+    @staticmethod
+    def least_passes(model: object) -> int:
+        """Return the passes that the best fit counts as at least, if the model says a number."""
+        return model.least_passes if isinstance(model, Searchable) else 0
+
     def at(self, turn: int) -> Move:
         """Return the move of a turn."""
         n = len(self.before)
@@ -364,7 +369,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     stored = None if checkpoint is None else checkpoint.load("moves")
     result: Found = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
-    unit = max(len(result.pace), _LEAST_PASSES)
+    unit = max(len(result.pace), _LEAST_PASSES, moves.least_passes(problem.model))
     save = None
     if checkpoint is not None:
 

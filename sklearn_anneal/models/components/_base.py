@@ -124,6 +124,8 @@ class Components(ABC, Generic[P, R]):
         start can be given by them (:meth:`posterior_like`).
     learns : bool
         Whether :meth:`learned` changes any hyperparameter.
+    least_passes : int
+        The number of passes that a fit counts as, at least, in the budget of a search.
     waits : bool
         Whether learning waits until the bound hardly rises any more. The prior of a table of
         probabilities does, because small concentrations freeze what has not moved yet. The prior
@@ -156,6 +158,7 @@ class Components(ABC, Generic[P, R]):
     profile_names: ClassVar[tuple[str, ...]] = ()
     learns: bool = False
     waits: ClassVar[bool] = True
+    least_passes: int = 0
     # Whether a single component learns its priors from however few rows.
     learns_alone = False
 
@@ -300,13 +303,14 @@ class Components(ABC, Generic[P, R]):
         return self.learns and self.waits
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, late: bool
+        self, q: Natural, prior: Natural, rho: float, late: bool, rows_stay: bool = False
     ) -> tuple[Components, Natural]:
         """Return the components and their λ₀ after a step of empirical Bayes.
 
         Hyperparameters that are learned move by the share ρ towards the values that maximise the
         bound given q; all others stay. Those that wait stay unless it is
-        ``late`` in the fit.
+        ``late`` in the fit. ``rows_stay`` says that the rows have hardly changed components in the
+        last pass, so that q may follow the priors as far as that is best.
         """
         if not self.learns or (self.waits and not late):
             return self, {key: prior[key] for key in self.keys}

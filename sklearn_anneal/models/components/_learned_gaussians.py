@@ -12,7 +12,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -32,6 +32,8 @@ _SMALLEST_STRENGTH = 1e-8
 # The inverse scale of every component stays above this multiple of the covariance of the data.
 # Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
 _SMALLEST_SCALE = 1e-6
+# The largest factor of the inverse scale in one step.
+_LARGEST_FACTOR = 1e100
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
 # largest one, sizes are 1 up to a hundredth, as if there were none.
 _STRENGTHS = (0.5, 1e4)
@@ -51,7 +53,12 @@ def learnable(covariance_type: str) -> tuple[str, ...]:
 
 
 def learned_gaussians(
-    components: GaussianComponents, q: Natural, prior: Natural, rho: float
+    components: GaussianComponents,
+    q: Natural,
+    prior: Natural,
+    rho: float,
+    late: bool,
+    rows_stay: bool = False,
 ) -> tuple[GaussianComponents, Natural]:
     """Return the components and their λ₀ after a step of empirical Bayes.
 
@@ -60,7 +67,11 @@ def learned_gaussians(
     a linear one. The priors stay if q would leave its domain with the new ones, which only random
     numbers in q can cause.
     """
-    new, step = copy(components), _Step(components, q, prior)
+    if not components.learns:
+        return components, {key: prior[key] for key in components.keys}
+    together = rows_stay and components.joint and components.structure.event_ndim == 2
+    together = together and "covariance_prior" in components.auto and not components.learns_matrix
+    new, step = copy(components), (_JointStep if together else _Step)(components, q, prior)
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])
         new.mean_prior = components.mean_prior + change
@@ -69,6 +80,8 @@ def learned_gaussians(
         best = step.best_strength()
         new.mean_precision_prior = damped(components.mean_precision_prior, best, rho)
     if set(_OF_PRECISIONS) & set(components.auto):
+        if isinstance(step, _JointStep):
+            step.follow_means(new.mean_precision_prior)
         _learn_precisions(step, new, rho)
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
@@ -86,6 +99,7 @@ class _Step:
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         self.components, self.structure = components, components.structure
         self.mean, self.covariance, self.precision, log_det = components.moments(q)
+        self.log_dets = log_det
         self.log_det = float(log_det.mean())
         self.sizes, self.smallest = components.sizes, 1.0
         self.scale = np.asarray(components.common_scale, dtype=np.float64)
@@ -101,11 +115,12 @@ class _Step:
         c, d = self.components, self.components.n_features
         products = self.structure.multiplicity(d) * c.common_scale * self.precision
         traces = products.reshape(c.n_components, -1).sum(axis=1)
-        learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho)
-        if not _is_above(self, self.scale * learned.mean.min()):
+        decay = np.zeros(c.n_components)
+        learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
+        if not self.is_above(self.scale * learned.mean.min()):
             # Components that would be too tight have the smallest size that is permitted.
-            least = min(_SMALLEST_SCALE / _smallest(self, self.scale), float(sizes.mean.min()))
-            learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho, least)
+            least = min(_SMALLEST_SCALE / self.smallest_of(self.scale), float(sizes.mean.min()))
+            learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
         # The bound is highest if V has the mean of the sizes, because the prior expects sizes of 1.
         mean = float(learned.mean.mean())
         sizes = replace(learned, rate=learned.rate * mean)
@@ -113,6 +128,16 @@ class _Step:
         self.sizes, self.smallest = sizes, float(sizes.mean.min())
         self.log_det += d * float(sizes.mean_log.mean())
         self.precision = c.per_row(sizes.mean) * self.precision
+
+    def is_above(self, scale: np.ndarray) -> bool:
+        """Return whether an inverse scale is large enough for all sizes, by one factorisation."""
+        floor = _SMALLEST_SCALE / self.smallest * np.asarray(self.components.reference)
+        return bool(np.all(self.structure.positive(scale - floor)))
+
+    def smallest_of(self, scale: np.ndarray) -> float:
+        """Return the smallest eigenvalue of an inverse scale relative to the data's covariance."""
+        reference = np.asarray(self.components.reference) / self.smallest
+        return float(np.min(self.structure.relative(scale, reference, self.components.n_features)))
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the mean of E μ_k, weighted by the expected prior precisions of the means."""
@@ -159,7 +184,7 @@ class _Step:
         bounds = min(float(d), old), max(d + self.rows_each, old)
         return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
 
-    def scales(self, strength: np.ndarray | float) -> _Scales:
+    def scales(self, strength: np.ndarray | float) -> _Scales | _OneScale:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
         reference = np.asarray(c.reference)
@@ -185,6 +210,168 @@ class _Step:
         spread, vectors = np.linalg.eigh(root.T @ squares @ root)
         basis, offset = inverse_of_lower(root).T @ vectors, -float(log_det_of_root(root))
         return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d, rotated=True)
+
+
+class _JointStep(_Step):
+    """The maximisation of the bound over the prior and q together, while rows stay where they are.
+
+    With the log-normaliser A, the bound is then A(λ₀ + S) − A(λ₀), because q is the prior plus the
+    statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
+    for fixed q are short: components without rows would leave the prior as it is.
+
+    The step is for covariance priors that are learned up to their size. A component of size s has
+    the posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
+    has a term −log(s + l) in the bound. If one λ, for which Σ 1 / (s + l) = D / (s + λ) at the s
+    now, is in the place of all l, the sum of these terms has the same slope now, and is nowhere
+    larger up to a constant: in log s, its slope is minus the sum of p = s / (s + l), and for a
+    larger s these probabilities are concave functions of those now, for a smaller one convex ones.
+    An s that raises the terms with λ therefore raises the bound.
+    """
+
+    def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
+        super().__init__(components, q, prior)
+        self.old_strength = prior["mean_precision"]
+        self.counts = np.maximum(q["mean_precision"] - self.old_strength, 0.0)
+        self.first = q["mean_natural"] - prior["mean_natural"]
+        self.old_center = self.center
+        # Σ 1 / (s + l) = tr (s + V⁻¹ S_k)⁻¹.
+        traces = np.tensordot(self.precision, components.common_scale, axes=2)
+        self.inverse_traces = traces / q["dof"]
+        self.size = np.ones(components.n_components)
+        if self.sizes is not None:
+            self.size = self.sizes.mean
+
+    def best_mean(self) -> np.ndarray:
+        """Return m₀, the weighted mean of the means of the components' rows.
+
+        Without μ_k, the mean of N_k rows has the precision β₀ N_k / (β₀ + N_k) Λ_k.
+        """
+        shares = self.old_strength / (self.old_strength + self.counts)
+        total = self.structure.multiply(self.precision, shares[:, None] * self.first).sum(axis=0)
+        weights = np.tensordot(shares * self.counts, self.precision, axes=1)
+        return self.structure.solve(weights[None], total)[0]
+
+    def best_strength(self) -> float:
+        """Return β₀, which is not larger than the number of rows.
+
+        The terms of the bound are D log(β₀ / (β₀ + N)) − β₀ N / (β₀ + N) xᵀ Λ_k x, halved, where x
+        is the difference of the rows' mean and m₀.
+        """
+        n, d, old = self.counts, self.components.n_features, float(self.old_strength[0])
+        moved = self.first - n[:, None] * self.center
+        squares = (moved * self.structure.multiply(self.precision, moved)).sum(axis=1)
+
+        def slope(beta: float) -> tuple[float, float]:
+            total = beta + n
+            first = d * n / (beta * total) - squares / total**2
+            second = 2.0 * squares / total**3 - d * n * (beta + total) / (beta * total) ** 2
+            return float(first.sum()), float(second.sum())
+
+        return maximizer(slope, _SMALLEST_STRENGTH, max(self.n_rows, old), old)
+
+    def follow_means(self, strength: float) -> None:
+        """Update the traces and the determinants for the new prior of the means.
+
+        The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
+        the new one is added.
+        """
+        vectors, d = [], self.components.n_features
+        n = np.where(self.counts > 0.0, self.counts, 1.0)
+        for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
+            moved = self.first - self.counts[:, None] * center
+            scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
+            vectors.append(scale[:, None] * moved)
+        u = np.stack(vectors, axis=-1)  # (K, D, 2)
+        solved = self.precision @ u / self.q["dof"][:, None, None]
+        inner = np.swapaxes(u, 1, 2) @ solved
+        signs = np.diag([-1.0, 1.0])
+        small = np.eye(2) + signs @ inner
+        self.log_dets = self.log_dets - np.linalg.slogdet(small)[1]
+        around = np.swapaxes(solved, 1, 2) @ (self.components.common_scale @ solved)
+        lost = np.trace(np.linalg.solve(small, signs @ around), axis1=1, axis2=2)
+        self.inverse_traces = np.minimum(self.inverse_traces - lost, d / self.size)
+
+    def learn_sizes(self, sizes: Sizes, rho: float) -> None:
+        """Learn the sizes of the components; the size of V is a part of ``scale`` from then on."""
+        c, d = self.components, self.components.n_features
+        decay = np.minimum(self.inverse_traces / d, 1.0 / sizes.mean)
+        traces = self.q["dof"] * self.inverse_traces
+        least = min(self.floor, float(sizes.mean.min()))
+        learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
+        total = 1.0 + (learned.mean - sizes.mean) * decay
+        self.log_dets = self.log_dets - d * np.log(total)
+        mean = float(learned.mean.mean())
+        self.sizes = replace(learned, rate=learned.rate * mean)
+        self.inverse_traces = mean * self.inverse_traces / total
+        self.scale = mean * self.scale
+        self.size = self.sizes.mean
+        self.smallest = float(self.size.min())
+
+    @property
+    def floor(self) -> float:
+        """The smallest number by which ``scale`` may be multiplied."""
+        ratio = float(self.scale.flat[0] / np.asarray(self.components.reference).flat[0])
+        return _SMALLEST_SCALE / (ratio * self.smallest)
+
+    def is_above(self, scale: np.ndarray) -> bool:
+        """Return True, because learned scales are limited."""
+        return True
+
+    def scales(self, strength: np.ndarray | float) -> _OneScale:
+        """Return the best size of V as a function of ν₀."""
+        mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
+        d = self.components.n_features
+        self.log_det = float((self.log_dets + d * mean_log).mean())
+        return _OneScale(self)
+
+
+class _OneScale:
+    """The number c by which V is multiplied that maximises the bound, as a function of ν₀.
+
+    Given ν₀, c maximises Σ_k ν₀ log c − (ν₀ + N_k) log(c s_k + λ_k).
+    """
+
+    def __init__(self, step: _JointStep):
+        self.step, self.n_features = step, step.components.n_features
+        dof = np.broadcast_to(step.components.degrees_of_freedom_prior, step.size.shape)
+        self.rows, self.dof = step.q["dof"] - dof, float(dof.mean())
+        # A given ν₀ may differ between components.
+        self.difference = dof - self.dof
+        self.rest = np.maximum(self.n_features / step.inverse_traces - step.size, 0.0)
+        self.own = float(step.structure.log_det(step.scale, self.n_features))
+        self.factor = 1.0
+
+    def _best_factor(self, dof: float) -> float:
+        before = dof + self.difference
+        after = before + self.rows
+
+        def slope(c: float) -> tuple[float, float]:
+            share = self.step.size / (c * self.step.size + self.rest)
+            first, second = before / c - after * share, after * share**2 - before / c**2
+            return float(first.sum()), float(second.sum())
+
+        self.factor = maximizer(slope, min(self.step.floor, 1.0), _LARGEST_FACTOR, self.factor)
+        return self.factor
+
+    def _halves(self, dof: float) -> np.ndarray:
+        after = dof + self.difference + self.rows
+        return 0.5 * (after[:, None] - np.arange(self.n_features))
+
+    def log_det(self, dof: float) -> tuple[float, float]:
+        """Return log|W₀⁻¹| plus the mean change of E log|Λ_k| from q now, and the derivative."""
+        c, d, size = self._best_factor(dof), self.n_features, self.step.size
+        halves, total = self._halves(dof), c * size + self.rest
+        change = (psi(halves) - psi(self._halves(self.dof))).sum() / size.size
+        change -= d * np.log(total / (size + self.rest)).mean()
+        derivative, share = 0.5 * trigamma(halves).sum() / size.size, c * size / total
+        curvature = float((2.0 * halves[:, 0] * share * (1.0 - share)).sum())
+        if c > self.step.floor and curvature > 0.0:
+            derivative += d * (1.0 - share).mean() * (1.0 - share).sum() / curvature
+        return self.own + d * float(np.log(c)) + float(change), float(derivative)
+
+    def best(self, dof: float) -> np.ndarray:
+        """Return W₀⁻¹."""
+        return self._best_factor(dof) * self.step.scale
 
 
 class _Scales:
@@ -241,7 +428,7 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
         scales = step.scales(new.mean_precision_prior)
         dof = step.dof(scales.log_det, old_dof) if learns_dof else old_dof
         scale = scales.best(dof)
-        if not _is_above(step, scale):
+        if not step.is_above(scale):
             scale, given = _kept_above(step, old, scales.best(old_dof)), True
     if given and learns_dof:
         log_det = float(np.mean(step.structure.log_det(scale, d)))
@@ -254,26 +441,13 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
         new.set_scale(scale if rho == 1.0 else mixed, step.sizes)
 
 
-def _is_above(step: _Step, scale: np.ndarray) -> bool:
-    """Return whether an inverse scale is large enough for all sizes, by one factorisation."""
-    floor = _SMALLEST_SCALE / step.smallest * np.asarray(step.components.reference)
-    return bool(np.all(step.structure.positive(scale - floor)))
-
-
-def _smallest(step: _Step, scale: np.ndarray) -> float:
-    """Return the smallest eigenvalue of an inverse scale relative to the covariance of the data."""
-    c = step.components
-    reference = np.asarray(c.reference) / step.smallest
-    return float(np.min(step.structure.relative(scale, reference, c.n_features)))
-
-
 def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
     """Return the inverse scale nearest to the best one, on the way there, that is large enough.
 
     For fixed ν₀ the bound is a concave function of W₀⁻¹, so that no point on the way lowers it.
     The smallest eigenvalue of a sum is at least the sum of the smallest eigenvalues.
     """
-    before, after = _smallest(step, old), _smallest(step, best)
+    before, after = step.smallest_of(old), step.smallest_of(best)
     if after >= before:
         return best if after >= _SMALLEST_SCALE else old
     share = (before - _SMALLEST_SCALE) / (before - after)
@@ -346,6 +520,7 @@ class Sizes:
     def learned(
         self,
         traces: np.ndarray,
+        decay: np.ndarray,
         dof: np.ndarray | float,
         n_features: int,
         rho: float,
@@ -353,53 +528,81 @@ class Sizes:
     ) -> Sizes:
         """Return the sizes and their strength that maximise the bound together, after a step ρ.
 
-        ``traces`` has tr(V E Λ_k) of the components. No expected size is below ``least``, which
-        those of this object are not.
+        ``traces`` has tr(V E Λ_k) of the components, and ``decay`` has the numbers e by which they
+        are divided by 1 + (s − E s_k) e for another size s. No expected size is below ``least``,
+        which those of this object are not.
         """
-        counts, traces = 0.5 * n_features * np.broadcast_to(dof, traces.shape), 0.5 * traces
-        best = self._best_given(_best_strength(counts, traces), counts, traces, least)
-        if (best.rate < best.strength + traces).any():
+        counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
+        terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
+        best = terms.sizes(terms.best_strength(), least)
+        if (best.mean < terms.means(best.strength)).any():
             # The strength that is the best without limits may not be the best with them.
-
-            def gain(sizes: Sizes) -> float:
-                terms = counts * sizes.mean_log - traces * sizes.mean
-                return float(np.sum(terms - sizes._divergences()))
-
-            given = self._best_given(self.strength, counts, traces, least)
-            best = max((best, given, self), key=gain)
+            best = max((best, terms.sizes(self.strength, least), self), key=terms.gain)
         return Sizes(
             damped(self.strength, best.strength, rho),
             (1.0 - rho) * self.shape + rho * best.shape,
             (1.0 - rho) * self.rate + rho * best.rate,
         )
 
-    @staticmethod
-    def _best_given(strength: float, counts: np.ndarray, traces: np.ndarray, least: float) -> Sizes:
-        shape, rate = strength + counts, strength + traces
-        return Sizes(strength, shape, np.minimum(rate, shape / max(least, 1e-300)))
 
+class _OfSizes(NamedTuple):
+    """The terms of the bound that depend on the sizes of components.
 
-def _best_strength(counts: np.ndarray, traces: np.ndarray) -> float:
-    """Return the a that maximises the mean of log ∫ Gamma(s | a, a) s^n exp(−s t) ds.
-
-    ``counts`` and ``traces`` have n and t of the components. Alternating steps over a and the sizes
-    would take hundreds of passes where sizes are equal.
+    A size s_k has the term n log s − t(s), where dt/ds is t at the size now, and falls as
+    t / (1 + (s − now) e) with it. It is constant if e = 0.
     """
-    total = np.add.outer(_GRID_OF_STRENGTHS, counts)
-    own = gammaln(total) - total * np.log(np.add.outer(_GRID_OF_STRENGTHS, traces))
-    best = int(np.argmax(_OWN_OF_STRENGTHS + own.mean(axis=-1)))
-    ends = (
-        float(_GRID_OF_STRENGTHS[max(best - 1, 0)]),
-        float(_GRID_OF_STRENGTHS[min(best + 1, len(_GRID_OF_STRENGTHS) - 1)]),
-    )
 
-    n = counts.size
+    counts: np.ndarray  # n
+    slopes: np.ndarray  # t
+    decay: np.ndarray  # e, not above 1 / now
+    now: np.ndarray
 
-    def slope(a: float) -> tuple[float, float]:
-        total, rates = a + counts, a + traces
-        share = total / rates
-        first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(rates) - share).sum() / n
-        second = 1.0 / a - trigamma(a) + (trigamma(total) + (share - 2.0) / rates).sum() / n
-        return float(first), float(second)
+    def means(self, a: np.ndarray | float) -> np.ndarray:
+        """Return the best expected sizes for strengths of shape (...), (..., n_components)."""
+        a = np.asarray(a)[..., None]
+        # (n + a) / s = a + t / (1 + (s − now) e) is a quadratic equation.
+        total, rest = a + self.counts, 1.0 - self.now * self.decay
+        linear = a * rest + self.slopes - total * self.decay
+        root = np.sqrt(linear**2 + 4.0 * a * self.decay * total * rest)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            falling = 0.5 * (root - linear) / (a * self.decay)
+        return np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
 
-    return maximizer(slope, *ends, float(_GRID_OF_STRENGTHS[best]), _PRECISION_OF_STRENGTH)
+    def sizes(self, a: float, least: float) -> Sizes:
+        """Return the best sizes of this strength, of which none is expected below ``least``."""
+        shape = a + self.counts
+        return Sizes(a, shape, shape / np.maximum(self.means(a), max(least, 1e-300)))
+
+    def gain(self, sizes: Sizes) -> float:
+        """Return the terms of these sizes, less their divergence from the prior, in nats."""
+        terms = self.counts * sizes.mean_log - self._losses(sizes.mean)
+        return float(np.sum(terms - sizes._divergences()))
+
+    def _losses(self, sizes: np.ndarray) -> np.ndarray:
+        change = (sizes - self.now) * self.decay
+        # log(1 + x) / x, which is 1 at 0.
+        some = np.where(change == 0.0, 1.0, change)
+        ratio = np.where(change == 0.0, 1.0, np.log1p(change) / some)
+        return self.slopes * (sizes - self.now) * ratio
+
+    def best_strength(self) -> float:
+        """Return the strength that maximises the terms at the best sizes for it.
+
+        Alternating steps over the strength and the sizes would take hundreds of passes where sizes
+        are equal.
+        """
+        grid = _GRID_OF_STRENGTHS
+        total, s = np.add.outer(grid, self.counts), self.means(grid)
+        own = gammaln(total) - total * (np.log(total / s) - 1.0) - grid[:, None] * s
+        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s)).mean(axis=-1)))
+        ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+
+        def slope(a: float) -> tuple[float, float]:
+            total, s = a + self.counts, self.means(a)
+            decline = self.slopes * self.decay / (1.0 + (s - self.now) * self.decay) ** 2
+            change = (1.0 / s - 1.0) ** 2 / (total / s**2 - decline)
+            first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()
+            second = (trigamma(total) - 1.0 / total + change).mean()
+            return float(first), float(1.0 / a - trigamma(a) + second)
+
+        return maximizer(slope, *ends, float(grid[best]), _PRECISION_OF_STRENGTH)

@@ -159,13 +159,13 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, late: bool
+        self, q: Natural, prior: Natural, rho: float, late: bool, rows_stay: bool = False
     ) -> tuple[BlockComponents, Natural]:
         model = copy(self)
         new: Natural = {}
         model.parts = {}
         for name, part in self.parts.items():
-            found = part.learned(self.own(name, q), self.own(name, prior), rho, late)
+            found = part.learned(self.own(name, q), self.own(name, prior), rho, late, rows_stay)
             model.parts[name] = found[0]
             new |= self._prefixed(name, found[1])
         return model, new

@@ -40,6 +40,8 @@ _COST_OF_MISSING = 8
 # Every entry of the covariance prior is learned from so many rows for each column on. Columns that
 # depend on each other can be due to few rows that occur often, so that more rows are asked for.
 _ROWS_OF_INDEPENDENT, _ROWS_OF_DEPENDENT = 2, 10
+# A fit to fewer rows takes few passes, but counts as so many in the budget of a search.
+_LEAST_PASSES = 40
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
 
@@ -217,6 +219,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             least = _ROWS_OF_DEPENDENT if self._singular(summary) else _ROWS_OF_INDEPENDENT
             enough = self.structure.event_ndim < 2 or summary.seen >= least * self.n_features
             resolved.learns_matrix = enough
+            resolved.least_passes = 0 if enough else _LEAST_PASSES
         sizes = None
         if "covariance_prior" in self.auto and self.joint and self.n_components > 1:
             sizes = Sizes.equal(self.n_components)
@@ -335,7 +338,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             "dof": dof,
         }
 
-    _learned = learned_gaussians
+    learned = learned_gaussians
 
     @property
     def fixed_while_learning(self) -> tuple[str, ...]:

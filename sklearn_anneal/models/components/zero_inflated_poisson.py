@@ -113,7 +113,7 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
         return self.inflation.learns
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, late: bool
+        self, q: Natural, prior: Natural, rho: float, late: bool, rows_stay: bool = False
     ) -> tuple[ZeroInflatedPoissonComponents, Natural]:
         learned: Any = self._learned(q, prior, rho)[0] if self.learned_names else copy(self)
         learned.inflation = self.inflation.learned(q, prior, rho, late)[0]
