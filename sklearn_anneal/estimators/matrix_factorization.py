@@ -199,8 +199,8 @@ class AnnealedPMF(RatingPredictions):
         films and by 0.001 to 0.013 on jokes, of ratings from −10 to 10, on average, and 100 sweeps
         make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
         100 for ratings in memory in a hierarchical model. It is 0 in others, whose variances suit
-        the optimum, with ``"local_tempering"``, and in streams and data in parts, which never have
-        all ratings together.
+        the optimum, with ``"local_tempering"``, with ``max_iter=0``, and in streams and data in
+        parts, which never have all ratings together.
     components_init : array-like of shape (n_components, n_items) or None, default=None
         ``components_`` at the start, the factors of the items, for example those of another fit.
         Users are updated first, given these; biases start at 0. ``annealing="none"`` goes to the
@@ -694,7 +694,8 @@ class AnnealedPMF(RatingPredictions):
         """The number of sweeps of Gibbs sampling that follow a fit to data in memory."""
         given, temperatures = self.gibbs_sweeps, tempers_units(self.annealing)
         if given == "auto":
-            return _SWEEPS if self.hierarchical and not temperatures else 0
+            sampled = self.hierarchical and self.max_iter > 0 and not temperatures
+            return _SWEEPS if sampled else 0
         if given > 0 and temperatures:
             raise ValueError(
                 f"gibbs_sweeps={given} cannot be combined with annealing={self.annealing!r}: the "
