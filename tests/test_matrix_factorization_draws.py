@@ -213,6 +213,23 @@ def test_weights_of_ratings_repeat_them(rng):
     assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-6)
 
 
+@pytest.mark.parametrize("user_scales", [False, True])
+def test_weights_of_users_repeat_them(user_scales):
+    """One draw that counts twenty times would make items vary about ten times as much."""
+    rng = np.random.default_rng(0)
+    Y, known = draw(rng, 40, 20, observed=0.4)
+    X = np.where(known, Y, np.nan)
+    params = {"user_scales": user_scales, "gibbs_sweeps": 200}
+    weighted = factorized(**params).fit(X, sample_weight=np.full(40, 20.0))
+    repeated = factorized(**params).fit(np.repeat(X, 20, axis=0))
+    assert_allclose(weighted.lower_bound_, repeated.lower_bound_, rtol=1e-6)
+    # Sampling the repeated users with other seeds moves predictions by 0.007 to 0.008.
+    change = weighted.predict_rows(X) - repeated.predict_rows(X)
+    assert np.square(change).mean() < 0.02**2
+    sizes = [np.trace(est.components_cov_.mean(axis=0)) for est in (weighted, repeated)]
+    assert_allclose(*sizes, rtol=0.3)
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_averages_have_the_scale_of_the_ratings(scale, rng):
     X = ratings(rng)
