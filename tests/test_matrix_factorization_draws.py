@@ -230,6 +230,16 @@ def test_weights_of_users_repeat_them(user_scales):
     assert_allclose(*sizes, rtol=0.3)
 
 
+def test_nothing_is_sampled_without_a_pass_or_of_equal_ratings(rng):
+    X, start = ratings(rng), rng.standard_normal((2, 10))
+    est = factorized(annealing="none", max_iter=0, components_init=start).fit(X)
+    assert_allclose(est.components_, start)
+    same = np.where(np.isnan(X), np.nan, 3.0)
+    for params in ({}, {"gibbs_sweeps": 5}, {"hierarchical": False, "gibbs_sweeps": 5}):
+        predicted = factorized(clip=False, **params).fit(same).predict_rows(same)
+        assert_allclose(predicted, np.full(X.shape, 3.0), rtol=1e-6)
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_averages_have_the_scale_of_the_ratings(scale, rng):
     X = ratings(rng)
