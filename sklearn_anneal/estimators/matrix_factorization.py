@@ -199,8 +199,8 @@ class AnnealedPMF(RatingPredictions):
         films and by 0.001 to 0.013 on jokes, of ratings from −10 to 10, on average, and 100 sweeps
         make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
         100 for ratings in memory in a hierarchical model. It is 0 in others, whose variances suit
-        the optimum, with ``"local_tempering"``, with ``max_iter=0``, and in streams and data in
-        parts, which never have all ratings together.
+        the optimum, with ``"local_tempering"``, and in streams and data in parts, which never have
+        all ratings together. A start without a pass stays, and so does a fit to equal ratings.
     components_init : array-like of shape (n_components, n_items) or None, default=None
         ``components_`` at the start, the factors of the items, for example those of another fit.
         Users are updated first, given these; biases start at 0. ``annealing="none"`` goes to the
@@ -681,7 +681,9 @@ class AnnealedPMF(RatingPredictions):
         self, ctx: Context, units: Ratings | PartedUnits[Ratings], given: Any
     ) -> None:
         vars(ctx).update(vars(_of_items(ctx)))
-        if isinstance(units, Ratings) and (n_sweeps := self._sweeps_in_memory()) > 0:
+        learned = ctx.model.given_variances or not ctx.model.equal_ratings(ctx.summary)
+        n_sweeps = self._sweeps_in_memory() if self.n_iter_ and learned else 0
+        if isinstance(units, Ratings) and n_sweeps > 0:
             # The generator of the context goes on with a stream.
             seed = int(deepcopy(ctx.rng).integers(2**31 - 1))
             with self._workers_for(ctx, units) as workers:
@@ -694,8 +696,7 @@ class AnnealedPMF(RatingPredictions):
         """The number of sweeps of Gibbs sampling that follow a fit to data in memory."""
         given, temperatures = self.gibbs_sweeps, tempers_units(self.annealing)
         if given == "auto":
-            sampled = self.hierarchical and self.max_iter > 0 and not temperatures
-            return _SWEEPS if sampled else 0
+            return _SWEEPS if self.hierarchical and not temperatures else 0
         if given > 0 and temperatures:
             raise ValueError(
                 f"gibbs_sweeps={given} cannot be combined with annealing={self.annealing!r}: the "

@@ -37,8 +37,12 @@ def drawn_users(
     items: np.ndarray,
     rng: np.random.Generator,
     workers: Workers = SEQUENTIAL,
+    spread: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw users given their ratings and items.
+
+    A user of weight w above 1 stands for w users with the same ratings, who differ. What is drawn
+    is then the mean of w draws, and ``spread`` is what their second moments have beyond its square.
 
     Parameters
     ----------
@@ -50,6 +54,9 @@ def drawn_users(
     rng : numpy.random.Generator
     workers : Workers, default=SEQUENTIAL
         They share the work; draws do not depend on them.
+    spread : ndarray or None, default=None
+        An array into which the expected spread is written, times the precisions, in the layout of
+        the tables of moments.
 
     Returns
     -------
@@ -62,6 +69,7 @@ def drawn_users(
     shape = (units.n_units, model.size)
     noise, users, deviations = rng.standard_normal(shape), np.empty(shape), np.empty(shape)
     gammas = np.ones((units.n_units, 2))
+    copies = np.ones(units.n_units) if units.weights is None else np.maximum(units.weights, 1.0)
 
     def draw(rows: slice) -> None:
         some = units.take(rows)
@@ -69,6 +77,10 @@ def drawn_users(
         statistics = model.statistics(sums, 1.0, model.empty_statistics(sums))
         natural = model.solution(statistics, known=some.known)
         _draw(natural, noise[rows], users[rows], deviations[rows])
+        if spread is not None:
+            moments = model.moments_of(natural["precision"], natural["natural_mean"])
+            spread[rows] = moments.table - model.moments_of_values(users[rows]).table
+            spread[rows] *= (1.0 - 1.0 / copies[rows])[:, None]
         if model.user_scales:
             q = model.scales_of(model.about_items(sums, some.known), natural, users[rows])
             gammas[rows] = np.column_stack([q.shape, q.rate])
@@ -76,8 +88,9 @@ def drawn_users(
     _share(draw, units.n_units, across.table.shape[1], workers)
     precisions = np.ones(units.n_units)
     if model.user_scales:
-        precisions = rng.gamma(gammas[:, 0], 1.0 / gammas[:, 1])
-        deviations /= np.sqrt(precisions)[:, None]
+        # The mean of w gamma variables is one with w times the shape and the rate.
+        precisions = rng.gamma(copies * gammas[:, 0], 1.0 / (copies * gammas[:, 1]))
+    deviations /= np.sqrt(copies * precisions)[:, None]
     users += deviations
     return users, precisions
 
@@ -89,6 +102,7 @@ def drawn_items(
     precisions: np.ndarray,
     rng: np.random.Generator,
     workers: Workers = SEQUENTIAL,
+    spread: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw items given ratings and users; the parameters are those of :func:`drawn_users`.
 
@@ -99,6 +113,8 @@ def drawn_items(
     """
     turned, across = units.by_column, model.moments_of_values(users)
     across.table[...] *= precisions[:, None]
+    if spread is not None:
+        across.table[...] += spread
     shape = (turned.n_units, model.size)
     noise, means, deviations = rng.standard_normal(shape), np.empty(shape), np.empty(shape)
     prior = model.row_prior("items")
@@ -177,9 +193,12 @@ def averaged_items(
     start = model.expectations(q).mean
     items, (rows, columns) = start, lower_triangle(model.size)
     first, second = np.zeros(start.shape), np.zeros((len(start), len(rows)))
+    weights, spread = units.weights, None
+    if weights is not None and weights.max() > 1.0:
+        spread = model.empty_moments(units.n_units).table
     for i in range(_FIRST_SWEEPS + n_sweeps):
-        users, precisions = drawn_users(model, units, items, rng, workers)
-        items, means = drawn_items(model, units, users, precisions, rng, workers)
+        users, precisions = drawn_users(model, units, items, rng, workers, spread)
+        items, means = drawn_items(model, units, users, precisions, rng, workers, spread)
         if i >= _FIRST_SWEEPS:
             means[:, :d] = means[:, :d] @ orthogonal_procrustes(means[:, :d], start[:, :d])[0]
             # Differences from the start, whose squares keep their digits.

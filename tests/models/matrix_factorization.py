@@ -49,8 +49,13 @@ ENTRIES = [
                 "factor_variance": "auto",
                 "bias_variance": "auto",
             },
-            "hierarchical": {"hierarchical": True, "noise_variance": "auto"},
-            "scales": {"hierarchical": True, "user_scales": True, "noise_variance": "auto"},
+            "hierarchical": {"hierarchical": True, "noise_variance": "auto", "gibbs_sweeps": 0},
+            "scales": {
+                "hierarchical": True,
+                "user_scales": True,
+                "noise_variance": "auto",
+                "gibbs_sweeps": 0,
+            },
         },
         learns=lambda params: (
             has_auto(params)
