@@ -168,7 +168,7 @@ def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkey
     of summaries and visits.
     """
     X = entry.data(rng, 40)
-    settings = {**params, "annealing": "none", "max_iter": 2, "tol": 0.0}
+    settings = {**params, **entry.as_in_parts, "annealing": "none", "max_iter": 2, "tol": 0.0}
     in_parts = entry.make(**settings).fit(Shards(uneven(X, n_parts)))
     without_unit_parameters(monkeypatch)
     assert_close_fit(in_parts, entry.make(**settings).fit(X))

@@ -84,6 +84,8 @@ class Entry:
         Parameters of the smallest model, with which the values of ``annealing`` are checked.
     checked_form : mapping
         Parameters that all of these need, because the checks bring real numbers.
+    as_in_parts : mapping
+        Parameters that leave out what fits to data in parts are without.
     expected_failures : mapping
         Common check → the reason why it fails. All of these must fail, and no other may.
     forms : tuple of str
@@ -126,6 +128,7 @@ class Entry:
     )
     checked_form: Mapping[str, Any] = field(default_factory=dict)
     expected_failures: Mapping[str, ExpectedFailure] = field(default_factory=dict)
+    as_in_parts: Mapping[str, Any] = field(default_factory=dict)
     forms: tuple[str, ...] = ("likelihood", "posterior", "local")
     unit_keys: tuple[str, ...] = ()
     refused: Callable[[dict[str, Any]], Mapping[str, str]] = lambda params: {}

@@ -49,14 +49,10 @@ ENTRIES = [
                 "factor_variance": "auto",
                 "bias_variance": "auto",
             },
-            "hierarchical": {"hierarchical": True, "noise_variance": "auto", "gibbs_sweeps": 0},
-            "scales": {
-                "hierarchical": True,
-                "user_scales": True,
-                "noise_variance": "auto",
-                "gibbs_sweeps": 0,
-            },
+            "hierarchical": {"hierarchical": True, "noise_variance": "auto"},
+            "scales": {"hierarchical": True, "user_scales": True, "noise_variance": "auto"},
         },
+        as_in_parts={"implicit_feedback": False, "gibbs_sweeps": 0},
         learns=lambda params: (
             has_auto(params)
             or params.get("hierarchical", False)
