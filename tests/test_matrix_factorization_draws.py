@@ -140,7 +140,7 @@ def test_everything_reads_the_averages(rng):
 def test_default_is_for_ratings_in_memory_in_a_hierarchical_model(rng, monkeypatch):
     X, asked = ratings(rng), []
     monkeypatch.setattr(
-        "sklearn_anneal.estimators.matrix_factorization.averaged_items",
+        "sklearn_anneal.estimators._rating_refinements.averaged_items",
         lambda model, q, units, n, *others: asked.append(n) or model.items.factor.rename(
             model.items.factor.pick(q)
         ),
@@ -161,6 +161,15 @@ def test_default_is_for_ratings_in_memory_in_a_hierarchical_model(rng, monkeypat
     assert getattr(factorized().fit(Shards([X[:12], X[12:]])), "_averaged", None) is None
     factorized().partial_fit(X)
     assert asked[4:] == []
+
+
+def test_a_line_tells_of_the_sweeps(rng, capsys):
+    X = ratings(rng)
+    factorized(gibbs_sweeps=3, verbose=1).fit(X)
+    assert "averaging items over 3 sweeps of Gibbs sampling" in capsys.readouterr().out
+    factorized(gibbs_sweeps=3).fit(X)
+    factorized(gibbs_sweeps=0, verbose=1).fit(X)
+    assert "Gibbs" not in capsys.readouterr().out
 
 
 def test_sweeps_that_cannot_be_are_refused(rng):

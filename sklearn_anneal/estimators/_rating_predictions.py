@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -556,11 +555,6 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         if not self._context().model.biases:
             raise AttributeError("The model has no biases: it was fitted with biases=False.")
         return read_only(self._covariances(natural)[:, -1, -1])
-
-    def _quiet_context(self) -> Context:
-        """The context of the last fit, with the items that predictions read."""
-        ctx, averaged = super()._quiet_context(), getattr(self, "_averaged", None)
-        return ctx if averaged is None else replace(ctx, q=ctx.q | averaged)
 
     def _read(self, X: ArrayLike, y: ArrayLike | None = None) -> tuple[Context, RatingData]:
         ctx = self._context()

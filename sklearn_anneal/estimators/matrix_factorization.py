@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -19,16 +19,15 @@ from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
 from ..families import Natural
 from ..models._componentwise import Given
-from ..models._rating_draws import averaged_items
 from ..models.matrix_factorization import MatrixFactorization
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
-from ._interface import tempers_units
 from ._part_fits import stream
 from ._part_predictions import by_parts
 from ._part_sources import Inputs
-from ._rating_predictions import RatingPredictions, exact, of_matrix, of_pairs
+from ._rating_predictions import exact, of_matrix, of_pairs
+from ._rating_refinements import RatingRefinements
 from ._ratings import (
     Pairs,
     RatingData,
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
 # A factor counts as switched off if its mean square over the items, as a share of the prior
 # variance, is below this.
 _OFF = 1e-6
-# Sweeps of Gibbs sampling after fits to ratings in memory. Errors fall little with more of them.
-_SWEEPS = 100
 _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None]
 
 
@@ -96,7 +93,7 @@ def _of_items(ctx: Context) -> Context:
     return replace(ctx, model=model, q=q, prior=prior)
 
 
-class AnnealedPMF(RatingPredictions):
+class AnnealedPMF(RatingRefinements):
     """Bayesian matrix factorisation of ratings, fitted by annealed variational inference.
 
     A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). The factors and the bias of
@@ -477,7 +474,6 @@ class AnnealedPMF(RatingPredictions):
         "random_state, or ask for fewer factors."
     )
     _start_parameters = ("components_init",)
-    _attributes_of_fits = ("_averaged",)
     _model_parameters = (
         "n_components",
         "input",
@@ -616,27 +612,6 @@ class AnnealedPMF(RatingPredictions):
             units.values.dtype,
         )
 
-    def _refuse_refinements(self, data: str) -> None:
-        """Refuse what reads all ratings at once where they are never together."""
-        for name, nothing in (("implicit_feedback", False), ("gibbs_sweeps", 0)):
-            given = getattr(self, name)
-            if given != "auto" and given:
-                raise ValueError(
-                    f"{data} are fitted without {name}, because it reads all ratings at once. Give "
-                    f'{name}="auto" or {nothing}.'
-                )
-
-    def _learns_from_raters(self) -> bool:
-        """Whether fits to data in memory learn what the raters of an item tell about it."""
-        if self.implicit_feedback == "auto":
-            return bool(self.hierarchical)
-        if self.implicit_feedback and not self.hierarchical:
-            raise ValueError(
-                "implicit_feedback=True needs hierarchical=True: users who rated an item move the "
-                "mean of its prior, which is zero otherwise."
-            )
-        return bool(self.implicit_feedback)
-
     def _given_start(self, model: MatrixFactorization) -> Given:
         shape, name = (model.n_components, model.n_items), "components_init"
         return {"components": given_array(self.components_init, shape, name)}
@@ -647,11 +622,7 @@ class AnnealedPMF(RatingPredictions):
     def _complete_reorder(self, order: np.ndarray) -> None:
         model: MatrixFactorization = self._inference.ctx.model
         found = self._user_statistics
-        averaged: Natural | None = getattr(self, "_averaged", None)
-        if averaged is not None:
-            factor = model.items.factor
-            self._averaged = factor.rename(model.reordered_rows(factor.pick(averaged), order))
-            self._describe(self._fitted_attributes(self._quiet_context()))
+        self._reorder_averages(order)
         self._set_users(found | model.reordered_rows(found, order))
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
@@ -681,29 +652,9 @@ class AnnealedPMF(RatingPredictions):
         self, ctx: Context, units: Ratings | PartedUnits[Ratings], given: Any
     ) -> None:
         vars(ctx).update(vars(_of_items(ctx)))
-        learned = ctx.model.given_variances or not ctx.model.equal_ratings(ctx.summary)
-        n_sweeps = self._sweeps_in_memory() if self.n_iter_ and learned else 0
-        if isinstance(units, Ratings) and n_sweeps > 0:
-            # The generator of the context goes on with a stream.
-            seed = int(deepcopy(ctx.rng).integers(2**31 - 1))
-            with self._workers_for(ctx, units) as workers:
-                self._averaged = averaged_items(exact(ctx), ctx.q, units, n_sweeps, seed, workers)
-            ctx = self._quiet_context()
-            self._describe(self._fitted_attributes(ctx))
-        self._set_users(self._solved(ctx, _users_of(units)))
-
-    def _sweeps_in_memory(self) -> int:
-        """The number of sweeps of Gibbs sampling that follow a fit to data in memory."""
-        given, temperatures = self.gibbs_sweeps, tempers_units(self.annealing)
-        if given == "auto":
-            return _SWEEPS if self.hierarchical and not temperatures else 0
-        if given > 0 and temperatures:
-            raise ValueError(
-                f"gibbs_sweeps={given} cannot be combined with annealing={self.annealing!r}: the "
-                "ratings of each user are weighed by a temperature, of which Gibbs sampling knows "
-                'nothing. Give gibbs_sweeps="auto" or 0, or another annealing.'
-            )
-        return int(given)
+        if isinstance(units, Ratings):
+            self._average(ctx, units)
+        self._set_users(self._solved(self._quiet_context(), _users_of(units)))
 
     def _part(self, inputs: Inputs) -> Any:
         X, y, weights, _ = inputs
@@ -729,8 +680,8 @@ class AnnealedPMF(RatingPredictions):
         squares = np.square(means).mean(axis=0)
         if trace.converged and squares.max() < _OFF * ctx.model.factor_variance:
             warn(
-                "All factors are switched off: ratings are predicted by the mean and the biases "
-                "alone. If there is more to find, give a smaller noise_variance or a larger "
+                "All factors are switched off: hardly more than the mean and the biases predicts "
+                "ratings. If there is more to find, give a smaller noise_variance or a larger "
                 "factor_variance, fewer components, or more jitter to the annealing.",
                 ConvergenceWarning,
             )
