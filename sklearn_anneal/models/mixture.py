@@ -45,7 +45,8 @@ _NO_VOLUME = (
     "sums over all rows that it could have been"
 )
 _NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose bound is quadratic"
-# Rows stay in their components if no larger share of them has moved in a pass.
+# Rows stay in their components if the numbers of rows of these change by no larger share of all
+# rows in a pass. Rows that change places are not seen, which costs passes, but never bound.
 _SHARE_THAT_MOVES = 1e-3
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
