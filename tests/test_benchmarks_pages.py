@@ -127,7 +127,8 @@ def test_a_contest_of_mixtures_scores_held_out_rows():
     from benchmarks.peers.contests import quick_contests
 
     contestants = quick_contests()["iris"].make()
-    scores = {name: contestant.fit(0)() for name, contestant in contestants.items()}
+    there = {"sklearn", "sklearn_anneal"}
+    scores = {name: each.fit(0)() for name, each in contestants.items() if each.package in there}
     assert len(scores) == 5
     assert all(-4.0 < score < -1.0 for score in scores.values())
 

@@ -124,12 +124,17 @@ def _of(instance: Instance, *given: tuple[Any, ...]) -> dict[str, Contestant]:
 
 
 def _mixtures(instance: Instance) -> dict[str, Contestant]:
+    # The share of the covariance that the prior expects is the best of six, from 1 to 0.0001.
+    share, moves = {"share": 1e-4}, "births, merges, deletions, `sF=1e-4`"
     return _ours(instance) | _of(
         instance,
         ("GaussianMixture", libraries.em, {"n_init": 1}, "one start", "sklearn"),
         ("GaussianMixture, ten", libraries.em, {"n_init": 10}, "`n_init=10`", "sklearn"),
         ("BayesianGaussianMixture", libraries.usual_priors, {},
          "`n_init=10, max_iter=100`, tolerance as ours", "sklearn"),
+        ("bnpy", libraries.bnpy_gaussians, share, f"as many components at first; {moves}", "bnpy"),
+        ("bnpy, from one", libraries.bnpy_gaussians, share | {"start": 1},
+         f"one component at first; {moves}", "bnpy"),
     )  # fmt: skip
 
 
@@ -151,6 +156,9 @@ def _sequences(instance: Instance) -> dict[str, Contestant]:
         ("hmmlearn, ten", em, {"n_init": 10}, "the best of ten starts", "hmmlearn.hmm"),
         ("dynamax", dynamax, {"iterations": 50},
          "EM, 50 iterations, which every fit compiles", "dynamax.hidden_markov_model"),
+        ("pomegranate", libraries.pomegranate, {},
+         "EM, `max_iter=100`, tolerance as ours", "pomegranate.hmm"),
+        ("bnpy", libraries.bnpy_chains, {"share": 1.0}, "as many states at first; merges", "bnpy"),
     )  # fmt: skip
 
 

@@ -10,8 +10,10 @@ therefore added before held-out data are scored.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_matrix, csr_matrix, hstack
 from scipy.special import logsumexp
+from scipy.stats import multivariate_t
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
@@ -169,6 +172,84 @@ def density_of_clusters(
     return logsumexp(joint, axis=1)
 
 
+def bnpy_gaussians(family: Any, seed: int, share: float, start: int | None = None) -> Score:
+    """bnpy's Dirichlet process mixture with memoized inference and its births and merges."""
+    X, n_components = family.train, start or family.model["n_components"]
+    moves = "birth,merge,delete,shuffle"
+    model = _bnpy(("XData", {"X": X}), "DPMixtureModel", n_components, moves, share, seed)
+    q, d = model.obsModel.Post, X.shape[1]
+    weights = model.allocModel.get_active_comp_probs()
+
+    def score() -> float:
+        joint = []
+        for weight, mean, kappa, scatter, nu in zip(
+            weights / weights.sum(), q.m, q.kappa, q.B, q.nu, strict=True
+        ):
+            dof = nu - d + 1
+            student = multivariate_t(mean, scatter * (kappa + 1) / (kappa * dof), df=dof)
+            joint.append(np.log(weight) + student.logpdf(family.test))
+        return float(logsumexp(joint, axis=0).mean())
+
+    return score
+
+
+def _bnpy(
+    given: tuple[str, dict[str, Any]], kind: str, k: int, moves: str, share: float, seed: int
+) -> Any:
+    """A fit of bnpy to Gaussian data, from k components drawn from the data.
+
+    The prior expects ``share`` of the covariance of the data.
+    """
+    import bnpy
+
+    name, arrays = given
+    with (
+        _names_of_older_libraries(),
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        return bnpy.run(
+            getattr(bnpy.data, name)(**arrays),
+            kind,
+            "Gauss",
+            "memoVB",
+            K=k,
+            nLap=MAX_ITER,
+            nBatch=1,
+            nTask=1,
+            taskid=seed + 1,
+            moves=moves,
+            ECovMat="covdata",
+            sF=share,
+            output_path=folder,
+            printEvery=-1,
+            saveEvery=-1,
+        )[0]
+
+
+@contextlib.contextmanager
+def _names_of_older_libraries() -> Iterator[None]:
+    """Let bnpy 0.1.7 find what Python 3.11 and NumPy 2 have taken away or named anew."""
+    older = {
+        (inspect, "getargspec"): lambda function: inspect.getfullargspec(function)[:4],
+        (np, "bool8"): np.bool_,
+        (np, "float"): float,
+        (np, "int"): int,
+        (np, "bool"): bool,
+        (np, "asscalar"): lambda array: array.item(),
+        (np, "product"): np.prod,
+        (np, "in1d"): np.isin,
+    }
+    absent = {at: value for at, value in older.items() if not hasattr(*at)}
+    for (module, name), value in absent.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name in absent:
+            delattr(module, name)
+
+
 # Sequences
 
 
@@ -197,6 +278,42 @@ def dynamax(family: Sequence, seed: int, iterations: int) -> Score:
         return float(density.sum()) / len(family.test.X)
 
     return score
+
+
+def pomegranate(family: Sequence, seed: int) -> Score:
+    """EM of pomegranate for sequences of real columns that are equally long."""
+    import torch
+    from pomegranate.distributions import Normal
+    from pomegranate.hmm import DenseHMM
+
+    train, test = (
+        torch.tensor(np.stack(np.split(part.X, np.cumsum(part.lengths)[:-1])))
+        for part in (family.train, family.test)
+    )
+    states = [Normal() for _ in range(family.model["n_components"])]
+    tol = TOL * len(family.train.X)
+    model = DenseHMM(states, max_iter=MAX_ITER, tol=tol, random_state=seed).fit(train)
+    return lambda: float(model.log_probability(test).sum()) / len(family.test.X)
+
+
+def bnpy_chains(family: Sequence, seed: int, share: float) -> Score:
+    """bnpy's chain of a hierarchical Dirichlet process, at the means of its posterior."""
+    from hmmlearn.hmm import GaussianHMM
+
+    train, test = family.train, family.test
+    ends = np.cumsum([0, *train.lengths])
+    # Births need restricted steps, which it does not have for chains.
+    given, k = {"X": train.X, "doc_range": ends}, family.model["n_components"]
+    model = _bnpy(("GroupXData", given), "HDPHMM", k, "merge,shuffle", share, seed)
+    q, weights = model.obsModel.Post, model.allocModel
+    scored = GaussianHMM(model.obsModel.K, "full")
+    at_rest = weights.startTheta[: q.K]
+    scored.startprob_ = at_rest / at_rest.sum()
+    moves = weights.transTheta[: q.K, : q.K]
+    scored.transmat_ = moves / moves.sum(axis=1, keepdims=True)
+    scored.means_ = q.m
+    scored.covars_ = q.B / (q.nu - train.X.shape[1] - 1)[:, None, None]
+    return lambda: scored.score(test.X, test.lengths) / len(test.X)
 
 
 # Topics
