@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases_gamma_process_nmf import drawn_counts, nmf
@@ -12,8 +14,8 @@ from scipy.special import psi
 
 from sklearn_anneal.inference.loop import lower_bound
 from sklearn_anneal.inference.progress import Progress
-from sklearn_anneal.models import _count_passes
-from sklearn_anneal.models._count_passes import PlainPasses, further_passes
+from sklearn_anneal.models import _count_passes, _count_visits
+from sklearn_anneal.models._count_passes import PlainPasses, ShapeMomentum, further_passes
 from sklearn_anneal.models._count_visits import Activations, kernels
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 from sklearn_anneal.parallel.workers import SEQUENTIAL
@@ -29,8 +31,8 @@ def fitted(X, **params):
     return ctx, units, [Activations(means * rates, rates)]
 
 
-def further(ctx, units, local):
-    return ctx.model.further(ctx.q, ctx.prior, units, local)
+def further(ctx, units, local, momentum=None):
+    return ctx.model.further(ctx.q, ctx.prior, units, local, momentum)
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def X(rng):
 def test_they_raise_the_bound_and_keep_all_counts(X):
     ctx, units, local = fitted(X)
     before = lower_bound(ctx, units, SEQUENTIAL)
-    ctx.q, (activations,), n_passes = further(ctx, units, local)
+    ctx.q, (activations,), n_passes, _ = further(ctx, units, local)
     assert n_passes == _count_passes._FURTHER_PASSES
     assert lower_bound(ctx, units, SEQUENTIAL) > before
     assert_allclose(ctx.model.expected_counts(ctx.q, ctx.prior).sum(), X.sum(), rtol=1e-12)
@@ -63,15 +65,75 @@ def test_kernels_are_their_formulas(rng, dtype, n_components):
     assert_allclose(shape, 0.1 + counts, rtol=1e-12)
     assert_allclose(sums, weights @ counts, rtol=1e-12)
     assert_allclose(powers, np.exp(psi(shape)), rtol=rtol * (1 + 1 / shape.min()))
-    earlier, ahead, turn = rng.random(size), rng.random(size), np.ones(1)
-    kernels().add_turn(shape, earlier, ahead, turn)
-    assert_allclose(turn, 1.0 + np.vdot(shape - ahead, shape - earlier), rtol=1e-10)
-    expected = np.maximum(shape + 0.4 * (shape - earlier), 0.5 * (shape + 0.1))
-    new = shape.copy()
-    kernels().go_ahead(shape, earlier, ahead, 0.1, 2.0)
-    assert_allclose(shape, expected, rtol=1e-12)
-    assert (earlier == new).all()
-    assert (ahead == shape).all()
+    earlier, ahead = rng.random(size), rng.random(size)
+    roots, turn = np.empty(size), np.ones(1)
+    kernels().add_turn(shape, roots, earlier, ahead, 0.1, turn)
+    assert_allclose(roots, np.sqrt(counts), rtol=1e-7)
+    assert_allclose(turn, 1.0 + np.vdot(roots - ahead, roots - earlier), rtol=1e-10)
+    expected = np.maximum(roots + 0.4 * (2 * roots - earlier - ahead), np.sqrt(0.5) * roots)
+    kernels().go_ahead(shape, roots, earlier, ahead, 0.1, 0.4)
+    assert_allclose(shape, 0.1 + expected**2, rtol=1e-12)
+    assert (earlier == roots).all()
+    assert_allclose(ahead, expected, rtol=1e-12)
+
+
+def test_momentum_goes_on_after_a_pass_between(X):
+    """Passes with a bound between them rise further than those that begin anew after each."""
+    ctx, units, local = fitted(X)
+    bounds = []
+    for keeps in (True, False):
+        q, own, momentum = ctx.q, local, None
+        for _ in range(3):
+            q, own, _, momentum = ctx.model.further(q, ctx.prior, units, own, momentum)
+            assert momentum.count > 0
+            assert not momentum.moving
+            momentum = momentum if keeps else None
+        bounds.append(lower_bound(replace(ctx, q=q), units, SEQUENTIAL))
+    assert bounds[0] > bounds[1]
+
+
+def test_momentum_is_that_of_nesterov_with_steps_that_go_further():
+    """One shape follows the formula, and momentum begins anew where an update turns back."""
+    shapes, momentum = np.array([[1.0 + 3.0**2]]), ShapeMomentum()
+    momentum.begin((shapes,), (1.0,))
+    assert_allclose(shapes, 10.0)
+    shapes[:] = 1.0 + 4.0**2
+    momentum.go_ahead()
+    # Both changes are 1, and the share is 1/3.
+    assert_allclose(shapes, 1.0 + (4.0 + 2.0 / 3.0) ** 2)
+    shapes[:] = 1.0 + 4.5**2
+    momentum.go_ahead()
+    assert momentum.count == 1
+    assert_allclose(shapes, 1.0 + 4.5**2)
+    shapes[:] = 1.0 + 5.0**2
+    momentum.pause()
+    assert_allclose(shapes, 26.0)
+    shapes[:] = 1.0 + 5.25**2
+    momentum.begin((shapes,), (1.0,))
+    # The last change before the pause goes on, and the share is 2/4.
+    assert_allclose(shapes, 1.0 + 5.5**2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_large_tables_are_those_of_double_precision(X, monkeypatch):
+    """Sweeps and passes in single precision are as precise as that, and keep all counts."""
+    ctx, units, local = fitted(X)
+    how = X.astype(float), None, ctx.prior, ctx.model.activation_prior, ctx.q, local[0]
+    visit = ctx.model.visit(ctx.q, units)
+    exploring = visit.start(units, None, True, 0.0, np.random.default_rng(0))
+    assert exploring.momentum
+    expected, of_double = PlainPasses(*how).run(5), visit.step(units, None, exploring)
+    for module in (_count_passes, _count_visits):
+        monkeypatch.setattr(module, "LARGE", 0)
+    found, of_single = PlainPasses(*how).run(5), visit.step(units, None, exploring)
+    assert (found[1].shape != expected[1].shape).any()
+    assert_allclose(found[1].shape, expected[1].shape, rtol=1e-3, atol=1e-3)
+    assert_allclose(found[0]["weights_shape"], expected[0]["weights_shape"], rtol=1e-4)
+    b = ctx.model.activation_prior
+    assert_allclose((found[1].shape - b).sum(), X.sum(), rtol=1e-12)
+    assert (of_single.local.shape != of_double.local.shape).any()
+    assert_allclose(of_single.bound, of_double.bound, rtol=1e-6)
+    assert_allclose((of_single.local.shape - b).sum(), X.sum(), rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -127,15 +189,15 @@ def test_they_are_for_full_tables_and_the_usual_sweeps(X):
     q = {**ctx.q, "weights_rate": np.full_like(ctx.q["weights_rate"], np.nan)}
     how = units, 20, ctx.model.activation_prior, q, ctx.prior
     with np.errstate(invalid="ignore"):
-        assert further_passes(*how, [own]) is None
+        assert further_passes(*how, [own], None) is None
 
 
 def test_passes_that_lower_the_bound_are_taken_back(X, monkeypatch):
     """A fit then goes on without any, and to the end of one that never had them."""
     undone = []
 
-    def worse(self, q, prior, units, local):
-        return {**q, "weights_shape": 100.0 * q["weights_shape"]}, list(local), 20
+    def worse(self, q, prior, units, local, momentum):
+        return {**q, "weights_shape": 100.0 * q["weights_shape"]}, list(local), 20, None
 
     def take_back(self, usual=Progress.take_back):
         usual(self)

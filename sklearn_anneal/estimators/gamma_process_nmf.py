@@ -312,11 +312,13 @@ class AnnealedGammaProcessNMF(CountPredictions):
     is small enough, because starting anew takes most of the time there.
 
     Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
-    followed by 20 that compute no bound and learn no prior, with momentum and in the precision of
-    X, but for the last one. They are taken back if the bound falls. ``tol`` is then compared with a
-    sixth of the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these
-    passes. There are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none
-    over data in parts.
+    followed by 20 that compute no bound and learn no prior. They have momentum, which goes on after
+    the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
+    the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these passes. There
+    are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none over data in
+    parts. Where the product of rows, columns and components is above 131,072, these passes are in
+    single precision, but for the last one, and so are the sweeps of activations that start anew.
+    Rows with weights are then rows repeated up to about five digits of the components.
 
     References
     ----------

@@ -275,6 +275,7 @@ def _end(progress: Progress, run: _Run) -> None:
     if not progress.strategy.finish:
         trace.converged = not trace.stopped
     progress.local = progress.known = progress.best = progress.shorter = None
+    progress.momentum_of_further = None
     progress.mean = progress.prior_of_mean = progress.earlier = None
     progress.momentum = Momentum()
 

@@ -174,6 +174,8 @@ class Progress:
     shorter: tuple[Natural, list] | None = None
     n_further: int = 0
     goes_further: bool = True
+    # The momentum with which the model makes such passes, once it has begun.
+    momentum_of_further: Any = None
     # A mean of the parameters after the passes so far, and the same mean of those of the prior.
     # They are there if the method returns a mean and there have been enough passes.
     mean: Natural | None = None
@@ -241,18 +243,20 @@ class Progress:
         self.shorter, self.n_further = None, 0
         if not (self.goes_further and self.local):
             return
-        found = self.ctx.model.further(self.ctx.q, self.ctx.prior, units, self.local)
+        how = units, self.local, self.momentum_of_further
+        found = self.ctx.model.further(self.ctx.q, self.ctx.prior, *how)
         # A model that adds none now will not add any later: the data are the same.
         self.goes_further = found is not None
         if found is not None:
             self.shorter, self.known = (self.ctx.q, self.local), None
-            self.ctx.q, self.local, self.n_further = found
+            self.ctx.q, self.local, self.n_further, self.momentum_of_further = found
 
     def take_back(self) -> None:
         """Go back to before the passes that the model has added, and let it add no more."""
         assert self.shorter is not None
         self.ctx.q, self.local = self.shorter
         self.shorter, self.n_further, self.known, self.goes_further = None, 0, None, False
+        self.momentum_of_further = None
         self.undone += 1
 
     def __getstate__(self) -> dict[str, object]:

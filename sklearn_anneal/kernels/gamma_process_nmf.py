@@ -46,6 +46,8 @@ from .simd.products import (
 _TOGETHER = 256
 # This many rows of the next column are prefetched.
 _FETCHED = 64
+# Momentum halves a shape at most.
+_LEAST_SHARE_OF_ROOT = 0.5**0.5
 
 
 @helper
@@ -102,19 +104,18 @@ def _activation_sums(
 
 
 @helper
-def _extrapolated(base, current, earlier, ahead, lead):
+def _extrapolated(base, current, earlier, ahead, terms, lead):
     """Move shapes further in the direction of their last change, and return the next ``lead``.
 
     With t = ``lead`` updates since momentum began, the share t / (t + 3) of the change is added
     (Nesterov, 1983). Momentum begins anew where an update turns back (O'Donoghue and Candès, 2015).
     ``earlier`` has the result of the update before, and ``ahead`` the shapes from which the last
-    one came; both are replaced. Counts are halved at most.
+    one came; both are replaced. Counts are halved at most. ``terms`` is memory.
     """
     size = current.dtype.type
-    back = 0.0
     for k in range(current.shape[0]):
-        back += np.float64(current[k] - ahead[k]) * np.float64(current[k] - earlier[k])
-    if back < 0.0:
+        terms[k] = (current[k] - ahead[k]) * (current[k] - earlier[k])
+    if total(terms) < size(0):
         lead = 0.0
     share = size(lead / (lead + 3.0))
     for k in range(current.shape[0]):
@@ -194,6 +195,7 @@ def sparse_step(
     later = np.zeros(width, table.dtype)
     current = np.ones(width, table.dtype)
     earlier, ahead = np.ones(width, table.dtype), np.ones(width, table.dtype)
+    terms = np.empty(width, table.dtype)
     for k in range(n_components):
         first[k] = first_factor[k]
         later[k] = factor[k]
@@ -250,7 +252,7 @@ def sparse_step(
             converged = change < tol * n_components
             sweep += 1
             if momentum and not (converged or sweep >= n_sweeps - 1):
-                lead = _extrapolated(base_row, current, earlier, ahead, lead)
+                lead = _extrapolated(base_row, current, earlier, ahead, terms, lead)
         for k in range(n_components):
             assigned[k] = np.float64(acc[k])
             final[k] = current[k] if n_sweeps > 0 else shape[d, k]
@@ -325,6 +327,7 @@ def dense_updates(
     # Padded rows of powers are computed without a rest.
     current, own = np.ones(width, table.dtype), np.empty(width, table.dtype)
     earlier, ahead = np.ones(width, table.dtype), np.ones(width, table.dtype)
+    terms = np.empty(width, table.dtype)
     for d in range(counts.shape[0]):
         n = 0
         for v in range(n_columns):
@@ -354,7 +357,7 @@ def dense_updates(
             if np.float64(change) < tol * n_components:
                 break
             if momentum and update < n_updates - 1:
-                lead = _extrapolated(base_row, current, earlier, ahead, lead)
+                lead = _extrapolated(base_row, current, earlier, ahead, terms, lead)
         for k in range(n_components):
             shape[d, k] = current[k]
         _powers(current, local, own)
@@ -417,30 +420,35 @@ def divided_activations(divided, base, weights, sums, shape, powers):
     _all_powers(shape, 1.0, powers)
 
 
-@kernel("out2 out2 out2 float float", dtypes=("float64",))
-def go_ahead(current, earlier, ahead, base, lead):
-    """Move shapes further by the share t / (t + 3) of their last change, t being ``lead``.
+@kernel("out2 matrix out2 out2 float float", dtypes=("float64",))
+def go_ahead(current, roots, earlier, ahead, base, share):
+    """Move shapes beyond the update that has led to them; ``roots`` are their √(shape − base).
 
-    They are halved at most, but for their ``base``. ``earlier`` has the result of the update before
-    and ``ahead`` the shapes from which the last one came; both are replaced.
+    The roots go on by ``share`` times their change since the update before and the change that this
+    update made, and shapes are halved at most, but for their ``base``. ``earlier`` has the roots
+    after the update before, and ``ahead`` those from which the last one came; both are replaced.
     """
-    share = lead / (lead + 3.0)
     for n in range(current.shape[0]):
         for k in range(current.shape[1]):
-            new = current[n, k]
-            moved = new + share * (new - earlier[n, k])
-            earlier[n, k] = new
-            current[n, k] = ahead[n, k] = max(moved, 0.5 * (new + base))
+            root = roots[n, k]
+            moved = root + share * ((root - earlier[n, k]) + (root - ahead[n, k]))
+            moved = max(moved, _LEAST_SHARE_OF_ROOT * root)
+            earlier[n, k], ahead[n, k] = root, moved
+            current[n, k] = base + moved * moved
 
 
-@kernel("matrix matrix matrix out1", dtypes=("float64",))
-def add_turn(current, earlier, ahead, turn):
-    """``turn[0] += Σ (current − ahead) (current − earlier)``, below 0 where updates turn back."""
+@kernel("matrix out2 matrix matrix float out1", dtypes=("float64",))
+def add_turn(current, roots, earlier, ahead, base, turn):
+    """``roots = √(current − base)``, and ``turn[0]`` grows by Σ (roots − ahead) (roots − earlier).
+
+    The sum is below 0 where updates turn back.
+    """
     terms = np.zeros(current.shape[1])
     for n in range(current.shape[0]):
         for k in range(current.shape[1]):
-            value = current[n, k]
-            terms[k] += (value - ahead[n, k]) * (value - earlier[n, k])
+            root = np.sqrt(max(current[n, k] - base, 0.0))
+            roots[n, k] = root
+            terms[k] += (root - ahead[n, k]) * (root - earlier[n, k])
     turn[0] += terms.sum()
 
 
@@ -637,6 +645,6 @@ def collapsed(counts, indices, indptr, table, prior, n_iter, tol, shape):
                 held[k] = fresh[k]
             if change < tol * n_components or i_iter == n_iter - 1:
                 break
-            lead = _extrapolated(nothing, held, earlier, ahead, lead)
+            lead = _extrapolated(nothing, held, earlier, ahead, found, lead)
         for k in range(n_components):
             shape[d, k] = np.float64(base) + np.float64(held[k])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -11,16 +11,21 @@ from scipy.special import psi
 
 from ..data.units import DenseCounts, SparseCounts
 from ..families import Natural
-from ._count_visits import Activations, empty_table, kernels, tables
+from ._count_visits import LARGE, Activations, empty_table, kernels, tables
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 # Blocks of rows have about this many cells, which stay in the caches.
-_CELLS = 1 << 17
+_CELLS = 1 << 15
 _NOTHING = np.empty(0)
 # A pass of the loop is followed by so many.
 _FURTHER_PASSES = 20
+# exp ψ(s) of a small shape s is about exp(−1/s). Products of two such numbers are not subnormal in
+# single precision if the sum of 1/s is below this.
+_LARGEST_INVERSE = 80.0
+# After so many updates half of a change is added.
+_DELAY = 2
 
 
 def further_passes(
@@ -30,7 +35,8 @@ def further_passes(
     q: Natural,
     prior: Natural,
     local: list[Activations],
-) -> tuple[Natural, list[Activations], int] | None:
+    momentum: ShapeMomentum | None,
+) -> tuple[Natural, list[Activations], int, ShapeMomentum] | None:
     """Return what ``Model.further`` does for rows in memory; None if some cells are missing."""
     if isinstance(units, SparseCounts):
         stop = units.indptr[-1]
@@ -41,11 +47,79 @@ def further_passes(
     else:
         return None
     own = Activations(np.concatenate([each.shape for each in local]), local[0].rate)
-    found = PlainPasses(X, units.weights, prior, activation_prior, q, own).run(_FURTHER_PASSES)
+    momentum = ShapeMomentum() if momentum is None else momentum
+    passes = PlainPasses(X, units.weights, prior, activation_prior, q, own, momentum)
+    found = passes.run(_FURTHER_PASSES)
     if found is None:
         return None
     q, own = found
-    return q, [own[rows] for rows in units.chunks()], _FURTHER_PASSES
+    return q, [own[rows] for rows in units.chunks()], _FURTHER_PASSES, momentum
+
+
+class Moving(NamedTuple):
+    """Shapes that move, and those of their past from which momentum follows."""
+
+    shapes: np.ndarray
+    floor: float  # that of the prior, below which no shape is
+    roots: np.ndarray  # √(shape − floor), after the last update
+    earlier: np.ndarray  # the roots after the update before
+    ahead: np.ndarray  # the roots from which the last update came
+
+
+@dataclass
+class ShapeMomentum:
+    """Momentum of shapes, which goes on where passes with a bound come between.
+
+    Updates go further in the direction of their last change (Nesterov, 1983), and in that of their
+    own step (Kim and Fessler, 2016). Momentum begins anew where an update turns back (O'Donoghue
+    and Candès, 2015). It acts on the roots of expected counts, whose errors are about equal.
+
+    Parameters
+    ----------
+    count : int
+        The number of updates since momentum began anew.
+    changes : list of ndarray
+        The changes of roots in the last update before a pause; empty at first.
+    """
+
+    count: int = 0
+    changes: list[np.ndarray] = field(default_factory=list)
+    moving: list[Moving] = field(default_factory=list)
+
+    def begin(self, moving: tuple[np.ndarray, ...], floors: tuple[float, ...]) -> None:
+        """Go on with shapes that an update without momentum has led to, or from a start."""
+        self.moving = []
+        for i, (shapes, floor) in enumerate(zip(moving, floors, strict=True)):
+            roots = np.sqrt(np.maximum(shapes - floor, 0.0))
+            earlier = roots - self.changes[i] if self.changes else roots.copy()
+            self.moving.append(Moving(shapes, floor, roots, earlier, roots.copy()))
+        self._go()
+
+    def go_ahead(self) -> None:
+        """Move shapes further than an update has moved them."""
+        self._look_back()
+        self._go()
+
+    def pause(self) -> None:
+        """Leave shapes where an update has moved them."""
+        self._look_back()
+        self.count += 1
+        self.changes = [each.roots - each.earlier for each in self.moving]
+        self.moving = []
+
+    def _look_back(self) -> None:
+        """Begin anew if the last update turned back."""
+        turn = np.zeros(1)
+        for shapes, floor, *roots in self.moving:
+            kernels().add_turn(shapes, *roots, floor, turn)
+        if turn[0] < 0.0:
+            self.count = 0
+
+    def _go(self) -> None:
+        share = self.count / (self.count + _DELAY)
+        for shapes, floor, *roots in self.moving:
+            kernels().go_ahead(shapes, *roots, floor, share)
+        self.count += 1
 
 
 @dataclass
@@ -53,10 +127,9 @@ class PlainPasses:
     """Coordinate ascent at fixed priors, as visits and updates make it, by matrix products.
 
     Where parts overlap, the bound rises by a little in each of hundreds of passes. These cost less
-    than the loop's, because they compute no bound, and have momentum (Nesterov, 1983), which begins
-    anew where an update turns back (O'Donoghue and Candès, 2015). They compute in single precision
-    where X has it. The last one has no momentum, and double precision, so that the parts together
-    have all counts.
+    than the loop's, because they compute no bound, and have momentum. They compute in single
+    precision where X has it or the table is large. The last one has no momentum, and double
+    precision, so that the parts together have all counts.
 
     Parameters
     ----------
@@ -69,6 +142,7 @@ class PlainPasses:
         b
     q : dict of ndarray
     activations : Activations
+    momentum : ShapeMomentum
     """
 
     X: np.ndarray
@@ -77,6 +151,7 @@ class PlainPasses:
     activation_prior: float
     q: Natural
     activations: Activations
+    momentum: ShapeMomentum = field(default_factory=ShapeMomentum)
 
     def __post_init__(self) -> None:
         n, n_columns = self.X.shape
@@ -88,7 +163,15 @@ class PlainPasses:
         length = max(_CELLS // n_columns, 8)
         self._blocks = [slice(begin, min(begin + length, n)) for begin in range(0, n, length)]
         self._columns, self._largest = np.arange(n_columns, dtype=np.int32), np.empty(n_columns)
-        self._allocate(np.float32 if self.X.dtype == np.float32 else np.float64)
+        self._allocate(np.float32 if self._single else np.float64)
+
+    @property
+    def _single(self) -> bool:
+        """Whether passes but the last one compute in single precision."""
+        if self.X.dtype == np.float32:
+            return True
+        inverse = 1.0 / self.activation_prior + 1.0 / self._component_prior
+        return self.X.size * len(self._rate_of_parts) > LARGE and inverse < _LARGEST_INVERSE
 
     def _allocate(self, kind: DTypeLike) -> None:
         """Make the arrays in which passes of a precision compute."""
@@ -102,27 +185,17 @@ class PlainPasses:
     def run(self, n_passes: int) -> tuple[Natural, Activations] | None:
         """Return q and the activations; None if the precision cannot express them."""
         moving = self._shape, self._parts
-        floors = self.activation_prior, self._component_prior
-        lead, earlier, ahead = 0.0, moving, moving
-        kernels().activation_powers(self._powers, self._shape, 1.0)
-        for i in range(n_passes - 1):
+        self.momentum.begin(moving, (self.activation_prior, self._component_prior))
+        self._set_powers()
+        for _ in range(n_passes - 1):
             self._pass()
-            if i == 0:
-                earlier, ahead = ((self._shape.copy(), self._parts.copy()) for _ in range(2))
-            else:
-                turn = np.zeros(1)
-                arrays = list(zip(moving, earlier, ahead, strict=True))
-                for each in arrays:
-                    kernels().add_turn(*each, turn)
-                lead = 0.0 if turn[0] < 0.0 else lead
-                for each, floor in zip(arrays, floors, strict=True):
-                    kernels().go_ahead(*each, floor, lead)
-                kernels().activation_powers(self._powers, self._shape, 1.0)
-            lead += 1.0
+            self.momentum.go_ahead()
+            self._set_powers()
         if self._counts.dtype != np.float64:
             self._allocate(np.float64)
-            kernels().activation_powers(self._powers, self._shape, 1.0)
+            self._set_powers()
         self._pass()
+        self.momentum.pause()
         found = {
             "weights_shape": self._of_weights,
             "weights_rate": self._rate_of_weights,
@@ -132,6 +205,10 @@ class PlainPasses:
         if not all(np.isfinite(value).all() for value in (self._shape, *found.values())):
             return None
         return found, Activations(self._shape, self._rate[None])
+
+    def _set_powers(self) -> None:
+        """Compute exp ψ of the shapes of activations."""
+        kernels().activation_powers(self._powers, self._shape, 1.0)
 
     @property
     def _component_prior(self) -> float:

@@ -29,6 +29,8 @@ _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
 # Dense rows are processed in blocks of about this many cells, which stay in the caches.
 _CELLS = 1 << 17
+# Steps that do not decide the result compute in single precision from so many products on.
+LARGE = 1 << 17
 # Logarithms are taken of numbers that are at least this large.
 _SMALLEST = {np.dtype(kind): np.finfo(kind).tiny for kind in (np.float32, np.float64)}
 
@@ -363,10 +365,7 @@ class CountsVisit(Visit):
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             if n_sweeps > 1:
                 weights = _of_rows(factor, rows)
-                kernels().dense_updates(
-                    counts, self.expected.table, e, powers[rows], weights, x, float(base[0]), step,
-                    n_sweeps - 1, start.momentum, model.sweep_tol, current,
-                )  # fmt: skip
+                self._sweep(counts, e, weights, start, current, powers[rows])
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             # The last sweep divides the counts as the statistics and the bound have them.
             np.matmul(e, table.T, out=predicted)
@@ -388,6 +387,33 @@ class CountsVisit(Visit):
             )  # fmt: skip
             _add_counts(predicted, e, noisy, sums.out)
             _add_counts(predicted, e, own, sums.clean_out)
+
+    def _sweep(
+        self,
+        counts: np.ndarray,
+        e: np.ndarray,
+        factor: np.ndarray,
+        start: Start,
+        shape: np.ndarray,
+        powers: np.ndarray,
+    ) -> None:
+        """Make the sweeps over dense rows before the last one.
+
+        Visits that explore a large table make them in single precision: the last sweep, from which
+        statistics and bound come, has the precision of the model.
+        """
+        table, kind = self.expected.table, powers.dtype
+        if start.momentum and counts.size * shape.shape[1] > LARGE:
+            kind = np.dtype(np.float32)
+        own = powers if kind == powers.dtype else np.empty(powers.shape, kind)
+        counts, table, e = (each.astype(kind, copy=False) for each in (counts, table, e))
+        x, base = float(self.t.local), float(self._tempered_prior()["shape"][0])
+        kernels().dense_updates(
+            counts, table, e, own, factor, x, base, float(self.t.statistics), start.n_sweeps - 1,
+            start.momentum, self.model.sweep_tol, shape,
+        )  # fmt: skip
+        if own is not powers:
+            kernels().activation_powers(powers, shape, x)
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]

@@ -42,7 +42,7 @@ from ._count_noise import (
     better_dispersion,
     exploring_dispersion,
 )
-from ._count_passes import further_passes
+from ._count_passes import ShapeMomentum, further_passes
 from ._count_popularity import Popularity
 from ._count_summary import Summary
 from ._count_visits import (
@@ -624,12 +624,18 @@ class GammaProcessNMF(
         return _SWEEPS_WITH_NOISE if noisy else _EXPLORING_SWEEPS
 
     def further(
-        self, q: Natural, prior: Natural, units: Counts, local: list[Activations]
-    ) -> tuple[Natural, list[Activations], int] | None:
+        self,
+        q: Natural,
+        prior: Natural,
+        units: Counts,
+        local: list[Activations],
+        momentum: ShapeMomentum | None,
+    ) -> tuple[Natural, list[Activations], int, ShapeMomentum] | None:
         alike = self.popularity is None and q["components_rate"].shape[1] == 1
         if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
             return None
-        return further_passes(units, self.n_columns, self.activation_prior, q, prior, local)
+        how = q, prior, local, momentum
+        return further_passes(units, self.n_columns, self.activation_prior, *how)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
