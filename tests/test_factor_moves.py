@@ -198,7 +198,7 @@ def test_factors_have_the_scale_of_the_highest_bound(missing, rng):
 def test_learned_variances_follow_the_scale_at_once(rng):
     """Factors that are on have the mean square 1 after few passes, and the bound is that of q."""
     X, _ = rows(rng)
-    est = fitted(X, annealing="none", loading_variance="auto", max_iter=60, tol=1e-7)
+    est = fitted(X, annealing="none", loading_variance="learned", max_iter=60, tol=1e-7)
     ctx = context_of(est)
     units = units_of(est, X).centered(ctx.summary)
     stats = visit(ctx, NoAnnealing(), units).step.statistics

@@ -56,18 +56,25 @@ def test_bounds_of_rows_are_densities_given_the_loadings(missing, rng):
         assert_allclose(found.factors[:, i], factors, rtol=1e-9, atol=1e-12)
 
 
-def test_no_other_change_of_the_factors_has_a_higher_bound(rng):
-    """The terms of the bound are N log |A| − tr(A S Aᵀ) / 2 − D log |A| − tr(A⁻ᵀ Q A⁻¹) / 2."""
+@pytest.mark.parametrize("learned", [False, True])
+def test_no_other_change_of_the_factors_has_a_higher_bound(learned, rng):
+    """The terms of the bound are N log |A| − tr(A S Aᵀ) / 2 − D log |A| − tr(A⁻ᵀ Q A⁻¹) / 2.
+
+    The last one is D Σ_k log (A⁻ᵀ Q A⁻¹)_kk / 2 if the variances of loadings follow them.
+    """
     k, n, d = 3, 40.0, 15
     root = rng.normal(size=(2, k, 2 * k))
     S, Q = root @ root.transpose(0, 2, 1) * np.array([n, d])[:, None, None] / (2 * k)
 
     def bound(A):
         back = np.linalg.inv(A)
-        terms = np.trace(A @ S @ A.T) + np.trace(back.T @ Q @ back)
-        return (n - d) * np.linalg.slogdet(A)[1] - 0.5 * terms
+        squares = np.diagonal(back.T @ Q @ back)
+        lengths = d * np.log(squares).sum() if learned else squares.sum()
+        return (n - d) * np.linalg.slogdet(A)[1] - 0.5 * (np.trace(A @ S @ A.T) + lengths)
 
-    best = transformation(np.full(k, n), S, Q, d)
+    best = transformation(np.full(k, n), S, Q, d, learned)
+    back = np.linalg.inv(best)
+    assert (np.diff(np.diagonal(back.T @ Q @ back)) < 0).all()
     for size in (1e-3, 0.03, 0.3):
         for _ in range(20):
             other = best @ (np.eye(k) + size * rng.normal(size=(k, k)))
@@ -128,6 +135,30 @@ def test_factors_that_are_not_all_gaussian_are_refused(change, message, rng):
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_learned_variances_of_loadings_converge_at_once(missing, rng):
+    """Also with more factors than have drawn the rows, whose variances go to their limit."""
+    X = rows(rng, k=3, missing=missing)
+    est = gaussian(6, loading_variance="learned").fit(X)
+    assert est.converged_ and est.n_iter_ < 60
+    assert np.diff(est.lower_bounds_).min() > -1e-7 * abs(est.lower_bound_)
+    few = est.loading_variance_ < 1e-3 * est.loading_variance_.max()
+    assert few.sum() == 3 and est.n_effective_components_ == 3
+
+
+def test_variances_of_loadings_by_default(rng):
+    """They are learned with factors that can be off, and 1 with Gaussian ones."""
+    X = rows(rng, n=60)
+    given, learned = gaussian(2, max_iter=2).fit(X), gaussian(2, loading_variance="learned")
+    assert_allclose(given.loading_variance_, 1.0)
+    assert np.ptp(learned.fit(X).loading_variance_) > 0
+    off = gaussian(2, activation_prior="auto").fit(X)
+    assert_allclose(
+        off.lower_bounds_, off.set_params(loading_variance="learned").fit(X).lower_bounds_
+    )
+    assert np.ptp(off.loading_variance_) > 0
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_factors_are_rotated_where_nothing_is_learned(missing, rng):
     X = rows(rng, d=6, k=2, missing=missing)
     est = gaussian(2, noise_variance=0.001).fit(X)
@@ -172,7 +203,7 @@ def test_moments_of_columns_are_those_of_whole_matrices(rng):
         Loadings.of_columns(q["precision"] - 50.0 * np.eye(k), q["natural_mean"])
 
 
-@pytest.mark.parametrize("loading_variance", ["auto", 1.0])
+@pytest.mark.parametrize("loading_variance", ["learned", 1.0])
 def test_a_pass_computes_the_moments_of_the_loadings_once(loading_variance, monkeypatch, rng):
     """Those of the bound, of the rows and of the last pass are the same."""
     counted, compute = [], Loadings.of_columns

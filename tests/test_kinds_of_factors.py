@@ -241,17 +241,20 @@ def test_errors_are_in_weighted_deviations_of_the_columns():
 
 
 def test_a_kind_whose_short_fit_fails_is_not_compared():
-    """Spikes and slabs cannot be fitted with so little noise, but Gaussian factors can."""
-    X = sparse()
+    """Spikes and slabs cannot be fitted with so little noise, but Gaussian factors can.
+
+    Learned variances of loadings, which are in units of the noise, would be as large.
+    """
+    X, priors = sparse(), {"noise_variance": 1e-300, "loading_variance": 1.0}
     with pytest.warns(UserWarning, match="Gaussian factors without a comparison.*learned prob"):
-        est = fitted(X, noise_variance=1e-300, max_iter=2)
-    assert_same(est, fitted(X, noise_variance=1e-300, max_iter=2, activation_prior=1.0))
+        est = fitted(X, **priors, max_iter=2)
+    assert_same(est, fitted(X, **priors, max_iter=2, activation_prior=1.0))
     scores = est.held_out_scores_
     assert scores["advantage"] == np.inf
     assert np.isnan(scores["learned_error"])
     assert scores["gaussian_error"] < 1
     with pytest.raises(ValueError, match="not positive definite"):
-        fitted(X, noise_variance=1e-300, activation_prior="learned")
+        fitted(X, **priors, activation_prior="learned")
 
 
 @pytest.mark.parametrize("both", [True, False])

@@ -55,11 +55,7 @@ from ._validation import (
 
 _Model = SpikeSlabFactorAnalysis | SpikeSlabByGradients
 
-_VARIANCE = [
-    Interval(Real, 0.0, None, closed="neither"),
-    "array-like",
-    StrOptions({"auto"}),
-]
+_VARIANCE = [Interval(Real, 0.0, None, closed="neither"), "array-like"]
 
 
 class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
@@ -94,11 +90,15 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     noise_variance : float, array-like of shape (n_features,) or "auto", default="auto"
         The variances ψ of the noise, one number or one per column. ``"auto"`` learns one per column
         by empirical Bayes at T = 1, at least 1e-4 times the variance of the column.
-    loading_variance : float, array-like of shape (n_components,) or "auto", default=1.0
+    loading_variance : float, array-like of shape (n_components,), "learned" or "auto", \
+            default="auto"
         The prior variances v of the loadings in units of ψ, one number or one per factor.
-        ``"auto"`` learns one per factor. On two drawn and two real tables the bound and the
-        held-out score were then higher. Where columns are nearly discrete, as pixels are, the noise
-        of some columns can go to its lower limit.
+        ``"learned"`` learns one per factor by empirical Bayes, which raises the bound, mostly the
+        scores of held-out rows too, and by nats where there is little noise. Weak factors are
+        shrunk by it, and where columns are nearly constant or nearly discrete, as pixels are, the
+        noise of some can go to its lower limit, so that outliers have low scores. ``"auto"`` is
+        ``"learned"``, or 1 for Gaussian factors, which then fill in missing cells with smaller
+        errors.
     activation_prior : float, array-like of shape (n_components,), "learned" or "auto", \
             default="auto"
         The prior probability π that a factor is on, one number or one per factor, between 0 and 1.
@@ -260,21 +260,21 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
 
     Notes
     -----
-    A parameter that is ``"auto"`` is learned by empirical Bayes. Learning begins when the bound
-    hardly rises any more, or after half of ``max_iter`` passes; each pass then also maximises the
-    bound over the parameter, for the posterior that it has found. Until then the noise has 0.4
-    times the variance of its column, and the activation prior is 1/2. With ``batch_size`` and in
-    streams, learning begins after 100 updates. If all rows are equal nothing is learned. With
-    ``solver="coordinate"``, a pass that learns also multiplies each factor, and divides its
-    loadings, by the number for which the bound is highest [3]_: updates of factors and of loadings
-    in turn approach it slowly.
+    A parameter that is ``"auto"`` or ``"learned"`` is learned by empirical Bayes. Learning begins
+    when the bound hardly rises any more, or after half of ``max_iter`` passes; each pass then also
+    maximises the bound over the parameter, for the posterior that it has found. Until then the
+    noise has 0.4 times the variance of its column, loadings are expected to explain the rest, and
+    the activation prior is 1/2. With ``batch_size`` and in streams, learning begins after 100
+    updates. If all rows are equal nothing is learned. With ``solver="coordinate"``, a pass that
+    learns also multiplies each factor, and divides its loadings, by the number for which the bound
+    is highest [3]_: updates of factors and of loadings in turn approach it slowly.
 
     With ``activation_prior=1`` the posterior of the factors of a row is one Gaussian over all of
     them. Learning begins with the first pass, which also rotates the factors so that the bound is
-    highest if all have one given ``loading_variance`` [4]_. The loadings can be rotated as those of
-    Gaussian factors always can, and ``inclusion_probabilities`` are 1. There is one optimum as a
-    rule, and no sweep: the search has no moves, whatever ``effort`` is, ``n_init`` finds the same
-    fit again, and ``max_sweeps`` and ``sweep_tol`` are not read.
+    highest [4]_, unless values of ``loading_variance`` are given that differ. The loadings can be
+    rotated as those of Gaussian factors always can, and ``inclusion_probabilities`` are 1. There is
+    one optimum as a rule, and no sweep: the search has no moves, whatever ``effort`` is, ``n_init``
+    finds the same fit again, and ``max_sweeps`` and ``sweep_tol`` are not read.
 
     The bound is the probability of the observed cells, and can prefer factors that predict missing
     ones worse. With ``activation_prior="auto"``, a tenth of the observed cells is therefore held
@@ -319,8 +319,8 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "noise_variance": _VARIANCE,
-        "loading_variance": _VARIANCE,
+        "noise_variance": [*_VARIANCE, StrOptions({"auto"})],
+        "loading_variance": [*_VARIANCE, StrOptions({"auto", "learned"})],
         "activation_prior": [
             Interval(Real, 0.0, 1.0, closed="right"),
             "array-like",
@@ -341,7 +341,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         *,
         annealing="reheating",
         noise_variance="auto",
-        loading_variance=1.0,
+        loading_variance="auto",
         activation_prior="auto",
         solver="coordinate",
         optimizer="rmsprop",
@@ -519,12 +519,13 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
             value = getattr(self, name)
             return value if is_auto(value) else checked_prior(value, None, (size,), name)
 
+        activation_prior = self._checked_activation_prior(k)
         model = SpikeSlabFactorAnalysis(
             k,
             d,
             noise_variance=checked("noise_variance", d),
-            loading_variance=checked("loading_variance", k),
-            activation_prior=self._checked_activation_prior(k),
+            loading_variance=self._checked_loading_variance(k, activation_prior),
+            activation_prior=activation_prior,
             missing=units.patterns is not None,
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
@@ -533,6 +534,14 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
             return model
         steps = self.learning_rate_init, self.learning_rate_decay
         return SpikeSlabByGradients(model, OPTIMIZERS[self.optimizer](*steps))
+
+    def _checked_loading_variance(self, k: int, activation_prior: Any) -> Any:
+        """Return v, or "auto" if it is learned."""
+        value = self.loading_variance
+        if not isinstance(value, str):
+            return checked_prior(value, None, (k,), "loading_variance")
+        gaussian = not isinstance(activation_prior, str) and always_on(activation_prior)
+        return 1.0 if gaussian and value == "auto" else "auto"
 
     def _checked_activation_prior(self, k: int) -> Any:
         """Return π, or "auto" if it is learned; refuse one that is on for some factors alone."""

@@ -233,20 +233,23 @@ def scales(active: np.ndarray, slabs: np.ndarray, lengths: np.ndarray | None, d:
 
 
 def transformation(
-    active: np.ndarray, second: np.ndarray, squares: np.ndarray, d: int
+    active: np.ndarray, second: np.ndarray, squares: np.ndarray, d: int, learned: bool = False
 ) -> np.ndarray:
     """Return the matrix A for which the bound is highest if factors become A u.
 
     Loadings become A⁻ᵀ w (Luttinen and Ilin, 2010). Among all A the best one makes Σ E u uᵀ and
     Σ E w wᵀ diagonal; :func:`scales` has the lengths. Without it, EM turns and stretches the
-    factors in many small steps.
+    factors in many small steps. If v is learned for each factor, it follows the loadings, and the
+    same holds by Hadamard's inequality.
 
-    ``second`` is Σ E u uᵀ over rows, and ``squares`` Σ E w wᵀ / v over the d columns.
+    ``second`` is Σ E u uᵀ over rows, and ``squares`` Σ E w wᵀ / v over the d columns, in which v is
+    left out if it is ``learned``. Factors with the longest loadings come first.
     """
     root = np.linalg.cholesky(second)
     lengths, turned = np.linalg.eigh(root.T @ squares @ root)
-    lengths = np.maximum(lengths, 0.0)
-    c = np.sqrt(scales(active, np.ones(len(active)), lengths, d))
+    # The order of starts: a learned v stays with its factor.
+    lengths, turned = np.maximum(lengths[::-1], 0.0), turned[:, ::-1]
+    c = np.sqrt(scales(active, np.ones(len(active)), None if learned else lengths, d))
     return np.asarray(c[:, None] * np.linalg.solve(root.T, turned).T)
 
 

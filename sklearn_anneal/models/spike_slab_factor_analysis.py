@@ -56,8 +56,9 @@ _SMALLEST_FACTOR = 1e-3
 _LEAST_NOISE = 1e-4
 # Learned numbers that differ by less than this share are the same.
 _NO_CHANGE = 1e-12
-# The smallest prior variance with which a new factor begins.
-_TINY = 1e-12
+# Learned prior variances of loadings are at least this large: a factor with this one explains
+# nothing, and its prior precision does not hide what the rows say about the others.
+_TINY = 1e-8
 # Values at which learning begins: the variance of the noise as a share of that of the column, and
 # the probability of an activation.
 _NOISE_OF_START, _ACTIVATION_OF_START = 0.4, 0.5
@@ -549,21 +550,20 @@ class SpikeSlabFactorAnalysis(
         model, stats, found = copy(self), step.statistics, self.loadings(q)
         A = self._best_change(found, stats, scale, rho)
         squares = found.squares_after(np.linalg.inv(A).T)
+        model.loading_variance = self._followed(squares, rho)
         if "noise_variance" in self.learns:
             # A change of the factors and of their loadings leaves the errors as they are.
             errors = stats["squares"] - 2.0 * (found.means * stats["first"]).sum(axis=0)
             errors = errors + found.explained(stats["second"])
-            total = scale * errors + (squares / self.loading_variance[:, None]).sum(axis=0)
+            total = scale * errors + (squares / model.loading_variance[:, None]).sum(axis=0)
             factor = total / (scale * stats["cells"] + self.n_components)
             factor = np.maximum(factor, _SMALLEST_FACTOR)
             model.noise_variance = np.maximum(
                 self.noise_variance * (1.0 + rho * (factor - 1.0)), self.least_noise
             )
-        if "loading_variance" in self.learns:
             # The loadings stay as they are in units of the data.
             squares = squares * (self.noise_variance / model.noise_variance)
-            best = np.maximum(squares.mean(axis=1), _SMALLEST_FACTOR * self.loading_variance)
-            model.loading_variance = self.loading_variance + rho * (best - self.loading_variance)
+            model.loading_variance = self._followed(squares, rho)
         if "activation_prior" in self.learns:
             share = stats["active"] / stats["weight"]
             share = np.clip(share, _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR)
@@ -575,6 +575,14 @@ class SpikeSlabFactorAnalysis(
         precision = new["precision"] + A @ (q["precision"] - prior["precision"]) @ A.T
         changed = q["natural_mean"] @ A.T if self.missing else A @ q["natural_mean"]
         return model, new, {"precision": precision, "natural_mean": units * changed}
+
+    def _followed(self, squares: np.ndarray, rho: float) -> np.ndarray:
+        """Return v given E w² of the loadings, (n_components, n_features), if it is learned."""
+        if "loading_variance" not in self.learns:
+            return self.loading_variance
+        least = np.maximum(_SMALLEST_FACTOR * self.loading_variance, _TINY)
+        best = np.maximum(squares.mean(axis=1), least)
+        return np.asarray(self.loading_variance + rho * (best - self.loading_variance))
 
     def _begun(self, q: Natural) -> tuple[Self, Natural, Natural]:
         """Return the model with what loadings leave as noise, for a start of Gaussian factors."""
@@ -603,13 +611,14 @@ class SpikeSlabFactorAnalysis(
     def _best_change(self, found: Loadings, stats: Natural, scale: float, rho: float) -> np.ndarray:
         """Return the matrix A for which the bound is highest if factors become A u, (K, K).
 
-        It multiplies each factor by a number. Gaussian factors whose loadings have one given prior
-        are rotated as well.
+        It multiplies each factor by a number. Gaussian factors are rotated as well, unless their
+        loadings have different given priors.
         """
         learned, given = "loading_variance" in self.learns, self.loading_variance
         active, d = scale * stats["active"], self.n_features
-        if rho == 1.0 and always_on(self.activation_prior) and not learned and not np.ptp(given):
-            return transformation(active, scale * stats["whole"], found.gram / given[0], d)
+        if rho == 1.0 and always_on(self.activation_prior) and (learned or not np.ptp(given)):
+            squares = found.gram if learned else found.gram / given[0]
+            return transformation(active, scale * stats["whole"], squares, d, learned)
         # A learned v follows the loadings, whose lengths are then of no concern.
         lengths = None if learned else found.squares.sum(axis=1) / given
         best = scales(active, scale * stats["slabs"], lengths, d)
