@@ -190,8 +190,10 @@ def _ratings(instance: Instance) -> dict[str, Contestant]:
         ("cmfrec", libraries.cmfrec, {},
          "30 alternations, the best of five ridges for a tenth of the ratings", "cmfrec"),
         ("myfm", libraries.myfm, {"iterations": 500}, "Gibbs sampling, 500 iterations", "myfm"),
-        ("myfm, raters", libraries.myfm, {"iterations": 200, "raters": True},
+        ("myfm, raters", libraries.myfm, {"iterations": 200, "implicit": "raters"},
          "200 iterations; all raters of the item are features, as our default has them", "myfm"),
+        ("myfm, raters and rated", libraries.myfm, {"iterations": 200, "implicit": "both"},
+         "200 iterations; all items that the user rated are features too", "myfm"),
         ("surprise", libraries.surprise, {}, "`SVD`, 100 factors, 20 epochs", "surprise"),
     )  # fmt: skip
 
@@ -309,13 +311,19 @@ def _units() -> dict[str, Contestant]:
     def net(seed: int, **how: Any) -> Any:
         return AnnealedSigmoidBeliefNet((_UNITS,), random_state=seed, **how)
 
-    def machine(seed: int) -> Any:
-        return BernoulliRBM(_UNITS, learning_rate=0.06, n_iter=20, random_state=seed)
+    def machine(seed: int, **how: Any) -> Any:
+        return BernoulliRBM(_UNITS, random_state=seed, **how)
 
     return {
         OURS: contestant(net),
         'ours, `annealing="proximity"`': contestant(partial(net, annealing="proximity")),
-        "BernoulliRBM": contestant(machine, "`learning_rate=0.06, n_iter=20`", "sklearn"),
+        **{
+            name: contestant(partial(machine, **how), f"`{as_code(how)}`", "sklearn")
+            for name, how in {
+                "BernoulliRBM": {"learning_rate": 0.06, "n_iter": 20},
+                "BernoulliRBM, 100": {"learning_rate": 0.02, "n_iter": 100},
+            }.items()
+        },
         "pixels": contestant(lambda seed: _Pixels(), "no hidden units", "sklearn"),
     }
 
