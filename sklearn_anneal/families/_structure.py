@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from scipy.linalg.lapack import dlauum, dposv, dtrtri, dtrtrs
+from scipy.linalg.lapack import dlauum, dposv, dpotrf, dtrtri, dtrtrs
 
 # From this order on LAPACK's routines for symmetric matrices, which take one matrix at a time, are
 # faster than numpy's, which take a stack but compute both triangles.
@@ -29,6 +29,22 @@ def lower_triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
     # All callers share them.
     rows.flags.writeable = columns.flags.writeable = False
     return rows, columns
+
+
+def lower_root(matrices: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factors of matrices of shape (..., D, D), whose lower halves are read.
+
+    Raises LinAlgError if a matrix is not positive definite.
+    """
+    d = matrices.shape[-1]
+    if d < _LARGE:
+        return np.linalg.cholesky(matrices)
+    result = np.array(matrices, dtype=np.float64, order="C")
+    for root in result.reshape(-1, d, d):
+        # The transpose is in Fortran's order, and the root replaces it without another copy.
+        if dpotrf(root.T, clean=True, overwrite_a=True)[1] != 0:
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+    return result
 
 
 def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
@@ -129,7 +145,7 @@ class Structure(ABC):
 
     def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
         """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
-        root = inverse_of_lower(np.linalg.cholesky(self.to_full(right, n_features)))
+        root = inverse_of_lower(lower_root(self.to_full(right, n_features)))
         return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ root.swapaxes(-1, -2))
 
     @abstractmethod
@@ -159,15 +175,15 @@ class _Full(Structure):
         return stored
 
     def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        return log_det_of_root(np.linalg.cholesky(stored))
+        return log_det_of_root(lower_root(stored))
 
     def inverse(self, stored: np.ndarray) -> np.ndarray:
-        return inverse_of_root(np.linalg.cholesky(stored))
+        return inverse_of_root(lower_root(stored))
 
     def inverse_and_log_det(
         self, stored: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        root = np.linalg.cholesky(stored)
+        root = lower_root(stored)
         return inverse_of_root(root), log_det_of_root(root)
 
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -181,7 +197,7 @@ class _Full(Structure):
     def quadratic_and_log_det(
         self, stored: np.ndarray, vectors: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        root = np.linalg.cholesky(stored)
+        root = lower_root(stored)
         if n_features < _LARGE:
             halves = np.linalg.solve(root, vectors[..., None])[..., 0]
         else:
@@ -190,7 +206,7 @@ class _Full(Structure):
         return (halves**2).sum(-1), log_det_of_root(root)
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        root = np.linalg.cholesky(stored)
+        root = lower_root(stored)
         return np.linalg.solve(root.swapaxes(-1, -2), vectors[..., None])[..., 0]
 
     def positive(self, stored: np.ndarray) -> np.ndarray:
@@ -405,7 +421,7 @@ def _finite_or_zero(matrices: np.ndarray) -> np.ndarray:
 
 def _has_cholesky(matrices: np.ndarray) -> bool:
     try:
-        np.linalg.cholesky(matrices)
+        lower_root(matrices)
     except np.linalg.LinAlgError:
         return False
     return True

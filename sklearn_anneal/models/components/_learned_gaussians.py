@@ -19,7 +19,7 @@ from scipy.special import gammaln, psi
 
 from ...families import Factors, Natural
 from ...families._empirical_bayes import damped, maximizer, scale_root, trigamma, wishart_dof
-from ...families._structure import inverse_of_lower, log_det_of_root
+from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -206,7 +206,7 @@ class _Step:
         if c.joint:
             inverse, log_det = self.structure.inverse_and_log_det(precision, d)
             return _Scales(np.zeros(1), inverse, -float(log_det), shift, d)
-        root = np.linalg.cholesky(precision)
+        root = lower_root(precision)
         spread, vectors = np.linalg.eigh(root.T @ squares @ root)
         basis, offset = inverse_of_lower(root).T @ vectors, -float(log_det_of_root(root))
         return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d, rotated=True)

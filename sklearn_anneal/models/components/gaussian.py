@@ -237,6 +237,16 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             self.covariance_prior = self.per_row(sizes.mean) * common
 
     @property
+    def shared_scale(self) -> tuple[np.ndarray, np.ndarray | float] | tuple[()]:
+        """The matrix of which all covariance priors are multiples, with the factors.
+
+        It is empty if each component was given a covariance prior of its own.
+        """
+        common = np.asarray(self.common_scale, dtype=np.float64)
+        own = common.ndim > self.structure.event_ndim
+        return () if own else (common, 1.0 if self.sizes is None else self.sizes.mean)
+
+    @property
     def described_sizes(self) -> dict[str, np.ndarray]:
         """Return the attributes of estimators that report the sizes."""
         if self.sizes is None:
