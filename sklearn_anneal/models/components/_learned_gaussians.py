@@ -308,10 +308,14 @@ class _JointStep(_Step):
         self.smallest = float(self.size.min())
 
     @property
+    def ratio(self) -> float:
+        """The number by which ``reference`` is multiplied to give ``scale``."""
+        return float(self.scale.flat[0] / np.asarray(self.components.reference).flat[0])
+
+    @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
-        ratio = float(self.scale.flat[0] / np.asarray(self.components.reference).flat[0])
-        return _SMALLEST_SCALE / (ratio * self.smallest)
+        return _SMALLEST_SCALE / (self.ratio * self.smallest)
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return True, because learned scales are limited."""
@@ -338,7 +342,7 @@ class _OneScale:
         # A given ν₀ may differ between components.
         self.difference = dof - self.dof
         self.rest = np.maximum(self.n_features / step.inverse_traces - step.size, 0.0)
-        self.own = float(step.structure.log_det(step.scale, self.n_features))
+        self.own = step.components.reference_log_det + self.n_features * np.log(step.ratio)
         self.factor = 1.0
 
     def _best_factor(self, dof: float) -> float:

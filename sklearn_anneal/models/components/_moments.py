@@ -121,6 +121,17 @@ class Summary(DataSummary):
         covariance = self.covariance
         return np.diagonal(covariance) if covariance.ndim == 2 else covariance
 
+    @property
+    def root(self) -> np.ndarray:
+        """A matrix R with R Rᵀ = C, the covariance, which may be singular; computed once."""
+        if "root" not in self.known:
+            covariance = self.covariance
+            units = comparable_units(self.variance, self.mean)
+            values, vectors = np.linalg.eigh(covariance / units / units[:, None])
+            self.known["root"] = vectors * np.sqrt(np.maximum(values, 0.0)) * units[:, None]
+        root: np.ndarray = self.known["root"]
+        return root
+
     def _cells(self) -> Cells:
         if self.cells is not None:
             return self.cells

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 
 from ...data.units import Rows
-from ._features import Features, FeatureSums
+from ._features import Features, FeatureSums, Triangle
 
 # Number of entries of the rows that are centered at a time, and the least number of these rows for
 # each column. With fewer, products would take less time than copies of the matrices.
@@ -43,9 +43,7 @@ def centered(rows: Rows, part: slice) -> np.ndarray:
     return np.subtract(rows.X[part], rows.center, dtype=np.float64)
 
 
-def log_joint(
-    x: np.ndarray, features: Features, upper: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
+def log_joint(x: np.ndarray, features: Features, upper: Triangle) -> np.ndarray:
     """Return xᵀ Q x + bᵀ x + c of rows for each component, (n_rows, n_components).
 
     Parameters
@@ -54,27 +52,21 @@ def log_joint(
         Rows relative to the center.
     features : Features
         The coefficients; those of the products of columns are the upper triangles of Q.
-    upper : tuple of ndarray
-        The positions of the upper triangle of a matrix, row by row.
+    upper : Triangle
     """
     d = x.shape[1]
     quadratic = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
     found = np.empty((len(quadratic), len(x)))
-    matrix = np.zeros((d, d))
     for k, packed in enumerate(quadratic):
-        matrix[upper] = packed
-        # In Fortran's order, which transposes have, the product replaces the copy of the rows.
-        product = dtrmm(1.0, matrix.T, np.array(x).T, lower=True, overwrite_b=True)
+        # In Fortran's order, which transposes have, the product replaces the copy of the rows. The
+        # other triangle of the matrix is not read.
+        matrix = upper.unpacked(packed).T
+        product = dtrmm(1.0, matrix, np.array(x).T, lower=True, overwrite_b=True)
         np.einsum("nd,nd->n", product.T, x, out=found[k])
     return x @ features.own[:, -d - 1 : -1].T + (found.T + features.own[:, -1])
 
 
-def add(
-    x: np.ndarray,
-    shares: np.ndarray,
-    raw: FeatureSums,
-    upper: tuple[np.ndarray, np.ndarray],
-) -> None:
+def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) -> None:
     """Add Σ r x xᵀ, Σ r x and Σ r of rows to raw statistics, given their ``shares`` r."""
     d = x.shape[1]
     own, tied = raw.own, raw.layout == "tied"
@@ -90,4 +82,4 @@ def add(
             if len(some):
                 weighted = x[some]
                 weighted *= np.sqrt(sign * r[some])[:, None]
-                target += sign * (weighted.T @ weighted)[upper]
+                target += sign * upper.packed(weighted.T @ weighted)

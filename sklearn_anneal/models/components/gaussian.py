@@ -27,10 +27,10 @@ from . import _wide_gaussians as wide
 from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
-from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
+from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, Triangle, kernels
 from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import Moments
-from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
+from ._moments import CHUNK, Summary, above_rounding, moments
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -246,6 +246,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         own = common.ndim > self.structure.event_ndim
         return () if own else (common, 1.0 if self.sizes is None else self.sizes.mean)
 
+    @cached_property
+    def reference_log_det(self) -> float:
+        return float(self.structure.log_det(np.asarray(self.reference), self.n_features))
+
     @property
     def described_sizes(self) -> dict[str, np.ndarray]:
         """Return the attributes of estimators that report the sizes."""
@@ -390,9 +394,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         noise = rng.standard_normal((self.n_components, self.n_features))
         covariance = summary.covariance
         if covariance.ndim == 2:
-            units = comparable_units(summary.variance, summary.mean)
-            values, vectors = np.linalg.eigh(covariance / units / units[:, None])
-            noise = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T * units
+            noise = noise @ summary.root.T
         else:
             noise = noise * np.sqrt(covariance)
             if self.covariance_type == "spherical":
@@ -446,11 +448,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         d, own = self.n_features, raw.own
         second = own[:, : -d - 1]
         if raw.layout == "tied":
-            second = self._symmetric(raw.shared[0]) / self.n_components
+            second = self._triangle.unpacked(raw.shared[0]) / self.n_components
         elif raw.layout == "spherical":
             second = second[:, 0] / d
         elif raw.layout == "full":
-            second = self._symmetric(second)
+            second = self._triangle.unpacked(second)
             if self.covariance_type == "diag":
                 second = np.diagonal(second, axis1=-2, axis2=-1)
             elif self.covariance_type == "spherical":
@@ -459,16 +461,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return Moments(own[:, -1], own[:, -d - 1 : -1], second)
 
     @cached_property
-    def _triangle(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.triu_indices(self.n_features)
-
-    def _symmetric(self, packed: np.ndarray) -> np.ndarray:
-        d = self.n_features
-        i, j = self._triangle
-        matrix = np.empty((*packed.shape[:-1], d, d))
-        matrix[..., i, j] = packed
-        matrix[..., j, i] = packed
-        return matrix
+    def _triangle(self) -> Triangle:
+        return Triangle.of(self.n_features)
 
     def zeros(self, expected: Features) -> FeatureSums:
         return self.empty_statistics(expected.layout)
@@ -685,8 +679,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         linear = structure.multiply(precision, mean)
         constant = constant - 0.5 * (self.n_features * LOG_2PI + (mean * linear).sum(axis=1))
         if structure.event_ndim == 2:
-            i, j = self._triangle
-            quadratic = np.where(i == j, -0.5, -1.0) * precision[..., i, j]
+            quadratic = self._triangle.factors * self._triangle.packed(precision)
         else:
             quadratic = -0.5 * precision.reshape(self.n_components, -1)
         own = [linear, constant[:, None]]
@@ -700,10 +693,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         if features.layout in ("diag", "spherical"):
             precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
         else:
-            i, j = self._triangle
             packed = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
-            packed = packed * np.where(i == j, -2.0, -1.0)
-            precision = np.broadcast_to(self._symmetric(packed), (k, d, d))
+            precision = self._triangle.unpacked(packed / self._triangle.factors)
+            precision = np.broadcast_to(precision, (k, d, d))
         return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
     def is_wide(self, layout: str) -> bool:
@@ -783,8 +775,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
         second = found.second
         if not gaussians.diagonal:
-            i, j = self._triangle
-            second = second[:, i, j]
+            second = self._triangle.packed(second)
         elif raw.layout == "spherical":
             second = second.sum(axis=1, keepdims=True)
         if raw.layout == "tied":
