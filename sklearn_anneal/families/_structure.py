@@ -20,6 +20,7 @@ from scipy.linalg.lapack import dlauum, dposv, dpotrf, dtrtri, dtrtrs
 _LARGE = 64
 # Number of rows of a block in which a triangle is copied to the other one.
 _BLOCK = 64
+_BELOW = np.tri(_BLOCK, k=-1, dtype=bool)
 
 
 @cache
@@ -380,7 +381,7 @@ def inverse_of_root(root: np.ndarray) -> np.ndarray:
         for start in range(0, d, _BLOCK):
             stop = min(start + _BLOCK, d)
             block = one[start:stop, start:stop]
-            block += np.tril(block, -1).T
+            block += np.where(_BELOW[: stop - start, : stop - start], block, 0.0).T
             one[start:stop, stop:] = one[stop:, start:stop].T
     return inverse_root
 
