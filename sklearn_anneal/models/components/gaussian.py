@@ -27,7 +27,15 @@ from . import _wide_gaussians as wide
 from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
-from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, Triangle, kernels
+from ._features import (
+    FEATURE_KINDS,
+    ROWS_PER_BLOCK,
+    Features,
+    FeatureSums,
+    Terms,
+    Triangle,
+    kernels,
+)
 from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, above_rounding, moments
@@ -248,6 +256,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     @cached_property
     def reference_log_det(self) -> float:
+        """The log-determinant of ``reference``."""
         return float(self.structure.log_det(np.asarray(self.reference), self.n_features))
 
     @property
