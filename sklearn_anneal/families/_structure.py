@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dlauum, dposv, dpotrf, dtrtri, dtrtrs
@@ -30,6 +31,23 @@ def lower_triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
     # All callers share them.
     rows.flags.writeable = columns.flags.writeable = False
     return rows, columns
+
+
+class Triangle(NamedTuple):
+    """The upper triangle of symmetric matrices, whose entries are stored row after row."""
+
+    entries: np.ndarray  # the place of each of them in a matrix, (n_pairs,)
+    places: np.ndarray  # the place of each entry of a matrix among them, (D, D)
+    # The factors with which entries Λ_ij are the coefficients of x_i x_j in −½ xᵀ Λ x, (n_pairs,).
+    # A pair of different columns is in the sum twice and among the features once.
+    factors: np.ndarray
+
+    @classmethod
+    def of(cls, n_features: int) -> Triangle:
+        i, j = np.triu_indices(n_features)
+        places = np.empty((n_features, n_features), dtype=np.intp)
+        places[i, j] = places[j, i] = np.arange(len(i))
+        return cls(i * n_features + j, places, np.where(i == j, -0.5, -1.0))
 
 
 def lower_root(matrices: np.ndarray) -> np.ndarray:

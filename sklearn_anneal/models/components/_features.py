@@ -59,28 +59,3 @@ kernels = partial(compiled, "gaussian_mixture")
 
 FEATURE_KINDS = {"full": FULL, "tied": FULL, "diag": DIAGONAL, "spherical": SPHERICAL}
 """The numbers by which kernels know the quadratic features, by the layout."""
-
-
-class Triangle(NamedTuple):
-    """The upper triangle of symmetric matrices, whose entries are stored row after row."""
-
-    entries: np.ndarray  # the place of each of them in a matrix, (n_pairs,)
-    places: np.ndarray  # the place of each entry of a matrix among them, (D, D)
-    # The factors with which entries Λ_ij are the coefficients of x_i x_j in −½ xᵀ Λ x, (n_pairs,).
-    # A pair of different columns is in the sum twice and among the features once.
-    factors: np.ndarray
-
-    @classmethod
-    def of(cls, n_features: int) -> Triangle:
-        i, j = np.triu_indices(n_features)
-        places = np.empty((n_features, n_features), dtype=np.intp)
-        places[i, j] = places[j, i] = np.arange(len(i))
-        return cls(i * n_features + j, places, np.where(i == j, -0.5, -1.0))
-
-    def packed(self, matrices: np.ndarray) -> np.ndarray:
-        """Return the triangles of matrices, (..., n_pairs)."""
-        return np.take(matrices.reshape(*matrices.shape[:-2], -1), self.entries, axis=-1)
-
-    def unpacked(self, triangles: np.ndarray) -> np.ndarray:
-        """Return the matrices of triangles, (..., D, D)."""
-        return np.take(triangles, self.places, axis=-1)

@@ -18,7 +18,8 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 
 from ...data.units import Rows
-from ._features import Features, FeatureSums, Triangle
+from ...families._structure import Triangle
+from ._features import Features, FeatureSums
 
 # Number of entries of the rows that are centered at a time, and the least number of these rows for
 # each column. With fewer, products would take less time than copies of the matrices.
@@ -60,7 +61,7 @@ def log_joint(x: np.ndarray, features: Features, upper: Triangle) -> np.ndarray:
     for k, packed in enumerate(quadratic):
         # In Fortran's order, which transposes have, the product replaces the copy of the rows. The
         # other triangle of the matrix is not read.
-        matrix = upper.unpacked(packed).T
+        matrix = packed.take(upper.places).T
         product = dtrmm(1.0, matrix, np.array(x).T, lower=True, overwrite_b=True)
         np.einsum("nd,nd->n", product.T, x, out=found[k])
     return x @ features.own[:, -d - 1 : -1].T + (found.T + features.own[:, -1])
@@ -82,4 +83,4 @@ def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) ->
             if len(some):
                 weighted = x[some]
                 weighted *= np.sqrt(sign * r[some])[:, None]
-                target += sign * upper.packed(weighted.T @ weighted)
+                target += sign * (weighted.T @ weighted).take(upper.entries)

@@ -20,6 +20,7 @@ from ...families import (
     Wishart,
     get_structure,
 )
+from ...families._structure import Triangle
 from .._base import LOG_2PI, Expected
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
@@ -27,15 +28,7 @@ from . import _wide_gaussians as wide
 from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
-from ._features import (
-    FEATURE_KINDS,
-    ROWS_PER_BLOCK,
-    Features,
-    FeatureSums,
-    Terms,
-    Triangle,
-    kernels,
-)
+from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
 from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, above_rounding, moments
@@ -457,11 +450,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         d, own = self.n_features, raw.own
         second = own[:, : -d - 1]
         if raw.layout == "tied":
-            second = self._triangle.unpacked(raw.shared[0]) / self.n_components
+            second = raw.shared[0].take(self._triangle.places) / self.n_components
         elif raw.layout == "spherical":
             second = second[:, 0] / d
         elif raw.layout == "full":
-            second = self._triangle.unpacked(second)
+            second = second.take(self._triangle.places, axis=1)
             if self.covariance_type == "diag":
                 second = np.diagonal(second, axis1=-2, axis2=-1)
             elif self.covariance_type == "spherical":
@@ -688,12 +681,13 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         linear = structure.multiply(precision, mean)
         constant = constant - 0.5 * (self.n_features * LOG_2PI + (mean * linear).sum(axis=1))
         if structure.event_ndim == 2:
-            quadratic = self._triangle.factors * self._triangle.packed(precision)
+            matrices = precision.reshape(-1, self.n_features**2)
+            quadratic = self._triangle.factors * matrices.take(self._triangle.entries, axis=1)
         else:
             quadratic = -0.5 * precision.reshape(self.n_components, -1)
         own = [linear, constant[:, None]]
         if structure.shared:
-            return Features(layout, np.concatenate(own, axis=1), quadratic[None], terms)
+            return Features(layout, np.concatenate(own, axis=1), quadratic, terms)
         return Features(layout, np.concatenate([quadratic, *own], axis=1), _NOTHING, terms)
 
     def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
@@ -703,7 +697,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
         else:
             packed = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
-            precision = self._triangle.unpacked(packed / self._triangle.factors)
+            precision = (packed / self._triangle.factors).take(self._triangle.places, axis=1)
             precision = np.broadcast_to(precision, (k, d, d))
         return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
@@ -784,7 +778,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
         second = found.second
         if not gaussians.diagonal:
-            second = self._triangle.packed(second)
+            second = second.reshape(len(second), -1).take(self._triangle.entries, axis=1)
         elif raw.layout == "spherical":
             second = second.sum(axis=1, keepdims=True)
         if raw.layout == "tied":
