@@ -47,8 +47,7 @@ def test_steps_are_those_of_the_kernels(annealing, covariance_type, form, rng, m
         X[3] = np.nan
     if form == "float32":
         X = X.astype(np.float32)
-    # Blocks that are narrower than the data have edges inside them.
-    monkeypatch.setattr(_wide_gaussians, "_COLUMNS", 4)
+    # Parts that are smaller than the data have edges inside them.
     monkeypatch.setattr(_wide_gaussians, "_ENTRIES", 6 * 32)
     method = annealing if annealing == "none" else quick(annealing)
 
@@ -89,4 +88,3 @@ def test_many_columns_and_few_components_are_products_of_matrices():
     assert not any(GaussianComponents(k, d).is_wide("full") for k, d in ((40, 100), (1, 20)))
     assert GaussianComponents(40, 100).is_wide("tied")
     assert not GaussianComponents(1, 100).is_wide("diag")
-    assert [b.stop - b.start for b in _wide_gaussians._blocks(101)] == [50, 51]

@@ -5,6 +5,7 @@ The rows are drawn. ``benchmarks/common/speed.py`` says how the command is run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,13 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 from ..common import speed
-from ..common.measuring import milliseconds, progress, spread, wall_seconds
+from ..common.measuring import (
+    milliseconds,
+    processor_seconds,
+    progress,
+    spread,
+    wall_seconds,
+)
 from ..common.memory import STATUS, Sampler
 from ..common.priors import PEER_OF_MIXTURES
 from ..common.report import Page
@@ -36,6 +43,12 @@ class Size(speed.Size):
         Number of interleaved repetitions there.
     wide : tuple of (str, int, int, int)
         Covariance type, D, K and the number of rows of the section on many columns.
+    missing : tuple of (int, int)
+        D and the number of rows of the section on missing cells.
+    shares : tuple of float
+        Shares of missing cells there.
+    few_rows : tuple of (int, int, tuple of int)
+        Numbers of rows, columns and components of the section on few rows.
     """
 
     n_rows: int = 50_000
@@ -62,6 +75,9 @@ class Size(speed.Size):
             (1_000, 3, 3_000),
         )
     )
+    missing: tuple[tuple[int, int], ...] = ((100, 1_500), (200, 1_500), (400, 1_500))
+    shares: tuple[float, ...] = (0.02, 0.2)
+    few_rows: tuple[int, int, tuple[int, ...]] = (500, 1_001, (2, 3, 4))
 
     def with_rounds(self, n: int) -> Size:
         return replace(self, rounds=n, annealed_rounds=n)
@@ -77,6 +93,8 @@ QUICK = Size(
     spaces=((3, 2), (2, 3)),
     annealed_rounds=1,
     wide=(("full", 12, 2, 100),),
+    missing=((12, 100),),
+    few_rows=(20, 24, (2,)),
 )
 
 
@@ -105,6 +123,21 @@ def our_fit(X: np.ndarray, k: int, annealing: str = "none", **parameters: Any) -
 def peer_fit(X: np.ndarray, k: int, **parameters: Any) -> Fit:
     settings = {"tol": 0, "init_params": "random", "random_state": 0, **parameters}
     return lambda n: BayesianGaussianMixture(n_components=k, max_iter=n, **settings).fit(X)
+
+
+def learned_fit(X: np.ndarray, k: int, covariance_type: str) -> Fit:
+    """Fits with the default priors, which are learned."""
+    made = AnnealedBayesianGaussianMixture(
+        k, covariance_type=covariance_type, tol=0, random_state=0
+    )
+    return lambda n: of_passes(made, "none", n).fit(X)
+
+
+def maximum_likelihood_fit(X: np.ndarray, k: int, covariance_type: str) -> Fit:
+    settings = {"init_params": "random_from_data", "tol": 0, "random_state": 0}
+    return lambda n: GaussianMixture(
+        k, covariance_type=covariance_type, max_iter=n, **settings
+    ).fit(X)
 
 
 def measure_passes(page: Page, size: Size) -> None:
@@ -139,28 +172,98 @@ def measure_wide(page: Page, size: Size) -> None:
         "A pass with the default priors, which are learned, against one of scikit-learn's "
         '`GaussianMixture`, which has none. float64, one thread, `annealing="none"`, processor '
         f"time. Ratio: our time over scikit-learn's, median and quartiles of {size.rounds} rounds. "
-        "With few rows for each component, a pass is Cholesky factors and inverses of D³ "
-        "operations, of which learning the priors takes about half.",
+        "Rows here have one component each, as is usual with many columns; only these rows count "
+        "in the second moments of a component. With few rows for each component, a pass is "
+        "Cholesky factors and inverses of D³ operations, of which learning the priors takes about "
+        "half.",
     )
     rows = []
     for covariance, d, k, n in size.wide:
         progress(f"many columns, {covariance}, D = {d}, N = {n}")
         X = blobs(n, d)
-        settings = {"covariance_type": covariance, "tol": 0, "random_state": 0}
-        fits: dict[str, Fit] = {
-            "peer": lambda m, X=X, k=k, how=settings: GaussianMixture(
-                k, max_iter=m, init_params="random_from_data", **how
-            ).fit(X),
-            "ours": lambda m, X=X, k=k, how=settings: of_passes(
-                AnnealedBayesianGaussianMixture(k, **how), "none", m
-            ).fit(X),
-        }
-        times = pass_times(fits, {}, size)
+        fits = {"peer": maximum_likelihood_fit, "ours": learned_fit}
+        times = pass_times({name: fit(X, k, covariance) for name, fit in fits.items()}, {}, size)
         cells = [milliseconds(times[name]) for name in fits]
         rows.append(
             [covariance, str(d), str(k), f"{n:,}", *cells, spread(times["ours"] / times["peer"])]
         )
     page.table(["covariance", "D", "K", "N", "scikit-learn, ms", "ours, ms", "ratio"], rows)
+
+
+def measure_missing(page: Page, size: Size) -> None:
+    page.section(
+        "Many columns with missing cells",
+        "A pass over the rows of five factors and noise, of which a share of the cells is missing "
+        'at random. Default priors, K = 2, full covariances, float64, one thread, `annealing="none"'
+        "`, processor time. The rows without missing cells are given to scikit-learn's "
+        "`GaussianMixture`, which refuses the others, and to our class as well. Ratio: our time "
+        "with missing cells over either, median and quartiles of "
+        f"{size.rounds} rounds.",
+    )
+    rows = []
+    for d, n in size.missing:
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((n, 5)) @ rng.standard_normal((5, d))
+        X += rng.standard_normal((n, d))
+        for share in size.shares:
+            progress(f"missing cells, D = {d}, {share:.0%}")
+            Y = np.where(rng.random(X.shape) < share, np.nan, X)
+            fits = {
+                "peer": maximum_likelihood_fit(X, 2, "full"),
+                "whole": learned_fit(X, 2, "full"),
+                "missing": learned_fit(Y, 2, "full"),
+            }
+            times = pass_times(fits, {}, size)
+            cells = [milliseconds(times[name]) for name in fits]
+            ratios = [spread(times["missing"] / times[name]) for name in ("peer", "whole")]
+            rows.append([str(d), f"{n:,}", f"{share:.0%}", *cells, *ratios])
+    page.table(
+        [
+            *("D", "N", "missing", "scikit-learn, whole rows, ms", "ours, whole rows, ms"),
+            *("ours, ms", "over scikit-learn's", "over ours of whole rows"),
+        ],
+        rows,
+    )
+
+
+def measure_few_rows(page: Page, size: Size) -> None:
+    n, d, counts = size.few_rows
+    page.section(
+        "More columns than rows",
+        f"Whole fits to {n} × {d:,} numbers, which are two clusters whose centers differ in each "
+        "column by a third of the noise or so. Full covariances, float64, one thread, processor "
+        "time of one fit each. *Held out*: log density of as many other rows, in nats per row. "
+        "These rows have directions that no fitted row has, where the variance is hardly more than "
+        "`reg_covar`; a larger one predicts them better.",
+    )
+    rng = np.random.default_rng(0)
+    centers = 0.35 * rng.standard_normal((2, d))
+    X = centers[rng.integers(2, size=2 * n)] + rng.standard_normal((2 * n, d))
+    AnnealedBayesianGaussianMixture(2, max_iter=2, random_state=0).fit(X[:, :3])  # loads kernels
+    rows = []
+    for k in counts:
+        makers: dict[str, Callable[[], Any]] = {
+            "default": lambda k=k: AnnealedBayesianGaussianMixture(k, random_state=0),
+            '`annealing="none"`': lambda k=k: AnnealedBayesianGaussianMixture(
+                k, annealing="none", random_state=0
+            ),
+            "`BayesianGaussianMixture`": lambda k=k: BayesianGaussianMixture(
+                n_components=k, random_state=0
+            ),
+            "`GaussianMixture`, `reg_covar=1e-6`": lambda k=k: GaussianMixture(k, random_state=0),
+            "`GaussianMixture`, `reg_covar=0.1`": lambda k=k: GaussianMixture(
+                k, reg_covar=0.1, random_state=0
+            ),
+        }
+        for name, make in makers.items():
+            progress(f"few rows, K = {k}, {name}")
+            made = make()
+            seconds = processor_seconds(lambda made=made: made.fit(X[:n]))
+            passes = getattr(made, "n_passes_", made.n_iter_)
+            used = len(np.unique(made.predict(X[:n])))
+            row = [str(k), name, f"{seconds:.1f}", str(passes), str(used)]
+            rows.append([*row, f"{made.score(X[n:]):,.0f}"])
+    page.table(["K", "fit", "time, s", "passes", "components of rows", "held out"], rows)
 
 
 def _growth(fit: Fit) -> str:
@@ -198,7 +301,13 @@ SPEED = Speed(
     model="gaussian_mixture",
     title="Speed of the Gaussian mixture",
     output="speed.md",
-    sections={"passes": measure_passes, "wide": measure_wide, "methods": measure_methods},
+    sections={
+        "passes": measure_passes,
+        "wide": measure_wide,
+        "missing": measure_missing,
+        "few_rows": measure_few_rows,
+        "methods": measure_methods,
+    },
     full=FULL,
     quick=QUICK,
 )

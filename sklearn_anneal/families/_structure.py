@@ -11,15 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dlauum, dposv, dtrtri, dtrtrs
+from scipy.linalg.lapack import dlauum, dposv, dpotrf, dtrtri, dtrtrs
 
 # From this order on LAPACK's routines for symmetric matrices, which take one matrix at a time, are
 # faster than numpy's, which take a stack but compute both triangles.
 _LARGE = 64
 # Number of rows of a block in which a triangle is copied to the other one.
 _BLOCK = 64
+_BELOW = np.tri(_BLOCK, k=-1, dtype=bool)
 
 
 @cache
@@ -29,6 +31,39 @@ def lower_triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
     # All callers share them.
     rows.flags.writeable = columns.flags.writeable = False
     return rows, columns
+
+
+class Triangle(NamedTuple):
+    """The upper triangle of symmetric matrices, whose entries are stored row after row."""
+
+    entries: np.ndarray  # the place of each of them in a matrix, (n_pairs,)
+    places: np.ndarray  # the place of each entry of a matrix among them, (D, D)
+    # The factors with which entries Λ_ij are the coefficients of x_i x_j in −½ xᵀ Λ x, (n_pairs,).
+    # A pair of different columns is in the sum twice and among the features once.
+    factors: np.ndarray
+
+    @classmethod
+    def of(cls, n_features: int) -> Triangle:
+        i, j = np.triu_indices(n_features)
+        places = np.empty((n_features, n_features), dtype=np.intp)
+        places[i, j] = places[j, i] = np.arange(len(i))
+        return cls(i * n_features + j, places, np.where(i == j, -0.5, -1.0))
+
+
+def lower_root(matrices: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factors of matrices of shape (..., D, D), whose lower halves are read.
+
+    Raises LinAlgError if a matrix is not positive definite.
+    """
+    d = matrices.shape[-1]
+    if d < _LARGE:
+        return np.linalg.cholesky(matrices)
+    result = np.array(matrices, dtype=np.float64, order="C")
+    for root in result.reshape(-1, d, d):
+        # The transpose is in Fortran's order, and the root replaces it without another copy.
+        if dpotrf(root.T, clean=True, overwrite_a=True)[1] != 0:
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+    return result
 
 
 def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
@@ -129,7 +164,7 @@ class Structure(ABC):
 
     def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
         """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
-        root = inverse_of_lower(np.linalg.cholesky(self.to_full(right, n_features)))
+        root = inverse_of_lower(lower_root(self.to_full(right, n_features)))
         return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ root.swapaxes(-1, -2))
 
     @abstractmethod
@@ -159,15 +194,15 @@ class _Full(Structure):
         return stored
 
     def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        return log_det_of_root(np.linalg.cholesky(stored))
+        return log_det_of_root(lower_root(stored))
 
     def inverse(self, stored: np.ndarray) -> np.ndarray:
-        return inverse_of_root(np.linalg.cholesky(stored))
+        return inverse_of_root(lower_root(stored))
 
     def inverse_and_log_det(
         self, stored: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        root = np.linalg.cholesky(stored)
+        root = lower_root(stored)
         return inverse_of_root(root), log_det_of_root(root)
 
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -181,7 +216,7 @@ class _Full(Structure):
     def quadratic_and_log_det(
         self, stored: np.ndarray, vectors: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        root = np.linalg.cholesky(stored)
+        root = lower_root(stored)
         if n_features < _LARGE:
             halves = np.linalg.solve(root, vectors[..., None])[..., 0]
         else:
@@ -190,7 +225,7 @@ class _Full(Structure):
         return (halves**2).sum(-1), log_det_of_root(root)
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        root = np.linalg.cholesky(stored)
+        root = lower_root(stored)
         return np.linalg.solve(root.swapaxes(-1, -2), vectors[..., None])[..., 0]
 
     def positive(self, stored: np.ndarray) -> np.ndarray:
@@ -364,7 +399,7 @@ def inverse_of_root(root: np.ndarray) -> np.ndarray:
         for start in range(0, d, _BLOCK):
             stop = min(start + _BLOCK, d)
             block = one[start:stop, start:stop]
-            block += np.tril(block, -1).T
+            block += np.where(_BELOW[: stop - start, : stop - start], block, 0.0).T
             one[start:stop, stop:] = one[stop:, start:stop].T
     return inverse_root
 
@@ -405,7 +440,7 @@ def _finite_or_zero(matrices: np.ndarray) -> np.ndarray:
 
 def _has_cholesky(matrices: np.ndarray) -> bool:
     try:
-        np.linalg.cholesky(matrices)
+        lower_root(matrices)
     except np.linalg.LinAlgError:
         return False
     return True

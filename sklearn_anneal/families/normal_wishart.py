@@ -132,17 +132,26 @@ class NormalWishart(Family):
         marginal = self._wishart_natural(natural)
         return self._log_normalizer_of_mean(natural) + self._wishart.log_normalizer(marginal)
 
-    def strength_and_log_normalizer(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+    def strength_and_log_normalizer(
+        self,
+        natural: Natural,
+        scale: np.ndarray | None = None,
+        factors: np.ndarray | float = 1.0,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return what :meth:`is_strong` compares and :meth:`log_normalizer`.
 
-        The matrices are factorised once for both.
+        The matrices are factorised once for both. If the W^{-1} of all rows are multiples of one
+        matrix by ``factors``, it can be given as ``scale``, and is factorised once for all rows.
         """
-        marginal, beta = self._wishart_natural(natural), natural["mean_precision"]
+        beta, dof = natural["mean_precision"], natural["dof"]
+        if scale is None:
+            scale = self._wishart_natural(natural)["scatter"]
         quadratic, log_det = self._structure.quadratic_and_log_det(
-            marginal["scatter"], natural["mean_natural"] / np.sqrt(beta)[:, None], self.n_features
+            scale, natural["mean_natural"] / np.sqrt(beta)[:, None], self.n_features
         )
-        strength = np.maximum(self._wishart._strength(marginal), natural["dof"] * quadratic)
-        log_normalizer = self._wishart._log_normalizer(marginal, log_det)
+        strength = np.maximum(dof, dof * quadratic / factors)
+        log_det = log_det + self.n_features * np.log(factors)
+        log_normalizer = self._wishart._log_normalizer(natural, log_det)
         return strength, self._log_normalizer_of_mean(natural) + log_normalizer
 
     def _log_normalizer_of_mean(self, natural: Natural) -> np.ndarray:

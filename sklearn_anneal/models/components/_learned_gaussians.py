@@ -19,7 +19,7 @@ from scipy.special import gammaln, psi
 
 from ...families import Factors, Natural
 from ...families._empirical_bayes import damped, maximizer, scale_root, trigamma, wishart_dof
-from ...families._structure import inverse_of_lower, log_det_of_root
+from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -206,7 +206,7 @@ class _Step:
         if c.joint:
             inverse, log_det = self.structure.inverse_and_log_det(precision, d)
             return _Scales(np.zeros(1), inverse, -float(log_det), shift, d)
-        root = np.linalg.cholesky(precision)
+        root = lower_root(precision)
         spread, vectors = np.linalg.eigh(root.T @ squares @ root)
         basis, offset = inverse_of_lower(root).T @ vectors, -float(log_det_of_root(root))
         return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d, rotated=True)
@@ -308,10 +308,14 @@ class _JointStep(_Step):
         self.smallest = float(self.size.min())
 
     @property
+    def ratio(self) -> float:
+        """The number by which ``reference`` is multiplied to give ``scale``."""
+        return float(self.scale.flat[0] / np.asarray(self.components.reference).flat[0])
+
+    @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
-        ratio = float(self.scale.flat[0] / np.asarray(self.components.reference).flat[0])
-        return _SMALLEST_SCALE / (ratio * self.smallest)
+        return _SMALLEST_SCALE / (self.ratio * self.smallest)
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return True, because learned scales are limited."""
@@ -338,7 +342,7 @@ class _OneScale:
         # A given ν₀ may differ between components.
         self.difference = dof - self.dof
         self.rest = np.maximum(self.n_features / step.inverse_traces - step.size, 0.0)
-        self.own = float(step.structure.log_det(step.scale, self.n_features))
+        self.own = step.components.reference_log_det + self.n_features * np.log(step.ratio)
         self.factor = 1.0
 
     def _best_factor(self, dof: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +121,14 @@ class Summary(DataSummary):
         """Variances of the columns."""
         covariance = self.covariance
         return np.diagonal(covariance) if covariance.ndim == 2 else covariance
+
+    @cached_property
+    def root(self) -> np.ndarray:
+        """A matrix R with R Rᵀ = C, the covariance, which may be singular."""
+        units = comparable_units(self.variance, self.mean)
+        values, vectors = np.linalg.eigh(self.covariance / units / units[:, None])
+        root: np.ndarray = vectors * np.sqrt(np.maximum(values, 0.0)) * units[:, None]
+        return root
 
     def _cells(self) -> Cells:
         if self.cells is not None:

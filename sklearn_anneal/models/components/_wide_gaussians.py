@@ -5,8 +5,9 @@ With few columns, kernels compute the products x_i x_j of a row once for all com
 component costs one product of matrices more (``kernels/gaussian_mixture.py``). With many columns
 these products leave the cache before they are used again. Here every component has two products of
 matrices of its own, X Q and Xᵀ diag(r) X, which reuse each number as often as there are columns or
-rows. Q is upper triangular and the second product is symmetric, so that half of each is left out,
-in blocks of columns.
+rows. Q is upper triangular and the second product is symmetric, so that BLAS has routines that take
+half the time for each. Rows count in the second one only where their shares r do not vanish, and
+with many columns most rows have one component.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
 
 from ...data.units import Rows
+from ...families._structure import Triangle
 from ._features import Features, FeatureSums
 
-# Number of columns of a block.
-_COLUMNS = 96
-# Number of entries of the rows that are centered at a time.
-_ENTRIES = 1 << 19
+# Number of entries of the rows that are centered at a time, and the least number of these rows for
+# each column. With fewer, products would take less time than copies of the matrices.
+_ENTRIES, _ROWS = 1 << 19, 2
+# Shares below this multiple of the largest one change no digit of the sums over rows.
+_NO_SHARE = 1e-30
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices Q: with 10 components from 90 columns on, and with 40 from 180.
 SQUARE_PER_MATRIX = 800
@@ -29,7 +33,8 @@ SQUARE_PER_MATRIX = 800
 
 def parts(rows: Rows) -> Iterator[slice]:
     """Yield slices of rows that are small enough to be copied."""
-    size = max(_ENTRIES // rows.X.shape[1], 1)
+    d = rows.X.shape[1]
+    size = max(_ENTRIES // d, _ROWS * d)
     for start in range(0, rows.n_units, size):
         yield slice(start, start + size)
 
@@ -39,16 +44,7 @@ def centered(rows: Rows, part: slice) -> np.ndarray:
     return np.subtract(rows.X[part], rows.center, dtype=np.float64)
 
 
-def _blocks(n: int) -> Iterator[slice]:
-    """Yield the blocks of n columns, which are about equally wide."""
-    edges = np.linspace(0, n, -(-n // _COLUMNS) + 1).astype(int)
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
-        yield slice(start, stop)
-
-
-def log_joint(
-    x: np.ndarray, features: Features, upper: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
+def log_joint(x: np.ndarray, features: Features, upper: Triangle) -> np.ndarray:
     """Return xᵀ Q x + bᵀ x + c of rows for each component, (n_rows, n_components).
 
     Parameters
@@ -57,38 +53,34 @@ def log_joint(
         Rows relative to the center.
     features : Features
         The coefficients; those of the products of columns are the upper triangles of Q.
-    upper : tuple of ndarray
-        The positions of the upper triangle of a matrix, row by row.
+    upper : Triangle
     """
     d = x.shape[1]
     quadratic = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
     found = np.empty((len(quadratic), len(x)))
-    matrix = np.zeros((d, d))
     for k, packed in enumerate(quadratic):
-        matrix[upper] = packed
-        found[k] = sum(
-            np.einsum("nd,nd->n", x[:, : part.stop] @ matrix[: part.stop, part], x[:, part])
-            for part in _blocks(d)
-        )
+        # In Fortran's order, which transposes have, the product replaces the copy of the rows. The
+        # other triangle of the matrix is not read.
+        matrix = packed.take(upper.places).T
+        product = dtrmm(1.0, matrix, np.array(x).T, lower=True, overwrite_b=True)
+        np.einsum("nd,nd->n", product.T, x, out=found[k])
     return x @ features.own[:, -d - 1 : -1].T + (found.T + features.own[:, -1])
 
 
-def add(
-    x: np.ndarray,
-    shares: np.ndarray,
-    raw: FeatureSums,
-    upper: tuple[np.ndarray, np.ndarray],
-) -> None:
+def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) -> None:
     """Add Σ r x xᵀ, Σ r x and Σ r of rows to raw statistics, given their ``shares`` r."""
     d = x.shape[1]
     own, tied = raw.own, raw.layout == "tied"
     own[:, -d - 1 : -1] += shares.T @ x
     own[:, -1] += shares.sum(axis=0)
-    second, weighted = np.empty((d, d)), np.empty_like(x)
     columns = shares.sum(axis=1, keepdims=True) if tied else shares
     for k, r in enumerate(columns.T):
-        np.multiply(x, r[:, None], out=weighted)
-        for part in _blocks(d):
-            np.matmul(x[:, part].T, weighted[:, part.start :], out=second[part, part.start :])
         target = raw.shared[0] if tied else own[k, : -d - 1]
-        target += second[upper]
+        least = _NO_SHARE * np.abs(r).max()
+        # Factors of an annealing method can make shares negative.
+        for sign in (1.0, -1.0):
+            some = np.flatnonzero(sign * r > least)
+            if len(some):
+                weighted = x[some]
+                weighted *= np.sqrt(sign * r[some])[:, None]
+                target += sign * (weighted.T @ weighted).take(upper.entries)

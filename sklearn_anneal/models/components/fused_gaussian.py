@@ -139,7 +139,9 @@ class FusedGaussian(GaussianComponents):
         q, prior = pick(q), pick(prior)
         same = known.get("prior") is not None
         if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):
-            strength, known["log_normalizer"] = family.strength_and_log_normalizer(prior)
+            strength, known["log_normalizer"] = family.strength_and_log_normalizer(
+                prior, *self.shared_scale
+            )
             known["prior"], known["strong"] = prior, bool((strength > STRONG).any())
         if known["strong"]:
             return None

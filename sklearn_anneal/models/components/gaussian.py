@@ -20,6 +20,7 @@ from ...families import (
     Wishart,
     get_structure,
 )
+from ...families._structure import Triangle
 from .._base import LOG_2PI, Expected
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
@@ -30,7 +31,7 @@ from ._conditional_gaussians import drawn_rows
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
 from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import Moments
-from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
+from ._moments import CHUNK, Summary, above_rounding, moments
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -237,6 +238,21 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             self.covariance_prior = self.per_row(sizes.mean) * common
 
     @property
+    def shared_scale(self) -> tuple[np.ndarray, np.ndarray | float] | tuple[()]:
+        """The matrix of which all covariance priors are multiples, with the factors.
+
+        It is empty if each component was given a covariance prior of its own.
+        """
+        common = np.asarray(self.common_scale, dtype=np.float64)
+        own = common.ndim > self.structure.event_ndim
+        return () if own else (common, 1.0 if self.sizes is None else self.sizes.mean)
+
+    @cached_property
+    def reference_log_det(self) -> float:
+        """The log-determinant of ``reference``."""
+        return float(self.structure.log_det(np.asarray(self.reference), self.n_features))
+
+    @property
     def described_sizes(self) -> dict[str, np.ndarray]:
         """Return the attributes of estimators that report the sizes."""
         if self.sizes is None:
@@ -380,9 +396,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         noise = rng.standard_normal((self.n_components, self.n_features))
         covariance = summary.covariance
         if covariance.ndim == 2:
-            units = comparable_units(summary.variance, summary.mean)
-            values, vectors = np.linalg.eigh(covariance / units / units[:, None])
-            noise = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T * units
+            noise = noise @ summary.root.T
         else:
             noise = noise * np.sqrt(covariance)
             if self.covariance_type == "spherical":
@@ -436,11 +450,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         d, own = self.n_features, raw.own
         second = own[:, : -d - 1]
         if raw.layout == "tied":
-            second = self._symmetric(raw.shared[0]) / self.n_components
+            second = raw.shared[0].take(self._triangle.places) / self.n_components
         elif raw.layout == "spherical":
             second = second[:, 0] / d
         elif raw.layout == "full":
-            second = self._symmetric(second)
+            second = second.take(self._triangle.places, axis=1)
             if self.covariance_type == "diag":
                 second = np.diagonal(second, axis1=-2, axis2=-1)
             elif self.covariance_type == "spherical":
@@ -449,16 +463,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return Moments(own[:, -1], own[:, -d - 1 : -1], second)
 
     @cached_property
-    def _triangle(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.triu_indices(self.n_features)
-
-    def _symmetric(self, packed: np.ndarray) -> np.ndarray:
-        d = self.n_features
-        i, j = self._triangle
-        matrix = np.empty((*packed.shape[:-1], d, d))
-        matrix[..., i, j] = packed
-        matrix[..., j, i] = packed
-        return matrix
+    def _triangle(self) -> Triangle:
+        return Triangle.of(self.n_features)
 
     def zeros(self, expected: Features) -> FeatureSums:
         return self.empty_statistics(expected.layout)
@@ -675,13 +681,13 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         linear = structure.multiply(precision, mean)
         constant = constant - 0.5 * (self.n_features * LOG_2PI + (mean * linear).sum(axis=1))
         if structure.event_ndim == 2:
-            i, j = self._triangle
-            quadratic = np.where(i == j, -0.5, -1.0) * precision[..., i, j]
+            matrices = precision.reshape(-1, self.n_features**2)
+            quadratic = self._triangle.factors * matrices.take(self._triangle.entries, axis=1)
         else:
             quadratic = -0.5 * precision.reshape(self.n_components, -1)
         own = [linear, constant[:, None]]
         if structure.shared:
-            return Features(layout, np.concatenate(own, axis=1), quadratic[None], terms)
+            return Features(layout, np.concatenate(own, axis=1), quadratic, terms)
         return Features(layout, np.concatenate([quadratic, *own], axis=1), _NOTHING, terms)
 
     def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
@@ -690,10 +696,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         if features.layout in ("diag", "spherical"):
             precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
         else:
-            i, j = self._triangle
             packed = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
-            packed = packed * np.where(i == j, -2.0, -1.0)
-            precision = np.broadcast_to(self._symmetric(packed), (k, d, d))
+            precision = (packed / self._triangle.factors).take(self._triangle.places, axis=1)
+            precision = np.broadcast_to(precision, (k, d, d))
         return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
     def is_wide(self, layout: str) -> bool:
@@ -773,8 +778,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
         second = found.second
         if not gaussians.diagonal:
-            i, j = self._triangle
-            second = second[:, i, j]
+            second = second.reshape(len(second), -1).take(self._triangle.entries, axis=1)
         elif raw.layout == "spherical":
             second = second.sum(axis=1, keepdims=True)
         if raw.layout == "tied":
