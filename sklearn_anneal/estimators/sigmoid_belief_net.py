@@ -82,7 +82,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         tighter and the gradients less noisy, in proportionally more time.
     optimizer : {"adam", "rmsprop", "sgd"}, default="adam"
         How gradients become steps. ``"sgd"`` has a momentum of 0.9.
-    learning_rate_init : float, default=0.001
+    learning_rate_init : float, default=0.01
         Size of the first step. The gradient is that of the bound per row. A pass has one step per
         batch, so that a table of a few rows needs larger steps, smaller batches or more passes.
     learning_rate_decay : float, default=0.0
@@ -234,7 +234,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         annealing="none",
         n_samples=5,
         optimizer="adam",
-        learning_rate_init=0.001,
+        learning_rate_init=0.01,
         learning_rate_decay=0.0,
         binarize=None,
         init_params="random",
