@@ -1,7 +1,7 @@
-"""Speed of sigmoid belief nets against the matrix products that an epoch needs.
+"""Speed of sigmoid belief nets against the matrix products that an epoch needs, and sizes of steps.
 
-Rows are drawn, and the time does not depend on what they show. ``benchmarks/common/speed.py`` says
-how the command is run.
+Where times are compared, rows are drawn, and the time does not depend on what they show.
+``benchmarks/common/speed.py`` says how the command is run.
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from scipy.special import expit
+from sklearn.datasets import load_digits
 
 from sklearn_anneal import AnnealedSigmoidBeliefNet
 
 from ..common import speed
+from ..common.data import DataNotFoundError, load
 from ..common.measuring import milliseconds, progress, reached, spread
 from ..common.report import Page
 from ..common.speed import Fit, Speed, add_methods, of_passes, pass_times
+from ..suite import data
 
 # The time of an epoch may be at most this many times that of its matrix products.
 TARGET = 2.0
 _BATCH = 100
+# Sizes of steps that are compared; None stands for the default.
+_STEPS = (0.001, 0.003, None, 0.03)
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,29 @@ class Size(speed.Size):
     methods : Shape
     n_samples : int
         S, the number of samples per row.
+    steps : tuple of (str, tuple of int)
+        Names of binary tables that are fitted with steps of several sizes, and the hidden layers.
+    divisions : int
+        The number of their divisions.
     """
 
     images: Shape = Shape(4_000, 784, (200, 200, 200))
     methods: Shape = Shape(5_000, 64, (50, 50, 50))
     n_samples: int = 5
+    steps: tuple[tuple[str, tuple[int, ...]], ...] = (
+        ("drawn", (8,)),
+        ("drawn", (200,)),
+        ("votes", (16,)),
+        ("300 digits", (64,)),
+        ("300 digits", (200,)),
+        ("1,200 digits", (64,)),
+        ("1,200 digits", (200,)),
+        ("1,200 digits", (50, 50, 50)),
+        ("words", (100,)),
+        ("words", (50, 50)),
+        ("images", (200,)),
+    )
+    divisions: int = 2
 
 
 FULL = Size(5, (1, 3))
@@ -67,6 +91,8 @@ QUICK = Size(
     images=_SMALL,
     methods=_SMALL,
     n_samples=2,
+    steps=(("drawn", (3,)),),
+    divisions=1,
 )
 
 
@@ -151,12 +177,62 @@ def measure_methods(page: Page, size: Size) -> None:
     add_methods(page, lambda name: our_fit(shape, size.n_samples, name), size, methods)
 
 
+def binary_table(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Binary rows that are fitted, and others, which differ between seeds."""
+    rng = np.random.default_rng(seed)
+    if name == "drawn":
+        on = rng.random((1000, 8)) < 0.3
+        logits = on @ rng.normal(scale=3.0, size=(8, 40)) - 2.0
+        X, n = rng.random(logits.shape) < expit(logits), 500
+    elif name == "votes":
+        X, n = load("votes_1984.npz")["X"] > 0, 300
+    elif name == "words":
+        X, n = load(data.WORDS)["X"] > 0, 3000
+    elif name == "images":
+        X, n = load(data.MNIST)["images"] > 127, 2000
+    else:
+        X, n = load_digits().data >= 8, int(name.split()[0].replace(",", ""))
+    X = X[rng.permutation(len(X))[: n + 1000]].astype(np.float64)
+    return X[:n], X[n:]
+
+
+def measure_steps(page: Page, size: Size) -> None:
+    page.section(
+        "Sizes of steps",
+        "Held-out scores, which bound the log probability of a row, in nats, with steps of several "
+        "sizes (`learning_rate_init`) and everything else at its default. Means over "
+        f"{size.divisions} divisions of the rows, whose nets start differently too; the highest of "
+        "each line is in bold. A fit makes 100 passes at most, and one update for 100 rows.",
+    )
+    default = AnnealedSigmoidBeliefNet().learning_rate_init
+    lines = []
+    for name, layers in size.steps:
+        try:
+            tables = [binary_table(name, seed) for seed in range(size.divisions)]
+        except DataNotFoundError as error:
+            progress(f"left out: {error}")
+            continue
+        scores = []
+        for step in _STEPS:
+            progress(f"steps, {name}, {layers}, {step or default}")
+            net = AnnealedSigmoidBeliefNet(layers, learning_rate_init=step or default)
+            fits = [
+                net.set_params(random_state=i).fit(X).score(Y) for i, (X, Y) in enumerate(tables)
+            ]
+            scores.append(float(np.mean(fits)))
+        rows, columns = tables[0][0].shape
+        cells = [f"**{x:.2f}**" if x == max(scores) else f"{x:.2f}" for x in scores]
+        lines.append([name, f"{rows:,} × {columns}", " – ".join(map(str, layers)), *cells])
+    sizes = [f"{default:g}, the default" if step is None else f"{step:g}" for step in _STEPS]
+    page.table(["table", "rows × columns", "hidden", *sizes], lines)
+
+
 SPEED = Speed(
     __doc__,
     model="sigmoid_belief_net",
     title="Speed of sigmoid belief nets",
     output="sigmoid_belief_net_speed.md",
-    sections={"products": measure_products, "methods": measure_methods},
+    sections={"products": measure_products, "methods": measure_methods, "steps": measure_steps},
     full=FULL,
     quick=QUICK,
 )

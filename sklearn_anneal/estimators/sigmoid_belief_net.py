@@ -85,6 +85,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     learning_rate_init : float, default=0.01
         Size of the first step. The gradient is that of the bound per row. A pass has one step per
         batch, so that a table of a few rows needs larger steps, smaller batches or more passes.
+        Smaller steps learn hundreds of columns less by heart, and larger ones suit small nets.
     learning_rate_decay : float, default=0.0
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
     binarize : float, "sample" or None, default=None
