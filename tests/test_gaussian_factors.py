@@ -145,6 +145,18 @@ def test_learned_variances_of_loadings_converge_at_once(missing, rng):
     assert few.sum() == 3 and est.n_effective_components_ == 3
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_learned_variances_keep_factors_that_the_given_noise_needs(missing, rng):
+    """Three factors have drawn the rows, but with so little noise all columns need some."""
+    X = rows(rng, k=3, missing=missing)
+    noise = 0.003 * np.nanvar(X, axis=0)
+    learned, given = (
+        gaussian(5, noise_variance=noise, loading_variance=v).fit(X) for v in ("learned", 1.0)
+    )
+    assert learned.n_effective_components_ == 5
+    assert learned.lower_bound_ > given.lower_bound_
+
+
 def test_variances_of_loadings_by_default(rng):
     """They are learned with factors that can be off, and 1 with Gaussian ones."""
     X = rows(rng, n=60)

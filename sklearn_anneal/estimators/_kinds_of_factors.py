@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 # The share of the observed cells that is held out at a time, and the least number of cells that can
 # decide.
 _SHARE, _LEAST = 0.1, 100
-# Shares are held out one after another, up to this number, until one kind is ahead by the second
-# number of standard errors. Gaussian factors are taken if they are ahead by the third one.
-_SHARES, _CLEAR, _ENOUGH = 3, 3.0, 2.0
+# Shares are held out one after another, up to the first number, or up to the second one while
+# Gaussian factors are ahead, until one kind is ahead by the third number of standard errors.
+# Gaussian factors are taken if they are ahead by the fourth one.
+_SHARES, _MORE_SHARES, _CLEAR, _ENOUGH = 3, 6, 3.0, 2.0
 # The largest number of rows that are compared, and the passes and tolerance of a short fit.
 _ROWS, _PASSES, _TOL = 2000, 30, 1e-2
 
@@ -89,7 +90,9 @@ def compared(
     n_cells, advantage = 0.0, 0.0
     # Squared errors and log densities of both kinds in each row, so far.
     sums = np.zeros((2, 2, rows.n_units))
-    for i in range(_SHARES):
+    for i in range(_MORE_SHARES):
+        if i >= _SHARES and advantage <= 0.0:
+            break
         held = observed & (drawn >= i * _SHARE) & (drawn < (i + 1) * _SHARE)
         # Every column keeps some of its cells.
         held &= (observed & ~held).sum(axis=0) > 1

@@ -263,7 +263,7 @@ class SpikeSlabFactorAnalysis(
                 self.n_components,
                 self.column_variances,
                 self.loading_variance,
-                "loading_variance" in self.learns,
+                self._starts_learn_variances,
                 random_state,
             )
             return self._around(loadings / np.sqrt(self.noise_variance), summary)
@@ -325,6 +325,14 @@ class SpikeSlabFactorAnalysis(
     def starts_assigned(self) -> bool:
         """Whether the start is that of Gaussian factors, which determines the noise as well."""
         return self.init_params == "gaussian" or always_on(self.activation_prior)
+
+    @property
+    def _starts_learn_variances(self) -> bool:
+        """Whether starts of Gaussian factors learn the prior variances of loadings.
+
+        They learn the noise in any case, and would give up factors that less given noise needs.
+        """
+        return {"loading_variance", "noise_variance"} <= set(self.learns)
 
     @property
     def has_one_optimum(self) -> bool:
@@ -595,7 +603,7 @@ class SpikeSlabFactorAnalysis(
         if "noise_variance" in self.learns:
             model.noise_variance = noise_left(loadings, self.column_variances)
         means = loadings / np.sqrt(model.noise_variance)
-        if "loading_variance" in self.learns:
+        if self._starts_learn_variances:
             model.loading_variance = np.maximum(np.mean(means**2, axis=1), _TINY)
         prior = model.prior(None)
         changes = [getattr(model, name) / getattr(self, name) - 1.0 for name in self.learns]
