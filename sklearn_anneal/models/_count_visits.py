@@ -29,7 +29,8 @@ _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
 # Dense rows are processed in blocks of about this many cells, which stay in the caches.
 _CELLS = 1 << 17
-# Steps that do not decide the result compute in single precision from so many products on.
+# Above so many products of rows, columns and components, steps that do not decide the result
+# compute in single precision.
 LARGE = 1 << 17
 # Logarithms are taken of numbers that are at least this large.
 _SMALLEST = {np.dtype(kind): np.finfo(kind).tiny for kind in (np.float32, np.float64)}
