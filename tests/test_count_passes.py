@@ -151,6 +151,25 @@ def test_large_counts_of_components_that_hardly_explain_them_are_swept_in_double
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_passes_that_single_precision_cannot_express_are_made_in_double(rng, monkeypatch):
+    """A row of huge counts is far from what components of small ones explain."""
+    X = rng.poisson(np.kron(np.diag(10.0 ** np.linspace(0, 12, 6)), np.ones((5, 4)))).astype(float)
+    X += rng.poisson(0.4, X.shape)
+    X[0] = 1e12
+    found = []
+
+    def run(self, n_passes, usual=PlainPasses.run):
+        found.append(usual(self, n_passes))
+        return found[-1]
+
+    monkeypatch.setattr(PlainPasses, "run", run)
+    monkeypatch.setattr(_count_passes, "LARGE", 0)
+    fitted(X, n_components=3, max_iter=40)
+    assert found[0] is None
+    assert found[1] is not None
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_one_of_them_is_a_pass_of_the_loop(X):
     """A single pass is precise: the first pass of a fit with one sweep from the same start."""
     ctx, units, local = fitted(X)
