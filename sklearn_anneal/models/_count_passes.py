@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.special import psi
 
 from ..data.units import DenseCounts, SparseCounts
-from ..families import Natural
+from ..families import STRONG, Natural
 from ._count_visits import LARGE, Activations, empty_table, kernels, tables
 
 if TYPE_CHECKING:
@@ -109,17 +109,22 @@ class ShapeMomentum:
         self.changes = [each.roots - each.earlier for each in self.moving]
         self.moving = []
 
+    @property
+    def _free(self) -> list[Moving]:
+        """The shapes that momentum moves: those of strong priors hardly move but by rounding."""
+        return [each for each in self.moving if each.floor <= STRONG]
+
     def _look_back(self) -> None:
         """Begin anew if the last update turned back."""
         turn = np.zeros(1)
-        for shapes, floor, *roots in self.moving:
+        for shapes, floor, *roots in self._free:
             kernels().add_turn(shapes, *roots, floor, turn)
         if turn[0] < 0.0:
             self.count = 0
 
     def _go(self) -> None:
         share = self.count / (self.count + _DELAY)
-        for shapes, floor, *roots in self.moving:
+        for shapes, floor, *roots in self._free:
             kernels().go_ahead(shapes, *roots, floor, share)
         self.count += 1
 
