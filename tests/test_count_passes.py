@@ -137,6 +137,39 @@ def test_large_tables_are_those_of_double_precision(X, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_large_counts_of_components_that_hardly_explain_them_are_swept_in_double_precision(
+    rng, monkeypatch
+):
+    """Their factors underflow in single precision, and quotients by these are infinite."""
+    X = rng.poisson(np.kron(np.diag(10.0 ** np.arange(1, 12, 2)), np.ones((5, 4)))).astype(float)
+    X[0] = 1e12
+    names = "activation_prior", "component_prior", "concentration"
+    how = {"n_components": 6, "annealing": "none", "max_iter": 15, **dict.fromkeys(names, 1e-3)}
+    expected = nmf(**how).fit(X).lower_bound_
+    monkeypatch.setattr(_count_visits, "LARGE", 0)
+    assert_allclose(nmf(**how).fit(X).lower_bound_, expected, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_passes_that_single_precision_cannot_express_are_made_in_double(rng, monkeypatch):
+    """A row of huge counts is far from what components of small ones explain."""
+    X = rng.poisson(np.kron(np.diag(10.0 ** np.linspace(0, 12, 6)), np.ones((5, 4)))).astype(float)
+    X += rng.poisson(0.4, X.shape)
+    X[0] = 1e12
+    found = []
+
+    def run(self, n_passes, usual=PlainPasses.run):
+        found.append(usual(self, n_passes))
+        return found[-1]
+
+    monkeypatch.setattr(PlainPasses, "run", run)
+    monkeypatch.setattr(_count_passes, "LARGE", 0)
+    fitted(X, n_components=3, max_iter=40)
+    assert found[0] is None
+    assert found[1] is not None
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_one_of_them_is_a_pass_of_the_loop(X):
     """A single pass is precise: the first pass of a fit with one sweep from the same start."""
     ctx, units, local = fitted(X)

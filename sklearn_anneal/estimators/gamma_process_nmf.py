@@ -317,8 +317,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
     the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these passes. There
     are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none over data in
     parts. Where the product of rows, columns and components is above 131,072, these passes are in
-    single precision, but for the last one, and so are the sweeps of activations that start anew.
-    Rows with weights are then rows repeated up to about five digits of the components.
+    single precision, but for the last one and unless priors are very sparse, and so are the sweeps
+    of activations that start anew in dense tables. Rows with weights are then rows repeated, and
+    sparse tables dense ones, up to about five digits of the components.
 
     References
     ----------

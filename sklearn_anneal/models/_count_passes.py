@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.special import psi
 
 from ..data.units import DenseCounts, SparseCounts
-from ..families import Natural
+from ..families import STRONG, Natural
 from ._count_visits import LARGE, Activations, empty_table, kernels, tables
 
 if TYPE_CHECKING:
@@ -47,13 +47,15 @@ def further_passes(
     else:
         return None
     own = Activations(np.concatenate([each.shape for each in local]), local[0].rate)
-    momentum = ShapeMomentum() if momentum is None else momentum
-    passes = PlainPasses(X, units.weights, prior, activation_prior, q, own, momentum)
-    found = passes.run(_FURTHER_PASSES)
-    if found is None:
-        return None
-    q, own = found
-    return q, [own[rows] for rows in units.chunks()], _FURTHER_PASSES, momentum
+    how, begun = (X, units.weights, prior, activation_prior, q, own), momentum or ShapeMomentum()
+    # Quotients of huge counts can overflow in single precision.
+    for may_be_single in (True, False):
+        momentum = replace(begun)
+        found = PlainPasses(*how, momentum, may_be_single).run(_FURTHER_PASSES)
+        if found is not None:
+            q, own = found
+            return q, [own[rows] for rows in units.chunks()], _FURTHER_PASSES, momentum
+    return None
 
 
 class Moving(NamedTuple):
@@ -107,17 +109,22 @@ class ShapeMomentum:
         self.changes = [each.roots - each.earlier for each in self.moving]
         self.moving = []
 
+    @property
+    def _free(self) -> list[Moving]:
+        """The shapes that momentum moves: those of strong priors hardly move but by rounding."""
+        return [each for each in self.moving if each.floor <= STRONG]
+
     def _look_back(self) -> None:
         """Begin anew if the last update turned back."""
         turn = np.zeros(1)
-        for shapes, floor, *roots in self.moving:
+        for shapes, floor, *roots in self._free:
             kernels().add_turn(shapes, *roots, floor, turn)
         if turn[0] < 0.0:
             self.count = 0
 
     def _go(self) -> None:
         share = self.count / (self.count + _DELAY)
-        for shapes, floor, *roots in self.moving:
+        for shapes, floor, *roots in self._free:
             kernels().go_ahead(shapes, *roots, floor, share)
         self.count += 1
 
@@ -143,6 +150,8 @@ class PlainPasses:
     q : dict of ndarray
     activations : Activations
     momentum : ShapeMomentum
+    may_be_single : bool, default=True
+        Whether passes but the last one may compute in single precision.
     """
 
     X: np.ndarray
@@ -152,6 +161,7 @@ class PlainPasses:
     q: Natural
     activations: Activations
     momentum: ShapeMomentum = field(default_factory=ShapeMomentum)
+    may_be_single: bool = True
 
     def __post_init__(self) -> None:
         n, n_columns = self.X.shape
@@ -168,8 +178,8 @@ class PlainPasses:
     @property
     def _single(self) -> bool:
         """Whether passes but the last one compute in single precision."""
-        if self.X.dtype == np.float32:
-            return True
+        if self.X.dtype == np.float32 or not self.may_be_single:
+            return self.may_be_single
         inverse = 1.0 / self.activation_prior + 1.0 / self._component_prior
         return self.X.size * len(self._rate_of_parts) > LARGE and inverse < _LARGEST_INVERSE
 

@@ -29,7 +29,8 @@ _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
 # Dense rows are processed in blocks of about this many cells, which stay in the caches.
 _CELLS = 1 << 17
-# Steps that do not decide the result compute in single precision from so many products on.
+# Above so many products of rows, columns and components, steps that do not decide the result
+# compute in single precision.
 LARGE = 1 << 17
 # Logarithms are taken of numbers that are at least this large.
 _SMALLEST = {np.dtype(kind): np.finfo(kind).tiny for kind in (np.float32, np.float64)}
@@ -399,21 +400,22 @@ class CountsVisit(Visit):
     ) -> None:
         """Make the sweeps over dense rows before the last one.
 
-        Visits that explore a large table make them in single precision: the last sweep, from which
-        statistics and bound come, has the precision of the model.
+        Visits that explore make those over large blocks in single precision: the last sweep, from
+        which statistics and bound come, has the precision of the model.
         """
-        table, kind = self.expected.table, powers.dtype
-        if start.momentum and counts.size * shape.shape[1] > LARGE:
-            kind = np.dtype(np.float32)
-        own = powers if kind == powers.dtype else np.empty(powers.shape, kind)
-        counts, table, e = (each.astype(kind, copy=False) for each in (counts, table, e))
         x, base = float(self.t.local), float(self._tempered_prior()["shape"][0])
-        kernels().dense_updates(
-            counts, table, e, own, factor, x, base, float(self.t.statistics), start.n_sweeps - 1,
-            start.momentum, self.model.sweep_tol, shape,
-        )  # fmt: skip
-        if own is not powers:
-            kernels().activation_powers(powers, shape, x)
+        arrays, step = (counts, self.expected.table, e), float(self.t.statistics)
+        how = factor, x, base, step, start.n_sweeps - 1, start.momentum, self.model.sweep_tol
+        large = start.momentum and counts.size * shape.shape[1] > LARGE
+        if large and powers.dtype != np.float32:
+            single, found = (each.astype(np.float32) for each in arrays), shape.copy()
+            kernels().dense_updates(*single, np.empty(powers.shape, np.float32), *how, found)
+            # A large count over a sum of factors that underflow is infinite in single precision.
+            if np.isfinite(found).all():
+                shape[:] = found
+                kernels().activation_powers(powers, shape, x)
+                return
+        kernels().dense_updates(*arrays, powers, *how, shape)
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
