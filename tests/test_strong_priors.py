@@ -55,7 +55,7 @@ def pmf(**params):
 
 
 def nmf(**params):
-    return AnnealedGammaProcessNMF(3, **(PLAIN | params))
+    return AnnealedGammaProcessNMF(3, **PLAIN, **params)
 
 
 def strong_weights(s):
@@ -116,8 +116,7 @@ CASES = {
     ),
     "factors": (pmf, lambda s: {"factor_variance": 1 / s}, ratings),
     "biases": (pmf, lambda s: {"factor_variance": None, "bias_variance": 1 / s}, ratings),
-    # All parts are alike, so that rounding decides for some passes which of them grow.
-    "parts": (nmf, lambda s: {"component_prior": s, "max_iter": 30}, counts),
+    "parts": (nmf, lambda s: {"component_prior": s}, counts),
     "weights-of-parts": (nmf, lambda s: {"concentration": s}, counts),
 }
 
