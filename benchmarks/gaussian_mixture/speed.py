@@ -173,7 +173,8 @@ def measure_wide(page: Page, size: Size) -> None:
         '`GaussianMixture`, which has none. float64, one thread, `annealing="none"`, processor '
         f"time. Ratio: our time over scikit-learn's, median and quartiles of {size.rounds} rounds. "
         "Rows here have one component each, as is usual with many columns; only these rows count "
-        "in the second moments of a component. With few rows for each component, a pass is "
+        "in the second moments of a component. The next section has rows that two components "
+        "share, whole and with missing cells. With few rows for each component, a pass is "
         "Cholesky factors and inverses of D³ operations, of which learning the priors takes about "
         "half.",
     )

@@ -316,10 +316,12 @@ class AnnealedGammaProcessNMF(CountPredictions):
     the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
     the rise between two bounds, and ``max_iter`` and ``n_iter_`` count none of these passes. There
     are none with ``dispersion``, ``popularity_prior`` or ``max_sweeps``, and none over data in
-    parts. Where the product of rows, columns and components is above 131,072, these passes are in
-    single precision, but for the last one and unless priors are very sparse, and so are the sweeps
-    of activations that start anew in dense tables. Rows with weights are then rows repeated, and
-    sparse tables dense ones, up to about five digits of the components.
+    parts.
+
+    Single precision serves where it does not decide the result, if the product of rows, columns and
+    components is above 131,072: in these passes but the last, unless priors are very sparse, and in
+    sweeps of dense tables whose activations start anew. Fits to such tables with weights and with
+    repeated rows, or as sparse and as dense arrays, agree to about five digits of the components.
 
     References
     ----------
