@@ -16,6 +16,7 @@ from test_checkpoints import interrupted
 
 from sklearn_anneal import AnnealedSigmoidBeliefNet
 from sklearn_anneal.annealing import ProximityVI
+from sklearn_anneal.inference.gradient import Adam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -186,6 +187,51 @@ def test_final_bound_can_be_computed_again(rng):
     fitted = net(n_score_samples=3, n_samples=3).fit(X)
     assert fitted.lower_bound_ == fitted.lower_bounds_[-1]
     assert fitted.score(X) * 300 == pytest.approx(fitted.lower_bound_, rel=1e-12)
+
+
+ARRAYS = ("coefs_", "intercepts_", "recognition_coefs_", "recognition_intercepts_")
+
+
+def parameters(fitted):
+    """All parameters of both networks in one vector."""
+    return np.concatenate([np.ravel(array) for name in ARRAYS for array in getattr(fitted, name)])
+
+
+@pytest.mark.parametrize("batch_size", [None, 20])
+def test_fits_return_the_mean_over_steps(batch_size, rng, monkeypatch):
+    """With γ = 0 it is that of the parameters after all steps, from which passes go on."""
+    X = stripes(rng, 60)
+
+    monkeypatch.setattr(f"{AnnealedSigmoidBeliefNet.__module__}._AVERAGING", 0.0)
+
+    def after(n_steps, average):
+        settings = {"batch_size": batch_size, "tol": 0.0, "n_samples": 2, "average": average}
+        est = net(**settings, max_iter=n_steps)
+        if batch_size is None:
+            return parameters(est.fit(X))
+        for i in range(n_steps):
+            est.partial_fit(X[batch_size * i : batch_size * (i + 1)])
+        return parameters(est)
+
+    last = [after(n, False) for n in (1, 2, 3)]
+    found = after(3, True)
+    np.testing.assert_allclose(found, np.mean(last, axis=0), rtol=1e-12)
+    assert np.abs(found - last[-1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_warm_starts_go_on_from_the_last_step(early_stopping, rng, monkeypatch):
+    """They go on from the parameters themselves that validation has chosen."""
+    est = net(max_iter=3, tol=0.0, warm_start=True, early_stopping=early_stopping)
+    ctx = context_of(est.fit(stripes(rng, 60)))
+    last, mean = ctx.state["optimizer"]["moments"]["last"], ctx.q
+    assert all(np.array_equal(last[key], mean[key]) for key in mean) == early_stopping
+    # A further step of length 0 changes nothing but the mean.
+    monkeypatch.setattr(Adam, "rate", lambda self, n_steps: 0.0)
+    found = context_of(est.set_params(max_iter=1).fit(stripes(rng, 60))).q
+    for key in mean:
+        expected = mean[key] + 21.0 / 24.0 * (last[key] - mean[key])
+        np.testing.assert_allclose(found[key], expected, rtol=1e-12, atol=1e-15)
 
 
 def test_early_stopping_keeps_the_best_parameters(rng):

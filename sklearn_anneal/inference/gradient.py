@@ -13,6 +13,10 @@ A model takes part if it is a :class:`~sklearn_anneal.models._base.GradientModel
 - ``kl(q, prior)`` and ``kl_gradient(q, prior)`` of parameters that have a distribution; both are 0
   for parameters that are only points.
 
+An optimizer with an ``averaging`` also keeps a mean of the parameters of the last steps, which is
+what a fit returns: noisy gradients leave the parameters of single steps around the optimum, and
+their mean is nearer to it. Passes go on from the last parameters themselves.
+
 The loop and the annealing methods then work as for other models: passes, minibatches, streams,
 temperatures, checkpoints, restarts and callbacks are the same code. The moments of the optimizer
 are in ``ctx.state``. They are replaced and never changed in place, so that a fit can go on from any
@@ -47,10 +51,15 @@ class _Optimizer:
         Size of the first step, positive.
     decay : float
         δ ≥ 0. Step t has the size ``learning_rate`` / (1 + δ (t − 1)).
+    averaging : float or None
+        γ ≥ 0. A fit returns a mean of the parameters, which step t enters with the share
+        (γ + 1) / (t + γ) (Shamir and Zhang, 2013, section 4). This is about a mean over the last
+        t / (γ + 1) steps. None: a fit returns the last parameters.
     """
 
     learning_rate: float
     decay: float = 0.0
+    averaging: float | None = None
 
     def rate(self, n_steps: int) -> float:
         """Return the size of step number ``n_steps``."""
@@ -166,6 +175,42 @@ def _moved(q: Natural, change: Natural) -> Natural:
     return {key: (value + change[key]).astype(value.dtype) for key, value in q.items()}
 
 
+def _mixed(q: Natural, average: Natural, share: float) -> Natural:
+    """Return (1 − share) average + share q in new arrays, of the floating-point type of q."""
+    found = {key: value - average[key] for key, value in q.items()}
+    for key, value in found.items():
+        value *= share
+        value += average[key]
+    return found
+
+
+def returned(ctx: Context, q: Natural | None = None) -> Context:
+    """Return the context with the parameters that a fit returns, which are the average.
+
+    The last parameters become a moment, from which :func:`resume` goes on. If ``q`` is given, the
+    fit returns these parameters, and goes on from them. A context without an average is returned as
+    it is, but for ``q``.
+    """
+    optimizer = ctx.state.get("optimizer")
+    if optimizer is None or "average" not in optimizer["moments"]:
+        return ctx if q is None else replace(ctx, q=q)
+    moments = dict(optimizer["moments"])
+    average = moments.pop("average")
+    moments["last"], q = (ctx.q, average) if q is None else (q, q)
+    return replace(ctx, q=q, state={**ctx.state, "optimizer": {**optimizer, "moments": moments}})
+
+
+def resume(ctx: Context) -> None:
+    """Set the parameters with which the next step begins, after those that a fit has returned."""
+    optimizer = ctx.state.get("optimizer")
+    if optimizer is None or "last" not in optimizer["moments"]:
+        return
+    moments = dict(optimizer["moments"])
+    last, moments["average"] = moments.pop("last"), ctx.q
+    ctx.q = last
+    ctx.state = {**ctx.state, "optimizer": {**optimizer, "moments": moments}}
+
+
 def update(
     ctx: Context,
     method: Annealing,
@@ -197,7 +242,11 @@ def update(
     before = ctx.state.get("optimizer")
     moments = optimizer.start(ctx.q) if before is None else before["moments"]
     n_steps = 1 if before is None else before["n_steps"] + 1
+    average = moments.get("average", ctx.q)
     ctx.q, moments = optimizer.step(ctx.q, gradient, moments, n_steps)
+    if optimizer.averaging is not None:
+        share = (optimizer.averaging + 1.0) / (n_steps + optimizer.averaging)
+        moments["average"] = _mixed(ctx.q, average, share)
     ctx.state = {
         **method.advance(ctx, ctx.report),
         "optimizer": {"moments": moments, "n_steps": n_steps},

@@ -20,7 +20,7 @@ from ..data.units import Units
 from ..families import Natural, settled
 from ..models._base import Known, LocalStep
 from ..parallel.workers import SEQUENTIAL, Workers
-from . import visits
+from . import gradient, visits
 from .minibatches import UPDATES, Minibatches
 from .progress import Momentum, Progress, Settings, Trace
 from .stopping import History
@@ -106,6 +106,8 @@ def fit(
     gives_bound = strategy.exact_bound or strategy.finish
     batch_pass = _batch_pass if gives_bound else _batch_pass_without_bound
     one_pass = _minibatch_pass if minibatches else batch_pass
+    if "optimizer" in progress.ctx.state and not progress.finished:
+        gradient.resume(progress.ctx)
     while not progress.finished and (until is None or progress.passes < until):
         over = one_pass(progress, run)
         if over:
@@ -159,7 +161,7 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         settled = False
     trace.converged = settled or (tested and run.settings.stop.converged(history))
     if p == run.n_passes or trace.converged or trace.stopped:
-        is_final = method is PLAIN and visited.visit.gives_bound and progress.mean is None
+        is_final = method is PLAIN and visited.visit.gives_bound and progress.as_returned() is ctx
         trace.evaluated, trace.final = not is_final, bound
         return True
     progress.temperature = visited.temperature
@@ -269,9 +271,10 @@ def _end(progress: Progress, run: _Run) -> None:
         trace.reason = "its passes are over"
     else:
         trace.reason = f"max_iter={run.settings.max_iter} passes at T = 1 are over"
-    progress.ctx.q = progress.as_returned().q
+    found = progress.as_returned()
     if progress.best is not None:
-        progress.ctx.q, trace.evaluated = progress.best, True
+        found, trace.evaluated = gradient.returned(progress.ctx, progress.best), True
+    progress.ctx.q, progress.ctx.state = found.q, found.state
     if not progress.strategy.finish:
         trace.converged = not trace.stopped
     progress.local = progress.known = progress.best = progress.shorter = None

@@ -13,6 +13,7 @@ from ..data.units import Units
 from ..families import Natural, mix, settled
 from ..models._base import Known
 from ..parallel.workers import Workers
+from . import gradient
 from .stopping import Rule
 from .visits import Visited
 
@@ -191,7 +192,7 @@ class Progress:
         """
         ctx = self.ctx
         if self.mean is None or self.prior_of_mean is None:
-            return ctx
+            return gradient.returned(ctx) if "optimizer" in ctx.state else ctx
         found = ctx.model.factors().of_mean(self.mean, self.prior_of_mean, ctx.prior)
         return replace(ctx, q=found)
 

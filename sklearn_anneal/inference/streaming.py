@@ -8,7 +8,7 @@ from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import settled
 from ..parallel.workers import Workers
-from . import visits
+from . import gradient, visits
 from .minibatches import UPDATES
 from .progress import Settings
 from .visits import PLAIN
@@ -72,6 +72,7 @@ def update(
         If the settings of the method need updates from all the data.
     """
     strategy.check_minibatches()
+    gradient.resume(ctx)
     # The clock is set to the end of the batch before the update. The schedule is therefore over
     # at the last batch of a stream, however large that batch is.
     passes = 1.0 if share is None else share * _length(strategy)
@@ -90,5 +91,6 @@ def update(
             raise np.linalg.LinAlgError("a lower bound that is not finite")
     rule = UPDATES[ctx.model.update_rule]
     rule(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
-    ctx.q = settled(ctx.q)
+    found = gradient.returned(ctx)
+    ctx.q, ctx.state = settled(found.q), found.state
     return bound, visited.temperature

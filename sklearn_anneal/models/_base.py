@@ -679,6 +679,10 @@ class ConjugateModel(Model[U, S]):
 class Optimizer(Protocol):
     """An optimizer turns gradients into steps. It is a value without state."""
 
+    @property
+    def averaging(self) -> float | None:
+        """γ of the mean of the parameters that a fit returns; None for the last parameters."""
+
     def start(self, q: Natural) -> dict[str, Natural]:
         """Return the moments before the first step, by their names, in float64."""
 
