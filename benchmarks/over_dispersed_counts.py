@@ -33,7 +33,7 @@ from sklearn.decomposition import NMF
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedGammaProcessNMF
 from sklearn_anneal.datasets import make_mixture
 
-from .common.data import DataNotFoundError, load
+from .common.data import DataNotFoundError, load, read_each
 from .common.measuring import progress
 from .common.report import Page, machine, write_or_print
 
@@ -77,11 +77,7 @@ SOURCES: dict[str, Callable[[], np.ndarray]] = {
 
 def tables(quick: bool) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the names and the rows of the data sets that there are."""
-    for name, source in list(SOURCES.items())[-2:] if quick else SOURCES.items():
-        try:
-            yield name, source()
-        except DataNotFoundError as error:
-            progress(f"{name} is left out: {error}")
+    yield from read_each(list(SOURCES)[-2 if quick else 0 :], lambda name: SOURCES[name]())
 
 
 def divided(X: np.ndarray, seed: int, quick: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -284,12 +280,8 @@ def of_parts(X: np.ndarray, seed: int, quick: bool) -> dict[str, list[float]]:
 
 def factorisations(page: Page, quick: bool) -> None:
     rows = []
-    for name, source in list(SOURCES_OF_PARTS.items())[-1 if quick else 0 :]:
-        try:
-            X = source()
-        except DataNotFoundError as error:
-            progress(f"{name} is left out: {error}")
-            continue
+    names = list(SOURCES_OF_PARTS)[-1 if quick else 0 :]
+    for name, X in read_each(names, lambda name: SOURCES_OF_PARTS[name]()):
         found = []
         for seed in range(1 if quick else N_SPLITS):
             progress(f"parts of {name}, {seed}")

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from . import ROOT
 
+C, T = TypeVar("C"), TypeVar("T")
 VARIABLE = "SKLEARN_ANNEAL_DATA"
 _DEFAULT = ROOT.parent / "shared" / "data"
 
@@ -72,6 +74,17 @@ def present(names: Iterable[str], file_of: Callable[[str], str | None]) -> list[
             missing.add(file)
             left_out(f"{file} is not in {directory()}.")
     return there
+
+
+def read_each(cases: Iterable[C], read: Callable[[C], T]) -> Iterator[tuple[C, T]]:
+    """Yield each case with what is read for it; a message is printed where its file is missing."""
+    for case in cases:
+        try:
+            found = read(case)
+        except DataNotFoundError as error:
+            left_out(error)
+        else:
+            yield case, found
 
 
 def left_out(why: object) -> None:

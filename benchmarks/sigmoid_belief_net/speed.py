@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from sklearn_anneal import AnnealedSigmoidBeliefNet
 
 from ..common import speed
-from ..common.data import DataNotFoundError, load
+from ..common.data import load, read_each
 from ..common.measuring import milliseconds, progress, reached, spread
 from ..common.report import Page
 from ..common.speed import Fit, Speed, add_methods, of_passes, pass_times
@@ -216,12 +216,11 @@ def measure_steps(page: Page, size: Size) -> None:
     }
     settings["last step"] = {"average": False}
     lines = []
-    for name, layers in size.steps:
-        try:
-            tables = [binary_table(name, seed) for seed in range(size.divisions)]
-        except DataNotFoundError as error:
-            progress(f"left out: {error}")
-            continue
+
+    def divisions(case: tuple[str, tuple[int, ...]]) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [binary_table(case[0], seed) for seed in range(size.divisions)]
+
+    for (name, layers), tables in read_each(size.steps, divisions):
         scores = []
         for called, setting in settings.items():
             progress(f"steps, {name}, {layers}, {called}")

@@ -26,7 +26,7 @@ from sklearn.impute import IterativeImputer
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedSpikeSlabFactorAnalysis
 
 from ..common import speed
-from ..common.data import DataNotFoundError, load
+from ..common.data import load, read_each
 from ..common.measuring import milliseconds, progress, reached, spread
 from ..common.peers import is_there
 from ..common.report import Page
@@ -306,12 +306,7 @@ def measure_dense(page: Page, size: Size) -> None:
         "default": filled_by_ours,
     }
     lines = []
-    for name, k in size.dense:
-        try:
-            X = table(name)
-        except DataNotFoundError as error:
-            progress(f"left out: {error}")
-            continue
+    for (name, k), X in read_each(size.dense, lambda case: table(case[0])):
         filled_by_ours(np.where(X > X.mean(axis=0) + 1.0, np.nan, X)[:40], 2)  # compiles
         shape = (len(ways), size.masks_of_dense)
         errors, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -391,12 +386,7 @@ def measure_numbers(page: Page, size: Size) -> None:
         "mixture": filled_by_mixture,
     }
     lines = []
-    for name in size.open_numbers:
-        try:
-            X = table(name)
-        except DataNotFoundError as error:
-            progress(f"left out: {error}")
-            continue
+    for name, X in read_each(size.open_numbers, table):
         numbers = tuple(k for k in _FACTORS_TO_CHOOSE if k < X.shape[1])
         every = (X.shape[1],) if X.shape[1] <= _FEW_COLUMNS else ()
         choices = {
@@ -571,12 +561,7 @@ def measure_variances(page: Page, size: Size) -> None:
         "with learned variances.",
     )
     lines = []
-    for name, k in size.variances:
-        try:
-            X = table(name)
-        except DataNotFoundError as error:
-            progress(f"left out: {error}")
-            continue
+    for (name, k), X in read_each(size.variances, lambda case: table(case[0])):
         found = []
         for seed in range(size.masks):
             progress(f"variances, {name}, K = {k}, {seed + 1} of {size.masks}")
