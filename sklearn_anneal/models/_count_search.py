@@ -32,7 +32,7 @@ _EFFORT_AFTER_SAMPLING = 1.0
 # The search of dense tables, whose fits explore for a short time. Reheats raise the bound most of
 # all moves, and by more with this noise than with the usual one. New starts take long, and are
 # hardly ever better. The last passes of a move take much of its time, and hardly change its rank.
-_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 2.5, (0.2,), 8.0
+_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 2.25, (0.2,), 20.0
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
