@@ -181,8 +181,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
         up after a few passes if a higher bound is out of reach. The search ends early when every
         move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but
         1 once a start by collapsed Gibbs sampling is the best, because the sampler has searched
-        already, 2.25 for dense tables (see Notes), and 0 with other methods and in minibatches. More
-        effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        already, 2.25 for dense tables (see Notes), and 0 with other methods and in minibatches.
+        More effort raises the bound further. ``annealing="none"``, which is plain inference, and
         ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
