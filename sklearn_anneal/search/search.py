@@ -250,7 +250,7 @@ def best(
         Where the state is saved after every pass, and from where it is resumed.
     begun : Found or None, default=None
         A search of the same problem with less effort. The moves go on from there, so that the
-        result is that of a single search to the last bit.
+        result is that of a single search to the last bit, if none of its moves pause.
 
     Returns
     -------
