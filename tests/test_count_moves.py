@@ -207,7 +207,7 @@ def test_a_sample_of_the_rows_stands_for_all_of_them(kind, monkeypatch):
     given = units, ctx.q, ctx.summary, ctx.prior
     counts = {}
     for n_entries in (1 << 19, 120 * 30):
-        monkeypatch.setattr("sklearn_anneal.models.gamma_process_nmf._ENTRIES_FOR_MOVES", n_entries)
+        monkeypatch.setattr("sklearn_anneal.models._count_search._ENTRIES_FOR_MOVES", n_entries)
         assert len(ctx.model._explained(units, ctx.q).weights) <= 240
         model, prior, q = ctx.model.swapped(*given, np.random.default_rng(1), False)
         counts[n_entries] = model.expected_counts(q, prior)

@@ -10,7 +10,12 @@ from numpy.testing import assert_allclose
 from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
 
 from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.inference import loop
+from sklearn_anneal.inference.progress import Progress, Settings
+from sklearn_anneal.inference.stopping import RiseOfBound
+from sklearn_anneal.inference.visits import PLAIN
 from sklearn_anneal.models._count_visits import CountsVisit
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 both_fits = pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -52,6 +57,59 @@ def test_only_full_tables_without_noise_explore_for_fewer_passes(rng):
     assert factor(full) == factor(sparse(full)) > 1.0
     assert factor(few) == factor(light) == factor(full, dispersion=0.5) == 1.0
     assert factor(full, init_params="collapsed_gibbs") == 1.0
+
+
+# Searches of full tables
+
+
+def test_moves_over_full_tables_pause_and_only_the_best_goes_on(monkeypatch, rng):
+    """Those that pause have a bound, and the search ends with a fit that has converged."""
+    X, ends = drawn_counts(rng, n=200, n_columns=20, size=20.0), []
+
+    def fit(progress, *rest, usual=loop.fit, **how):
+        usual(progress, *rest, **how)
+        ends.append((progress.paused, progress.finished, progress.trace.final))
+        return progress
+
+    monkeypatch.setattr(loop, "fit", fit)
+    how = {"n_components": 6, "annealing": "reheating", "max_iter": 100, "effort": "auto"}
+    est = AnnealedGammaProcessNMF(**how, random_state=0).fit(X)
+    found = est.search_results_
+    moves = {"guided swap", "random swap", "merge", "reheat"}
+    assert set(found["move"][:-1]) <= moves
+    assert found["move"][-1] == "continuation" and found["kept"][-1]
+    assert any(paused for paused, *_ in ends[:-1])
+    assert all(paused != finished for paused, finished, _ in ends)
+    assert ends[-1][1] and est.converged_
+    _, *bounds = (bound for *_, bound in ends)
+    assert_allclose(found["lower_bound"], bounds)
+    assert est.lower_bound_ == max(bounds)
+    monkeypatch.undo()
+    first = AnnealedGammaProcessNMF(**how | {"effort": 0}, random_state=0).fit(X)
+    assert est.lower_bound_ > first.lower_bound_
+
+
+def test_a_fit_that_has_paused_ends_where_it_would_have_ended_at_once(rng):
+    X = drawn_counts(rng, n=200, n_columns=20, size=20.0)
+    ends = []
+    for factor in (1.0, 8.0):
+        est = nmf(n_components=6, max_iter=0).fit(X)
+        units = est._make_units(X, None)
+        progress = Progress(context_of(est), PLAIN)
+        settings = Settings(100, RiseOfBound(1e-7), None, 1.0, 0.6, pause_factor=factor)
+        loop.fit(progress, units, settings, SEQUENTIAL)
+        assert progress.paused == (factor > 1.0) != progress.finished
+        paused_at = progress.trace.final
+        if progress.paused:
+            assert not progress.trace.converged
+            assert len(progress.trace.lower_bounds) == progress.passes - 1
+            progress = progress.resumed(progress.ctx)
+            settings = settings._replace(pause_factor=1.0)
+            loop.fit(progress, units, settings, SEQUENTIAL)
+        assert progress.trace.converged
+        ends.append(progress.trace.final)
+    assert ends[1] > paused_at + 1e-7 * X.sum()
+    assert_allclose(ends[1], ends[0], atol=1e-6 * X.sum())
 
 
 # Streams

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Entries of X that are compared with their expectations at a time.
 _ENTRIES = 1 << 15
+# Rates are products of matrices where at least this share of the cells is not zero.
+_DENSE = 0.25
 # Counts divided by rates that are at least as large as this do not overflow.
 _SMALLEST_RATE = 1e-280
 # In rows whose expected counts have a larger sum than this, cells of small rates are added up
@@ -526,9 +528,18 @@ def _sums_of_rows(counts: Any, terms: np.ndarray) -> np.ndarray:
 
 def _rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
     """Σ_k h_nk w_kv of the entries that a CSR matrix stores, a part of them at a time."""
-    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    by_column = np.ascontiguousarray(components.T)
+    n_rows, n_columns = counts.shape
+    rows = np.repeat(np.arange(n_rows), np.diff(counts.indptr))
     result = np.empty(len(rows))
+    if counts.nnz > _DENSE * n_rows * n_columns:
+        # A product of matrices takes less time than one per entry.
+        size = max(_ENTRIES // n_columns, 1)
+        for start in range(0, n_rows, size):
+            first, last = counts.indptr[[start, min(start + size, n_rows)]]
+            product = activations[start : start + size] @ components
+            result[first:last] = product[rows[first:last] - start, counts.indices[first:last]]
+        return np.maximum(result, _SMALLEST_RATE)
+    by_column = np.ascontiguousarray(components.T)
     for start in range(0, len(rows), _ENTRIES):
         part = slice(start, start + _ENTRIES)
         left, right = activations[rows[part]], by_column[counts.indices[part]]

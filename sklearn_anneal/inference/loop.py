@@ -45,6 +45,11 @@ class _Run(NamedTuple):
     first_test: int
     minibatches: bool
 
+    def pauses(self, history: History) -> bool:
+        """Return whether a fit that has not converged pauses."""
+        factor = self.settings.pause_factor * history.factor
+        return self.settings.stop.settled(history._replace(factor=factor))
+
     def history(self, trace: Trace, further: bool = False, factor: float = 1.0) -> History:
         return History(
             trace.lower_bounds,
@@ -108,7 +113,10 @@ def fit(
     one_pass = _minibatch_pass if minibatches else batch_pass
     if "optimizer" in progress.ctx.state and not progress.finished:
         gradient.resume(progress.ctx)
-    while not progress.finished and (until is None or progress.passes < until):
+    progress.paused = False
+    while not (progress.finished or progress.paused):
+        if until is not None and progress.passes >= until:
+            break
         over = one_pass(progress, run)
         if over:
             _end(progress, run)
@@ -159,6 +167,9 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
         settled = False
+    elif tested and not settled and run.settings.pause_factor > 1.0 and run.pauses(history):
+        progress.pause(visited)
+        return False
     trace.converged = settled or (tested and run.settings.stop.converged(history))
     if p == run.n_passes or trace.converged or trace.stopped:
         is_final = method is PLAIN and visited.visit.gives_bound and progress.as_returned() is ctx

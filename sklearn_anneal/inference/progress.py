@@ -15,7 +15,7 @@ from ..models._base import Known
 from ..parallel.workers import Workers
 from . import gradient
 from .stopping import Rule
-from .visits import Visited
+from .visits import PLAIN, Visited
 
 # Pass t = b, b + 1, … enters the mean of the parameters with a weight of a / (t − b + a). After
 # many passes, this is about a mean over the last t / a of them. The passes before t = b improve
@@ -48,6 +48,9 @@ class Settings(NamedTuple):
     validation: Units | None = None
     # Whether plain passes over all the data have momentum, in models that accelerate.
     momentum: bool = False
+    # A fit in batch mode pauses when the bound rises by less than so many times the rise at which
+    # it has converged; 1 for one that does not pause.
+    pause_factor: float = 1.0
 
     def learning_rate(self, updates: int) -> float:
         """The step size ρ of the update that follows ``updates`` others."""
@@ -160,6 +163,7 @@ class Progress:
     temperature: float = 1.0  # the temperature of the last pass, in batch mode
     local: list | None = None  # local variables with which the next visit starts
     finished: bool = False  # whether the fit has ended
+    paused: bool = False  # whether a rule has ended the fit for the time being
     # Quantities of q that the last visit computed. They save work and change no result, so that
     # pickles leave them out.
     known: Known | None = None
@@ -238,6 +242,24 @@ class Progress:
             return False
         change = self.ctx.model.factors().kl(self.mean, earlier[1])
         return bool(change < tol * n_observations)
+
+    def pause(self, visited: Visited) -> None:
+        """Pause before an update. The pass that has begun will begin again."""
+        self.paused, self.local, self.known = True, visited.local, visited.visit.known
+        self.trace.final = self.trace.lower_bounds.pop()
+        self.trace.temperatures.pop()
+        self.trace.reason = "the bound rises slowly, and only the best fit goes on"
+
+    def resumed(self, ctx: Context) -> Progress:
+        """Return a fit by plain passes from the end of this one, at the same parameters in ``ctx``.
+
+        If this one has paused, it goes on with its local variables.
+        """
+        found = Progress(ctx, PLAIN)
+        if self.paused and self.local is not None:
+            found.local, found.goes_further = list(self.local), self.goes_further
+            found.momentum_of_further = self.momentum_of_further
+        return found
 
     def go_further(self, units: Units) -> None:
         """Let the model add plain passes to the last one, which has left local variables."""

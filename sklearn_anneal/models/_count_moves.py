@@ -62,6 +62,11 @@ class Explained:
         return np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
 
     @cached_property
+    def _by_part(self) -> np.ndarray:
+        """The activations with the rows of each part next to each other."""
+        return np.ascontiguousarray(self.activations.T)
+
+    @cached_property
     def expected(self) -> np.ndarray:
         """The sum over all parts of the expected counts of each entry."""
         return np.maximum(sum(self.of_part(k) for k in range(len(self.parts))), _TINY)
@@ -90,7 +95,8 @@ class Explained:
 
     def of_part(self, k: int) -> np.ndarray:
         """Return the counts of each entry that a part expects."""
-        found: np.ndarray = self.activations[self.rows, k] * self.parts[k, self.counts.indices]
+        found: np.ndarray = self._by_part[k].take(self.rows)
+        found *= self.parts[k].take(self.counts.indices)
         return found
 
     def without(self, numbers: list[int]) -> np.ndarray:

@@ -25,10 +25,22 @@ class Searchable(ABC, Generic[U, S]):
     ----------
     learns_shapes : bool
         Whether :meth:`reshaped` proposes other shapes of distributions.
+    noises : tuple of float
+        The shares of noise with which reheats begin. Low noise suffices for most data, and high
+        noise leads out of optima of data in many dimensions.
+    starts_anew : bool
+        Whether new starts are among the moves that take turns.
+    pause_factor : float
+        The fit from a move pauses when the bound rises by less than so many times the rise at which
+        a fit has converged. Only the best goes on to its end, after the last move. With 1 none
+        pauses.
     """
 
     n_components: int
     learns_shapes: bool = False
+    noises: tuple[float, ...] = (0.1, 0.5)
+    starts_anew: bool = True
+    pause_factor: float = 1.0
 
     @abstractmethod
     def swapped(

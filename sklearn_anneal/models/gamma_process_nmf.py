@@ -26,15 +26,6 @@ from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coincid
 from ._componentwise import Componentwise, Given
 from ._count_activations import collapsed_means
 from ._count_allocations import allocated, mean_parts, means_of_rows, positive_counts
-from ._count_moves import (
-    CANDIDATES,
-    Explained,
-    best_division,
-    excess,
-    given_up,
-    most_alike,
-    sought,
-)
 from ._count_noise import (
     NOISE,
     PROPOSED_EXPOSURE,
@@ -44,6 +35,7 @@ from ._count_noise import (
 )
 from ._count_passes import ShapeMomentum, further_passes
 from ._count_popularity import Popularity
+from ._count_search import Counts, SearchableCounts
 from ._count_summary import Summary
 from ._count_visits import (
     ASSIGNED,
@@ -60,9 +52,7 @@ from ._count_visits import (
     plain_table,
     table_of_logs,
 )
-from ._exchangeable import ROWS_FOR_SWAPS
 from ._light_counts import are_fractions
-from ._searchable import Rearranged, Searchable
 from ._unit_block import UnitBlock
 
 if TYPE_CHECKING:
@@ -89,10 +79,6 @@ _FEW_PER_CELL = 3.0
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
 # have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
 _DENSE, _EXPLORING_FACTOR = 0.25, 40.0
-# The effort of a search that has kept an allocation.
-_EFFORT_AFTER_SAMPLING = 1.0
-# More effort hardly raises the bound of dense tables, whose fits explore for a short time.
-_EFFORT_IF_DENSE = 3.0
 # Sweeps over the activations of rows: at visits that start anew in order to explore, which have
 # momentum, at other visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 16, 100, 1
@@ -102,20 +88,9 @@ _SWEEPS_WITH_NOISE = 5
 # The same for visits that start anew in order to explore counts with noise. More of them would let
 # single components explain rows before the components differ.
 _NOISY_EXPLORING_SWEEPS = 8
-# The dispersion of the other start of a search that learns it.
-_STRONG_NOISE = 10.0
-# The mean count from which moves come before this start.
-_LARGE_COUNTS = 30.0
-# Moves read no more entries of X than this, and fewer cells of dense rows, whose passes are short.
-_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES = 1 << 19, 1 << 15
 
 
-Counts = DenseCounts | SparseCounts
-
-
-class GammaProcessNMF(
-    Searchable[Counts, Summary], Componentwise[Summary], ConjugateModel[Counts, Summary]
-):
+class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[Counts, Summary]):
     """Poisson factorisation with a gamma process over components.
 
     x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and θ_k ~ Gamma(α/K, α
@@ -288,6 +263,8 @@ class GammaProcessNMF(
             and self.init_params != "collapsed_gibbs"
         )
         model.exploring_factor = _EXPLORING_FACTOR if sooner else 1.0
+        if sooner:
+            model.search_dense_table()
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -409,136 +386,6 @@ class GammaProcessNMF(
             rate = prior["components_rate"] + each / self.n_columns
             result["components_rate"] = np.broadcast_to(rate, (k, rate.shape[1])).copy()
         return result
-
-    # Moves
-
-    @property
-    def usual_effort(self) -> float:
-        # Sampling has looked for an optimum for as long as the passes that follow take.
-        if self.exploring_factor > 1.0:
-            return _EFFORT_IF_DENSE
-        return _EFFORT_AFTER_SAMPLING if self.init_params == "collapsed_gibbs" else np.inf
-
-    @property
-    def tries_other_start_first(self) -> bool:
-        # Strong noise joins parts of large counts, and moves from there hardly find them again.
-        few = self.scale * _LARGE_COUNTS > 1.0
-        return self.allocates or (few and "dispersion" in self.learns)
-
-    def other_starts(self) -> tuple[Self, ...]:
-        other = copy(self)
-        other.init_params = "random_from_data" if self.init_params == "random" else "random"
-        if self.allocates:
-            other.init_params = "collapsed_gibbs"
-        if "dispersion" not in self.learns:
-            return (other,)
-        # Strong noise at the start keeps bursts of small counts from becoming components.
-        noisy = copy(self)
-        noisy.strong_noise, noisy.dispersion, noisy.proposed = True, _STRONG_NOISE, _STRONG_NOISE
-        return (noisy, other)
-
-    def swapped(
-        self,
-        units: Counts,
-        q: Natural,
-        summary: Summary,
-        prior: Natural,
-        rng: np.random.Generator,
-        guided: bool,
-    ) -> Rearranged | None:
-        """Return q after one part has been given up.
-
-        A guided swap divides another part, and a random one looks for a part in the counts that the
-        others do not explain.
-        """
-        if self.n_components < 2:
-            return None
-        explained = self._explained(units, q)
-        number = given_up(explained.losses(), rng, guided)
-        if guided:
-            division = best_division(explained, number, rng)
-            if division is None:
-                return None
-            other, halves = division
-            return self._with_counts([other, number], halves, explained, q, summary, prior)
-        rest = explained.without([number])
-        starts = [excess(explained, rest, rng) for _ in range(CANDIDATES)]
-        found = [
-            sought(explained, rest, start, self.activation_prior)
-            for start in starts
-            if start is not None
-        ]
-        if not found:
-            return None
-        counts, _ = max(found, key=lambda part: part[1])
-        return self._with_counts([number], counts[None], explained, q, summary, prior)
-
-    def merged(
-        self,
-        units: Counts,
-        q: Natural,
-        summary: Summary,
-        prior: Natural,
-        rng: np.random.Generator,
-    ) -> Rearranged | None:
-        """Return q after one part has taken over the counts of the part with the nearest profile.
-
-        The other one explains nothing any more, so that swaps find a better use of it.
-        """
-        pair = most_alike(self.means(q), np.flatnonzero(self.expected_counts(q, prior) > 1.0))
-        if pair is None:
-            return None
-        explained = self._explained(units, q)
-        first, second = (explained.counts_of(k).T @ explained.weights for k in pair)
-        halves = np.stack([first + second, 0.0 * second])
-        return self._with_counts(list(pair), halves, explained, q, summary, prior)
-
-    def _with_counts(
-        self,
-        numbers: list[int],
-        counts: np.ndarray,
-        explained: Explained,
-        q: Natural,
-        summary: Summary,
-        prior: Natural,
-    ) -> Rearranged:
-        """Return the model, its prior and q after some parts have got other counts.
-
-        They are those of a sample, of shape (n, n_columns). The activations of the parts are taken
-        to have the mean 1, as the prior has it.
-        """
-        q = {key: value.copy(order="A") for key, value in q.items()}
-        a, scale = self.component_prior, summary.weight / explained.weights.sum()
-        cells = scale * explained.cells
-        for k, own in zip(numbers, scale * counts, strict=True):
-            weight = float(np.mean(own / np.maximum(cells, 1e-300)))
-            shape, rate = a + own, prior["components_rate"][0] + weight * cells
-            q["components_shape"][k] = shape
-            q["components_rate"][k] = rate
-            q["weights_shape"][k] = prior["weights_shape"][k] + own.sum()
-            exposure = float((cells * (shape / rate)).sum())
-            q["weights_rate"][k] = prior["weights_rate"][k] + exposure
-        return self, prior, q
-
-    def _explained(self, units: Counts, q: Natural) -> Explained:
-        """Return a sample of the rows, with the counts that the parts expect."""
-        n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
-        most = _CELLS_FOR_MOVES if self.exploring_factor > 1.0 else _ENTRIES_FOR_MOVES
-        most = units.n_units * most // max(int(n_entries), 1)
-        rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
-        means = self.infer(rows, q, SEQUENTIAL)
-        visit = self.visit(q, rows, evaluation=True)
-        rates = visit.rates_given(rows, means)
-        shape, rate = q["weights_shape"], q["weights_rate"]
-        log_parts = psi(q["components_shape"]) - np.log(q["components_rate"])
-        observed = None if rows.patterns is None else (~np.isnan(rows.X)).astype(np.float64)
-        return Explained(
-            positive_counts(rows, self.n_columns),
-            observed,
-            np.ones(rows.n_units) if rows.weights is None else rows.weights,
-            np.exp(psi(means * rates)) / rates,
-            np.exp(log_parts + (psi(shape) - np.log(rate))[:, None]),
-        )
 
     # Visits
 
@@ -888,11 +735,16 @@ class GammaProcessNMF(
         found = visit.activations(units, self.n_sweeps(further=False, exploring=False))
         return found.shape / found.rate
 
-    def infer(self, units: Counts, q: Natural, workers: Workers) -> np.ndarray:
-        """Return E h of rows by their mean-field steps, given q(w) and q(θ) at T = 1."""
+    def infer(
+        self, units: Counts, q: Natural, workers: Workers, exploring: bool = False
+    ) -> np.ndarray:
+        """Return E h of rows by their mean-field steps, given q(w) and q(θ) at T = 1.
+
+        Those of ``exploring`` passes are fewer and less exact.
+        """
         visit = self.visit(q, units, evaluation=True, workers=workers)
         chunks = units.chunks()
-        start = Start(None, self.n_sweeps(further=False, exploring=False))
+        start = Start(None, self.n_sweeps(False, exploring), exploring and self.max_sweeps is None)
         tasks = ((units.take(index), None, start) for index in chunks)
         means = np.empty((units.n_units, self.n_components))
         for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):

@@ -309,10 +309,11 @@ def in_use(ctx: Context, least: float = 1.0) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Continuation(Move):
-    """More passes of plain inference, if the best fit reached ``max_iter`` before it converged.
+    """More passes of plain inference, if the best fit ended or paused before it converged.
 
     The bound of rows without structure rises by little for hundreds of passes while a component
-    loses its rows, and ``max_iter`` limits each fit of a search for itself.
+    loses its rows, and ``max_iter`` limits each fit of a search for itself. A fit that has paused
+    goes on from its local variables.
     """
 
     name = "continuation"
@@ -329,7 +330,7 @@ class Continuation(Move):
             return None
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
         ctx.exploring = False
-        return Progress(ctx, PLAIN)
+        return kept.resumed(ctx)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
         return FewCountAsMany(stop)

@@ -46,9 +46,6 @@ _LEAST_RISE = 1e-4
 _PATIENCE = 3
 # Shapes are changed at random this many times before moves take turns, and on while it pays.
 _RANDOM_SHAPES = 4
-# The shares of noise with which reheats begin. Low noise suffices for most data, and high noise
-# leads out of optima of data in many dimensions.
-_NOISES = (0.1, 0.5)
 
 # Components that explain no more data points are left out where their number is to be found. Those
 # of single data points stay if they are worth their place, and the second limit leaves out others.
@@ -199,7 +196,7 @@ class Found:
             self.turn += 1
             return
         passes, bound, rise = trial.passes, np.nan, -np.inf
-        if trial.finished:
+        if trial.finished or trial.paused:
             bound = trial.trace.final
             rise = bound - before.final
         self.n_passes += passes + trial.undone
@@ -253,7 +250,7 @@ def best(
         Where the state is saved after every pass, and from where it is resumed.
     begun : Found or None, default=None
         A search of the same problem with less effort. The moves go on from there, so that the
-        result is that of a single search to the last bit.
+        result is that of a single search to the last bit, if none of its moves pause.
 
     Returns
     -------
@@ -311,6 +308,11 @@ class Moves(NamedTuple):
         """Whether any move may be made."""
         return self.effort > 0 or bool(self.before or self.after)
 
+    @property
+    def continues(self) -> bool:
+        """Whether the best fit goes on at the end if it has not converged."""
+        return any(isinstance(move, Continuation) for move in self.after)
+
     def effort_from(self, model: object) -> float:
         """Return the effort, given the model of the best fit so far."""
         if self.automatic and isinstance(model, Searchable):
@@ -338,12 +340,14 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     if isinstance(problem.model, Searchable) and problem.model.has_one_optimum:
         return Moves(after=continuation, effort=effort)
     kinds = len(kinds_of_starts(problem.model))
-    reheats = [Reheat(noise) for noise in _NOISES]
-    starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []
+    model = problem.model if isinstance(problem.model, Searchable) else Searchable
+    reheats = [Reheat(noise) for noise in model.noises]
+    starts: list[Move] = [Start(k % kinds) for k in (1, 2)]
+    starts = starts if kinds > 1 and model.starts_anew else []
     swaps = [Swap(guided=True), Swap(guided=False)] if kinds > 1 else []
     turns: list[Move] = [Merge()] if kinds > 1 else []
     for i in range(2):
-        turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
+        turns += [*swaps[i : i + 1], *reheats[i : i + 1], *starts[i : i + 1]]
     order = (Reorder(),) if effort > 0 and kinds > 1 else ()
     reduction: tuple[Move, ...] = ()
     if plan.model_of is not None and found.strategy.finish:
@@ -370,7 +374,9 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     result: Found = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
     unit = max(len(result.pace), _LEAST_PASSES, moves.least_passes(problem.model))
-    save = None
+    pause_factor, save = 1.0, None
+    if isinstance(problem.model, Searchable) and moves.continues and not problem.units.in_parts:
+        pause_factor = problem.model.pause_factor
     if checkpoint is not None:
 
         def save(_: Progress) -> None:
@@ -393,15 +399,13 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 if monitor is not None:
                     n_annealed = result.trial.strategy.schedule_length()
                     after_pass = monitor.begin_phase(move.name, number, n_annealed, longest)
-                rule = move.rule(stop, result.kept.trace.final, result.pace)
-                loop.fit(
-                    result.trial,
-                    problem.units,
-                    settings._replace(stop=rule, max_iter=longest, momentum=move.has_momentum),
-                    workers,
-                    after_pass,
-                    save,
+                own = settings._replace(
+                    stop=move.rule(stop, result.kept.trace.final, result.pace),
+                    max_iter=longest,
+                    momentum=move.has_momentum,
+                    pause_factor=pause_factor if move.counts else 1.0,
                 )
+                loop.fit(result.trial, problem.units, own, workers, after_pass, save)
                 if monitor is not None:
                     monitor.end_phase(move.name, number, result.trial)
         except np.linalg.LinAlgError:
