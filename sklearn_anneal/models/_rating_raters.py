@@ -21,6 +21,9 @@ _FIRST_SHARE, _LEAST_SHARE = 0.1, 0.01
 # An update of effects reads who rated what in all data. In minibatches, one follows whenever this
 # share of the data has been visited.
 _SHARE_OF_DATA = 0.1
+# Up to so many users or items, all eigenvalues of their joint effects are found, but for those that
+# are zero up to rounding. Beyond, this many of the largest are, at a small part of a fit's time.
+_DENSE, _DIRECTIONS, _ROUNDING = 1000, 100, 1e-10
 
 kernels = partial(compiled, "matrix_factorization")
 
@@ -37,8 +40,10 @@ class Pattern(NamedTuple):
     entries: np.ndarray
     # The number of users alike that a row stands for; 0 without ratings.
     users: np.ndarray
-    # c_i, how much a user's items tell about the effect.
+    # g_k, how much items tell about the effects along a direction, and the number of directions of
+    # which each of them is the mean.
     evidence: np.ndarray
+    numbers: np.ndarray
 
     @classmethod
     def of(cls, units: Ratings) -> Self:
@@ -60,16 +65,16 @@ class Pattern(NamedTuple):
         # Squares of tiny weights alone would vanish.
         each = shares[table.indices]
         each *= table.data
-        each *= each
-        evidence = csr_array((each, table.indices, table.indptr), shape).sum(axis=1)
+        each *= np.repeat(np.sqrt(users), np.diff(table.indptr))
+        found = _spectrum(csr_array((each, table.indices, table.indptr), shape))
         indptr, items = np.asarray(indptr, np.int64), np.asarray(items, np.int32)
         weights = np.empty(0) if entries is None else np.asarray(entries, float)
-        return cls(shares, indptr, items, weights, users, evidence)
+        return cls(shares, indptr, items, weights, users, *found)
 
     @property
     def variance(self) -> float:
         """The mean variance of o_j over items with ratings if V is 1; 1 without weights."""
-        return float(self.users @ self.evidence) / np.count_nonzero(self.shares)
+        return float(self.numbers @ self.evidence) / np.count_nonzero(self.shares)
 
     def steps(self, gamma: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return steps of sources and of sums towards the optimum of each coordinate, (n_items, D).
@@ -95,6 +100,30 @@ class Pattern(NamedTuple):
         return found
 
 
+def _spectrum(table: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues of A Aᵀ other than zero, and how many directions have each of them.
+
+    Of a large matrix they are Rayleigh quotients of directions that a random range finder found
+    (Halko, Martinsson and Tropp, 2011), and the mean of all others.
+    """
+    other = table.T.tocsr()
+    if len(table.indptr) > len(other.indptr):
+        table, other = other, table
+    n, total = np.count_nonzero(np.diff(table.indptr)), float(table.data @ table.data)
+    if n <= _DENSE:
+        used = np.diff(table.indptr) > 0
+        found = np.linalg.eigvalsh((table[used] @ other[:, used]).toarray())
+        found = found[found > _ROUNDING * found.max(initial=0.0)]
+        return found, np.ones(len(found))
+    basis = np.random.default_rng(0).standard_normal((table.shape[0], _DIRECTIONS))
+    for _ in range(2):
+        basis = np.linalg.qr(table @ (other @ basis))[0]
+    across = other @ basis
+    found, rest = np.linalg.eigvalsh(across.T @ across), n - _DIRECTIONS
+    mean = max(total - float(found.sum()), 0.0) / rest
+    return np.append(found, mean), np.append(np.ones(_DIRECTIONS), rest)
+
+
 def _at_least(share: float, covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """Return the matrix that maximises the bound among those which are large enough.
 
@@ -114,8 +143,13 @@ class Raters:
     An item is x_j ~ N(μ + o_j, Λ⁻¹), where o_j = f_j m + Σ_i z_i / √n_j. The sum is over its n_j
     raters, and z_i ~ N(0, V) is the effect of a user. f_j is √n_j less the mean of these over all
     items with ratings, and m is the slope with which popular items differ from others. Items
-    without ratings have o_j = 0. m and V are learned. q(z_i) = N(a_i, S_i), where
-    S_i⁻¹ = V⁻¹ + c_i E[Λ] with c_i = Σ_j 1 / n_j over the items that the user rated.
+    without ratings have o_j = 0. m and V are learned.
+
+    The effects have one Gaussian q, with means a_i. Raters of the same items depend on each other
+    in it: with Gaussians of their own V would be learned several times too small. Let A have the
+    entries 1 / √n_j of raters. Along the eigenvectors of Aᵀ A effects are independent, and have the
+    covariance matrices S_k, where S_k⁻¹ = V⁻¹ + g_k E[Λ] with the eigenvalue g_k. Directions with
+    an eigenvalue of zero keep their prior, and need not be known.
 
     With weights, n_j sums them, a rating of weight w adds w z_i, and a user of weight w is as many
     users, each with an effect of its own.
@@ -136,9 +170,9 @@ class Raters:
     spread : ndarray of shape (D, D)
         Σ_j Cov[o_j].
     number, logs : float
-        Σ_i 1 and Σ_i log|S_i| over weighted users.
+        Σ_k 1 and Σ_k log|S_k|.
     within : ndarray of shape (D, D)
-        Σ_i S_i.
+        Σ_k S_k.
     pattern : Pattern or None
         None after a fit, whose items keep their priors.
     waiting : float, default=0.0
@@ -167,7 +201,7 @@ class Raters:
         """Return effects of the prior, given the variances of items' parameters, (D,)."""
         pattern = Pattern.of(units)
         covariance = _FIRST_SHARE / pattern.variance * np.diag(variances)
-        number, d = float(pattern.users.sum()), len(variances)
+        number, d = float(pattern.numbers.sum()), len(variances)
         roots = np.divide(
             1.0, pattern.shares, out=np.zeros(units.n_columns), where=pattern.shares > 0
         )
@@ -178,7 +212,7 @@ class Raters:
             covariance,
             np.zeros((units.n_columns, d)),
             np.zeros((units.n_columns, d)),
-            covariance * float(pattern.users @ pattern.evidence),
+            covariance * float(pattern.numbers @ pattern.evidence),
             number,
             number * float(np.log(np.diag(covariance)).sum()),
             number * covariance,
@@ -193,7 +227,7 @@ class Raters:
 
     @cached_property
     def second(self) -> np.ndarray:
-        """E Σ_i z_i z_iᵀ, (D, D)."""
+        """E Σ_k z_k z_kᵀ of effects along the directions k, (D, D)."""
         # Σ_i a_i a_iᵀ = Σ_j y_j Σ_i a_iᵀ / √n_j
         between = self.sources.T @ self.sums
         return self.within + 0.5 * (between + between.T)
@@ -237,7 +271,7 @@ class Raters:
     ) -> Self:
         """Move q(z), m and V towards their optima given the means of items, E[μ] and E[Λ].
 
-        The step ``rho`` is that of the expectations; all S_i are optimal at once. If a batch has a
+        The step ``rho`` is that of the expectations; all S_k are optimal at once. If a batch has a
         small ``share`` of the data, the steps of several batches are made together.
         """
         pattern, waiting = self.pattern, self.waiting + share
@@ -249,7 +283,7 @@ class Raters:
         left, squares = means - common - self.offsets, float(self.feature @ self.feature)
         slope = np.zeros_like(self.slope) if squares == 0.0 else self.feature @ left / squares
         # In a basis U with Uᵀ E[Λ] U = I and Uᵀ V⁻¹ U = diag(γ), the coordinates of effects are
-        # independent of each other, and S_i = U diag(1 / (γ + c_i)) Uᵀ.
+        # independent of each other, and S_k = U diag(1 / (γ + g_k)) Uᵀ.
         root = np.linalg.cholesky(self.covariance)
         shares, turned = np.linalg.eigh(root.T @ precision @ root)
         gamma = 1.0 / shares
@@ -265,9 +299,9 @@ class Raters:
             slope=self.slope + rho * slope,
             sources=self.sources + sources,
             sums=self.sums + sums,
-            spread=basis * ((pattern.users * pattern.evidence) @ variances) @ basis.T,
-            logs=float(pattern.users @ (np.log(variances).sum(axis=1) + log_det)),
-            within=basis * (pattern.users @ variances) @ basis.T,
+            spread=basis * ((pattern.numbers * pattern.evidence) @ variances) @ basis.T,
+            logs=float(pattern.numbers @ (np.log(variances).sum(axis=1) + log_det)),
+            within=basis * (pattern.numbers @ variances) @ basis.T,
             waiting=0.0,
         )
         least = _LEAST_SHARE / pattern.variance
