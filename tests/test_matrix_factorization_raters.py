@@ -33,12 +33,13 @@ def units_of(Y, weights=None, rating_weights=None):
 
 
 def design_of(Y, rating_weights=None):
-    """The coefficients of effects in the prior means of items, (n_items, n_users)."""
+    """The coefficients of effects, the last of which all users share, (n_items, n_users + 1)."""
     there = (~np.isnan(Y)).astype(float)
     if rating_weights is not None:
         there[there > 0] = rating_weights
-    counts = there.sum(axis=0)
-    return (there / np.sqrt(np.where(counts > 0, counts, 1.0))).T
+    roots = np.sqrt(there.sum(axis=0))
+    own = there / np.where(roots > 0, roots, 1.0)
+    return np.vstack([own, np.sqrt(_rating_raters._SHARED) * roots]).T
 
 
 def updated(raters, x, n, precision, common):
@@ -63,15 +64,14 @@ def test_effects_are_those_of_a_linear_regression(weighted, items, rng):
     raters = updated(Raters.of(units_of(Y, None, weights), np.ones(3)), x, 1500, precision, common)
     # One more update, of the effects alone, reads the last V.
     last = raters.updated(x, common, precision, 1.0)
-    A, slope = design_of(Y, weights), np.outer(raters.feature, last.slope)
-    V = raters.covariance
+    A, V = design_of(Y, weights), raters.covariance
     # The posterior precision of all effects is AᵀA ⊗ Λ + I ⊗ V⁻¹.
-    both = np.kron(A.T @ A, precision) + np.kron(np.eye(9), np.linalg.inv(V))
-    left = (x - common - slope) @ precision
-    exact = np.linalg.solve(both, (A.T @ left).ravel()).reshape(9, 3)
+    both = np.kron(A.T @ A, precision) + np.kron(np.eye(10), np.linalg.inv(V))
+    left = (x - common) @ precision
+    exact = np.linalg.solve(both, (A.T @ left).ravel()).reshape(10, 3)
     effects = A.T @ last.sources
     assert_allclose(effects, exact, atol=1e-6)
-    assert_allclose(last.offsets, slope + A @ effects, atol=1e-10)
+    assert_allclose(last.offsets, A @ effects, atol=1e-10)
     # There are six of them, as many as items.
     assert last.number == 6
     directions = np.kron(np.linalg.svd(A, full_matrices=False)[2], np.eye(3))
@@ -86,12 +86,12 @@ def test_effects_are_those_of_a_linear_regression(weighted, items, rng):
 
 
 def exact_gain(raters, Y, x, common, precision):
-    """What effects of known V and m add to the log density of known items, in nats."""
+    """What effects of known V add to the log density of known items, in nats."""
     A, (n, d) = design_of(Y), x.shape
     alone = np.kron(np.eye(n), np.linalg.inv(precision))
-    left = x - common - np.outer(raters.feature, raters.slope)
     with_ = multivariate_normal(cov=np.kron(A @ A.T, raters.covariance) + alone)
-    return with_.logpdf(left.ravel()) - multivariate_normal(cov=alone).logpdf((x - common).ravel())
+    left = (x - common).ravel()
+    return with_.logpdf(left) - multivariate_normal(cov=alone).logpdf(left)
 
 
 @pytest.mark.parametrize(("dense", "directions"), [(1000, 100), (3, 2), (3, 4)])
@@ -171,14 +171,6 @@ def test_large_weights_of_ratings_leave_the_prior_of_items_finite(rng):
     assert np.abs(est.item_prior_cov_).max() < 100.0 * np.nanvar(Y)
 
 
-def test_the_feature_of_items_is_zero_without_ratings():
-    Y = np.full((9, 3), NAN)
-    Y[:, 0], Y[:4, 1] = 1.0, 1.0
-    assert_allclose(Raters.of(units_of(Y), np.ones(2)).feature, [0.5, -0.5, 0.0])
-    Y[:, 1] = 1.0
-    assert_allclose(Raters.of(units_of(Y), np.ones(2)).feature, 0.0)
-
-
 @pytest.mark.parametrize("biases", [True, False])
 def test_bound_is_a_mean_over_draws_of_all_parameters(biases, rng):
     """E_q[log p(x, z) − log q(z)] of effects and items, at the means of μ and Λ."""
@@ -206,7 +198,6 @@ def test_bound_is_a_mean_over_draws_of_all_parameters(biases, rng):
         terms += 0.5 * (own - inner)
         drawn[k] = z
     offsets = np.einsum("jk,knd->jnd", turned * roots, drawn)
-    offsets += np.outer(raters.feature, raters.slope)[:, None]
     for j in range(Y.shape[1]):
         left = items.mean[j] - common - offsets[j]
         terms -= 0.5 * np.einsum("ni,ij,nj->n", left, precision, left)
