@@ -87,8 +87,8 @@ def test_effects_are_those_of_a_linear_regression(weighted, items, rng):
 
 def exact_gain(raters, Y, x, common, precision):
     """What effects of known V add to the log density of known items, in nats."""
-    A, (n, d) = design_of(Y), x.shape
-    alone = np.kron(np.eye(n), np.linalg.inv(precision))
+    A = design_of(Y)
+    alone = np.kron(np.eye(len(x)), np.linalg.inv(precision))
     with_ = multivariate_normal(cov=np.kron(A @ A.T, raters.covariance) + alone)
     left = (x - common).ravel()
     return with_.logpdf(left) - multivariate_normal(cov=alone).logpdf(left)

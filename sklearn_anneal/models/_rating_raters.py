@@ -68,13 +68,10 @@ class Pattern(NamedTuple):
             table.sum_duplicates()
             if table.nnz < len(items):
                 items, indptr, entries = table.indices, table.indptr, table.data
-        # Squares of tiny weights alone would vanish.
-        each = shares[table.indices]
-        each *= table.data
-        each *= np.repeat(np.sqrt(users), np.diff(table.indptr))
-        variance = float(each @ each) / np.count_nonzero(shares)
-        own = csr_array((each, table.indices, table.indptr), shape)
-        found = _spectrum(vstack([own, csr_array(np.sqrt(_SHARED) * roots[None])], format="csr"))
+        design = _design(table, shares, roots, users)
+        own = design.data[: table.nnz]
+        variance = float(own @ own) / np.count_nonzero(shares)
+        found = _spectrum(design)
         indptr, items = np.asarray(indptr, np.int64), np.asarray(items, np.int32)
         weights = np.empty(0) if entries is None else np.asarray(entries, float)
         return cls(roots, shares, indptr, items, weights, users, *found, variance)
@@ -103,6 +100,19 @@ class Pattern(NamedTuple):
         return found + _SHARED * np.outer(self.roots, self.roots @ matrix)
 
 
+def _design(
+    table: csr_array, shares: np.ndarray, roots: np.ndarray, users: np.ndarray
+) -> csr_array:
+    """Return Aᵀ, whose rows are users with ratings of these weights, and what they share."""
+    # Squares of tiny weights alone would vanish.
+    each = shares[table.indices]
+    each *= table.data
+    each *= np.repeat(np.sqrt(users), np.diff(table.indptr))
+    own = csr_array((each, table.indices, table.indptr), table.shape)
+    shared = csr_array(np.sqrt(_SHARED) * roots[None])
+    return csr_array(vstack([own, shared], format="csr"))
+
+
 def _spectrum(table: csr_array) -> tuple[np.ndarray, np.ndarray]:
     """Return the eigenvalues of A Aᵀ other than zero, and how many directions have each of them.
 
@@ -112,10 +122,10 @@ def _spectrum(table: csr_array) -> tuple[np.ndarray, np.ndarray]:
     other = table.T.tocsr()
     if len(table.indptr) > len(other.indptr):
         table, other = other, table
-    n, total = np.count_nonzero(np.diff(table.indptr)), float(table.data @ table.data)
+    used, total = np.flatnonzero(np.diff(table.indptr)), float(table.data @ table.data)
+    n = len(used)
     if n <= _DENSE:
-        used = np.diff(table.indptr) > 0
-        found = np.linalg.eigvalsh((table[used] @ other[:, used]).toarray())
+        found = np.linalg.eigvalsh((table @ other)[used][:, used].toarray())
         found = found[found > _ROUNDING * found.max(initial=0.0)]
         return found, np.ones(len(found))
     basis = np.random.default_rng(0).standard_normal((table.shape[0], _DIRECTIONS))
@@ -148,10 +158,11 @@ class Raters:
     that items with many ratings differ from others; s is small. V is learned.
 
     The effects have one Gaussian q, with means a_i. Raters of the same items depend on each other
-    in it: with Gaussians of their own V would be learned several times too small. Let A have the
-    entries 1 / √n_j of raters and, of what they share, √(s n_j). Along the eigenvectors of Aᵀ A effects are independent, and have the
-    covariance matrices S_k, where S_k⁻¹ = V⁻¹ + g_k E[Λ] with the eigenvalue g_k. Directions with
-    an eigenvalue of zero keep their prior, and need not be known.
+    in it: with Gaussians of their own V would be learned too small, on jokes ten times. Let A have
+    the entries 1 / √n_j of raters and, of what they share, √(s n_j). Along the eigenvectors of Aᵀ A
+    effects are independent, and have the covariance matrices S_k, where S_k⁻¹ = V⁻¹ + g_k E[Λ] with
+    the eigenvalue g_k. Directions with an eigenvalue of zero keep their prior, and need not be
+    known.
 
     With weights, n_j sums them, a rating of weight w adds w z_i, and a user of weight w is as many
     users, each with an effect of its own.
