@@ -10,9 +10,11 @@ import pytest
 from cases_matrix_factorization import NAN, pairs_of, ratings, rows_of, small
 from harness import context_of
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
 
 from sklearn_anneal import Shards
 from sklearn_anneal.data.units import Ratings
+from sklearn_anneal.models import _rating_raters
 from sklearn_anneal.models._rating_raters import Pattern, Raters
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -31,12 +33,13 @@ def units_of(Y, weights=None, rating_weights=None):
 
 
 def design_of(Y, rating_weights=None):
-    """The coefficients of effects in the prior means of items, (n_items, n_users)."""
+    """The coefficients of effects, the last of which all users share, (n_items, n_users + 1)."""
     there = (~np.isnan(Y)).astype(float)
     if rating_weights is not None:
         there[there > 0] = rating_weights
-    counts = there.sum(axis=0)
-    return (there / np.sqrt(np.where(counts > 0, counts, 1.0))).T
+    roots = np.sqrt(there.sum(axis=0))
+    own = there / np.where(roots > 0, roots, 1.0)
+    return np.vstack([own, np.sqrt(_rating_raters._SHARED) * roots]).T
 
 
 def updated(raters, x, n, precision, common):
@@ -53,7 +56,7 @@ def items(rng):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_effects_are_those_of_a_linear_regression(weighted, items, rng):
-    """At its optimum q(z) has the means of the exact posterior, and conditional precisions."""
+    """At its optimum q(z) is the exact posterior, along the directions that items tell about."""
     x, precision, common = items
     Y = np.where(rng.random((9, 6)) < 0.6, 1.0, NAN)
     Y[0] = NAN
@@ -61,23 +64,55 @@ def test_effects_are_those_of_a_linear_regression(weighted, items, rng):
     raters = updated(Raters.of(units_of(Y, None, weights), np.ones(3)), x, 1500, precision, common)
     # One more update, of the effects alone, reads the last V.
     last = raters.updated(x, common, precision, 1.0)
-    A, slope = design_of(Y, weights), np.outer(raters.feature, last.slope)
-    V = raters.covariance
+    A, V = design_of(Y, weights), raters.covariance
     # The posterior precision of all effects is AᵀA ⊗ Λ + I ⊗ V⁻¹.
-    both = np.kron(A.T @ A, precision) + np.kron(np.eye(9), np.linalg.inv(V))
-    left = (x - common - slope) @ precision
-    exact = np.linalg.solve(both, (A.T @ left).ravel()).reshape(9, 3)
+    both = np.kron(A.T @ A, precision) + np.kron(np.eye(10), np.linalg.inv(V))
+    left = (x - common) @ precision
+    exact = np.linalg.solve(both, (A.T @ left).ravel()).reshape(10, 3)
     effects = A.T @ last.sources
     assert_allclose(effects, exact, atol=1e-6)
-    assert_allclose(last.offsets, slope + A @ effects, atol=1e-10)
-    own = [np.linalg.inv(both[3 * i : 3 * i + 3, 3 * i : 3 * i + 3]) for i in range(9)]
-    used = range(1, 9)
-    assert last.number == len(used)
-    second = sum(own[i] + np.outer(effects[i], effects[i]) for i in used)
-    assert_allclose(last.second, second, atol=1e-8)
-    assert last.logs == pytest.approx(sum(np.linalg.slogdet(own[i])[1] for i in used))
-    spread = sum((A[:, i] @ A[:, i]) * own[i] for i in used)
-    assert_allclose(last.spread, spread, atol=1e-8)
+    assert_allclose(last.offsets, A @ effects, atol=1e-10)
+    # There are six of them, as many as items.
+    assert last.number == 6
+    directions = np.kron(np.linalg.svd(A, full_matrices=False)[2], np.eye(3))
+    covariance = np.linalg.inv(both)
+    own = directions @ covariance @ directions.T
+    within = np.einsum("kakb->ab", own.reshape(6, 3, 6, 3))
+    assert_allclose(last.second, within + effects.T @ effects, atol=1e-6)
+    assert last.logs == pytest.approx(np.linalg.slogdet(own)[1])
+    design = np.kron(A, np.eye(3))
+    of_offsets = (design @ covariance @ design.T).reshape(6, 3, 6, 3)
+    assert_allclose(last.spread, np.einsum("jajb->ab", of_offsets), atol=1e-8)
+
+
+def exact_gain(raters, Y, x, common, precision):
+    """What effects of known V add to the log density of known items, in nats."""
+    A = design_of(Y)
+    alone = np.kron(np.eye(len(x)), np.linalg.inv(precision))
+    with_ = multivariate_normal(cov=np.kron(A @ A.T, raters.covariance) + alone)
+    left = (x - common).ravel()
+    return with_.logpdf(left) - multivariate_normal(cov=alone).logpdf(left)
+
+
+@pytest.mark.parametrize(("dense", "directions"), [(1000, 100), (3, 2), (3, 4)])
+def test_bound_is_the_density_of_items_if_all_directions_are_found(
+    dense, directions, items, rng, monkeypatch
+):
+    """With some of them, it is a bound."""
+    monkeypatch.setattr(_rating_raters, "_DENSE", dense)
+    monkeypatch.setattr(_rating_raters, "_DIRECTIONS", directions)
+    x, precision, common = items
+    Y = np.where(rng.random((30, 6)) < 0.6, 1.0, NAN)
+    raters = Raters.of(units_of(Y), np.ones(3))
+    assert raters.number == 6
+    assert raters.pattern.variance == pytest.approx(1.0)
+    bounds = []
+    for _ in range(300):
+        raters = raters.updated(x, common, precision, 1.0)
+        bounds.append(raters.log_priors(x, common, precision).sum() - raters.kl(precision))
+    assert np.diff(bounds).min() > -1e-9
+    gap = exact_gain(raters, Y, x, common, precision) - bounds[-1]
+    assert abs(gap) < 1e-6 if dense > 6 else 1e-3 < gap < 5.0
 
 
 def test_users_alike_are_one_user_with_a_weight(items, rng):
@@ -136,14 +171,6 @@ def test_large_weights_of_ratings_leave_the_prior_of_items_finite(rng):
     assert np.abs(est.item_prior_cov_).max() < 100.0 * np.nanvar(Y)
 
 
-def test_the_feature_of_items_is_zero_without_ratings():
-    Y = np.full((9, 3), NAN)
-    Y[:, 0], Y[:4, 1] = 1.0, 1.0
-    assert_allclose(Raters.of(units_of(Y), np.ones(2)).feature, [0.5, -0.5, 0.0])
-    Y[:, 1] = 1.0
-    assert_allclose(Raters.of(units_of(Y), np.ones(2)).feature, 0.0)
-
-
 @pytest.mark.parametrize("biases", [True, False])
 def test_bound_is_a_mean_over_draws_of_all_parameters(biases, rng):
     """E_q[log p(x, z) − log q(z)] of effects and items, at the means of μ and Λ."""
@@ -159,19 +186,18 @@ def test_bound_is_a_mean_over_draws_of_all_parameters(biases, rng):
         for k in (4, 5)
     )
     A, size = design_of(Y), model.size
-    used = range(1, len(Y))
-    drawn, terms = np.zeros((len(Y), n, size)), np.zeros(n)
+    turned, roots, directions = np.linalg.svd(A, full_matrices=False)
+    drawn, terms = np.zeros((len(roots), n, size)), np.zeros(n)
     V = raters.covariance
-    for i in used:
-        S = np.linalg.inv(np.linalg.inv(before.covariance) + A[:, i] @ A[:, i] * precision)
+    for k, direction in enumerate(directions):
+        S = np.linalg.inv(np.linalg.inv(before.covariance) + roots[k] ** 2 * precision)
         white = rng.multivariate_normal(np.zeros(size), S, n)
-        z = A[:, i] @ raters.sources + white
+        z = A @ direction @ raters.sources + white
         inner = np.einsum("ni,ij,nj->n", z, np.linalg.inv(V), z) + np.linalg.slogdet(V)[1]
         own = np.einsum("ni,ij,nj->n", white, np.linalg.inv(S), white) + np.linalg.slogdet(S)[1]
         terms += 0.5 * (own - inner)
-        drawn[i] = z
-    offsets = np.einsum("ji,ink->jnk", A, drawn)
-    offsets += np.outer(raters.feature, raters.slope)[:, None]
+        drawn[k] = z
+    offsets = np.einsum("jk,knd->jnd", turned * roots, drawn)
     for j in range(Y.shape[1]):
         left = items.mean[j] - common - offsets[j]
         terms -= 0.5 * np.einsum("ni,ij,nj->n", left, precision, left)

@@ -160,8 +160,9 @@ class AnnealedPMF(RatingRefinements):
     implicit_feedback : bool or "auto", default="auto"
         Whether the users who rated an item tell about it, whatever their ratings are. If so, the
         mean of the prior of an item is that of all items, plus an effect of each of its raters,
-        divided by the square root of their number n_j, plus a slope times √n_j for items that many
-        have rated. Effects and slope are learned with the prior. Items with few ratings gain most.
+        divided by the square root of their number. A hundredth of the variance of effects is that
+        of one which all raters share, for items that many have rated. Effects and their covariance
+        matrix are learned with the prior. Items with few ratings gain most.
         Held-out films have errors lower by 0.010 to 0.013 stars on average, and jokes by 0.004 to
         0.010 of ratings from −10 to 10; a fit takes 1.4 to 2.5 times as long. ``"auto"`` is True
         for ratings in memory in a hierarchical model. Streams and data in parts are fitted without

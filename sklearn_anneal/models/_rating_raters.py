@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from ..data.units import Ratings
 from ._base import compiled
@@ -21,6 +21,12 @@ _FIRST_SHARE, _LEAST_SHARE = 0.1, 0.01
 # An update of effects reads who rated what in all data. In minibatches, one follows whenever this
 # share of the data has been visited.
 _SHARE_OF_DATA = 0.1
+# Up to so many users or items, all eigenvalues of their joint effects are found, but for those that
+# are zero up to rounding. Beyond, this many of the largest are, at a small part of a fit's time.
+_DENSE, _DIRECTIONS, _ROUNDING = 1000, 100, 1e-10
+# The variance of the effect that all raters share, as a share of that of one rater. A free slope
+# for items with many ratings overfits small tables, and none is worse with many ratings.
+_SHARED = 0.01
 
 kernels = partial(compiled, "matrix_factorization")
 
@@ -28,7 +34,8 @@ kernels = partial(compiled, "matrix_factorization")
 class Pattern(NamedTuple):
     """Who rated which item, as kernels read it."""
 
-    # 1 / √n_j of each item, where n_j is the weighted number of its ratings.
+    # √n_j and 1 / √n_j of each item, where n_j is the weighted number of its ratings.
+    roots: np.ndarray
     shares: np.ndarray
     # The ratings of user i are those from ``indptr[i]`` on.
     indptr: np.ndarray
@@ -37,15 +44,19 @@ class Pattern(NamedTuple):
     entries: np.ndarray
     # The number of users alike that a row stands for; 0 without ratings.
     users: np.ndarray
-    # c_i, how much a user's items tell about the effect.
+    # g_k, how much items tell about the effects along a direction, and the number of directions of
+    # which each of them is the mean.
     evidence: np.ndarray
+    numbers: np.ndarray
+    # The mean variance of what raters add to an item, beside what they share, if V is 1; it is 1
+    # without weights.
+    variance: float
 
     @classmethod
     def of(cls, units: Ratings) -> Self:
         entries, weights = units.rating_weights, units.entry_weights()
-        counts = np.bincount(units.columns, weights, minlength=units.n_columns)
-        shares = np.zeros(units.n_columns)
-        np.divide(1.0, np.sqrt(counts), out=shares, where=counts > 0)
+        roots = np.sqrt(np.bincount(units.columns, weights, minlength=units.n_columns))
+        shares = np.divide(1.0, roots, out=np.zeros(units.n_columns), where=roots > 0)
         users = np.ones(units.n_units) if units.weights is None else units.weights
         users = np.where(np.diff(units.indptr) > 0, users, 0.0)
         items, indptr, shape = units.columns, units.indptr, (units.n_units, units.n_columns)
@@ -57,19 +68,13 @@ class Pattern(NamedTuple):
             table.sum_duplicates()
             if table.nnz < len(items):
                 items, indptr, entries = table.indices, table.indptr, table.data
-        # Squares of tiny weights alone would vanish.
-        each = shares[table.indices]
-        each *= table.data
-        each *= each
-        evidence = csr_array((each, table.indices, table.indptr), shape).sum(axis=1)
+        design = _design(table, shares, roots, users)
+        own = design.data[: table.nnz]
+        variance = float(own @ own) / np.count_nonzero(shares)
+        found = _spectrum(design)
         indptr, items = np.asarray(indptr, np.int64), np.asarray(items, np.int32)
         weights = np.empty(0) if entries is None else np.asarray(entries, float)
-        return cls(shares, indptr, items, weights, users, evidence)
-
-    @property
-    def variance(self) -> float:
-        """The mean variance of o_j over items with ratings if V is 1; 1 without weights."""
-        return float(self.users @ self.evidence) / np.count_nonzero(self.shares)
+        return cls(roots, shares, indptr, items, weights, users, *found, variance)
 
     def steps(self, gamma: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return steps of sources and of sums towards the optimum of each coordinate, (n_items, D).
@@ -86,13 +91,50 @@ class Pattern(NamedTuple):
         return length * residual, length * along
 
     def _shared(self, x: np.ndarray) -> np.ndarray:
-        """Return A Aᵀ x, where a row of A has the shares of users in an item."""
+        """Return A Aᵀ x, where a row of A has the shares of effects in an item."""
         found = np.empty(x.shape)
         matrix = np.ascontiguousarray(x)
         kernels().share_raters(
             self.shares, self.indptr, self.items, self.entries, self.users, matrix, found
         )
-        return found
+        return found + _SHARED * np.outer(self.roots, self.roots @ matrix)
+
+
+def _design(
+    table: csr_array, shares: np.ndarray, roots: np.ndarray, users: np.ndarray
+) -> csr_array:
+    """Return Aᵀ, whose rows are users with ratings of these weights, and what they share."""
+    # Squares of tiny weights alone would vanish.
+    each = shares[table.indices]
+    each *= table.data
+    each *= np.repeat(np.sqrt(users), np.diff(table.indptr))
+    own = csr_array((each, table.indices, table.indptr), table.shape)
+    shared = csr_array(np.sqrt(_SHARED) * roots[None])
+    return csr_array(vstack([own, shared], format="csr"))
+
+
+def _spectrum(table: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues of A Aᵀ other than zero, and how many directions have each of them.
+
+    Of a large matrix they are Rayleigh quotients of directions that a random range finder found
+    (Halko, Martinsson and Tropp, 2011), and the mean of all others.
+    """
+    other = table.T.tocsr()
+    if len(table.indptr) > len(other.indptr):
+        table, other = other, table
+    used, total = np.flatnonzero(np.diff(table.indptr)), float(table.data @ table.data)
+    n = len(used)
+    if n <= _DENSE:
+        found = np.linalg.eigvalsh((table @ other)[used][:, used].toarray())
+        found = found[found > _ROUNDING * found.max(initial=0.0)]
+        return found, np.ones(len(found))
+    basis = np.random.default_rng(0).standard_normal((table.shape[0], _DIRECTIONS))
+    for _ in range(2):
+        basis = np.linalg.qr(table @ (other @ basis))[0]
+    across = other @ basis
+    found, rest = np.linalg.eigvalsh(across.T @ across), n - _DIRECTIONS
+    mean = max(total - float(found.sum()), 0.0) / rest
+    return np.append(found, mean), np.append(np.ones(_DIRECTIONS), rest)
 
 
 def _at_least(share: float, covariance: np.ndarray, precision: np.ndarray) -> np.ndarray:
@@ -109,13 +151,18 @@ def _at_least(share: float, covariance: np.ndarray, precision: np.ndarray) -> np
 
 @dataclass(frozen=True)
 class Raters:
-    """Effects on the prior mean of an item of the users who rated it, and of their number.
+    """Effects of the users who rated an item on the mean of its prior.
 
-    An item is x_j ~ N(μ + o_j, Λ⁻¹), where o_j = f_j m + Σ_i z_i / √n_j. The sum is over its n_j
-    raters, and z_i ~ N(0, V) is the effect of a user. f_j is √n_j less the mean of these over all
-    items with ratings, and m is the slope with which popular items differ from others. Items
-    without ratings have o_j = 0. m and V are learned. q(z_i) = N(a_i, S_i), where
-    S_i⁻¹ = V⁻¹ + c_i E[Λ] with c_i = Σ_j 1 / n_j over the items that the user rated.
+    An item is x_j ~ N(μ + o_j, Λ⁻¹), where o_j = Σ_i (z_i + z) / √n_j. The sum is over its n_j
+    raters, z_i ~ N(0, V) is the effect of a user, and z ~ N(0, s V) one that all users share, so
+    that items with many ratings differ from others; s is small. V is learned.
+
+    The effects have one Gaussian q, with means a_i. Raters of the same items depend on each other
+    in it: with Gaussians of their own V would be learned too small, on jokes ten times. Let A have
+    the entries 1 / √n_j of raters and, of what they share, √(s n_j). Along the eigenvectors of Aᵀ A
+    effects are independent, and have the covariance matrices S_k, where S_k⁻¹ = V⁻¹ + g_k E[Λ] with
+    the eigenvalue g_k. Directions with an eigenvalue of zero keep their prior, and need not be
+    known.
 
     With weights, n_j sums them, a rating of weight w adds w z_i, and a user of weight w is as many
     users, each with an effect of its own.
@@ -125,20 +172,16 @@ class Raters:
 
     Parameters
     ----------
-    feature : ndarray of shape (n_items,)
-        f_j.
-    slope : ndarray of shape (D,)
-        m, with the bias as the last entry where there are biases.
     covariance : ndarray of shape (D, D)
-        V.
-    sources, sums : ndarray of shape (n_items, D)
-        y_j and Σ_i a_i / √n_j.
+        V, with the bias as the last entry where there are biases.
+    sources, offsets : ndarray of shape (n_items, D)
+        y_j and E[o_j].
     spread : ndarray of shape (D, D)
         Σ_j Cov[o_j].
     number, logs : float
-        Σ_i 1 and Σ_i log|S_i| over weighted users.
+        Σ_k 1 and Σ_k log|S_k|.
     within : ndarray of shape (D, D)
-        Σ_i S_i.
+        Σ_k S_k.
     pattern : Pattern or None
         None after a fit, whose items keep their priors.
     waiting : float, default=0.0
@@ -150,11 +193,9 @@ class Raters:
     of items on users; here they are those of users on items.
     """
 
-    feature: np.ndarray
-    slope: np.ndarray
     covariance: np.ndarray
     sources: np.ndarray
-    sums: np.ndarray
+    offsets: np.ndarray
     spread: np.ndarray
     number: float
     logs: float
@@ -167,18 +208,12 @@ class Raters:
         """Return effects of the prior, given the variances of items' parameters, (D,)."""
         pattern = Pattern.of(units)
         covariance = _FIRST_SHARE / pattern.variance * np.diag(variances)
-        number, d = float(pattern.users.sum()), len(variances)
-        roots = np.divide(
-            1.0, pattern.shares, out=np.zeros(units.n_columns), where=pattern.shares > 0
-        )
-        feature = roots - roots.sum() / max(np.count_nonzero(roots), 1)
+        number, d = float(pattern.numbers.sum()), len(variances)
         return cls(
-            np.where(roots > 0, feature, 0.0),
-            np.zeros(d),
             covariance,
             np.zeros((units.n_columns, d)),
             np.zeros((units.n_columns, d)),
-            covariance * float(pattern.users @ pattern.evidence),
+            covariance * float(pattern.numbers @ pattern.evidence),
             number,
             number * float(np.log(np.diag(covariance)).sum()),
             number * covariance,
@@ -186,16 +221,10 @@ class Raters:
         )
 
     @cached_property
-    def offsets(self) -> np.ndarray:
-        """E[o_j], (n_items, D)."""
-        found: np.ndarray = np.outer(self.feature, self.slope) + self.sums
-        return found
-
-    @cached_property
     def second(self) -> np.ndarray:
-        """E Σ_i z_i z_iᵀ, (D, D)."""
-        # Σ_i a_i a_iᵀ = Σ_j y_j Σ_i a_iᵀ / √n_j
-        between = self.sources.T @ self.sums
+        """E Σ_k z_k z_kᵀ of effects along the directions k, (D, D)."""
+        # Σ_i a_i a_iᵀ = Σ_j y_j E[o_j]ᵀ
+        between = self.sources.T @ self.offsets
         return self.within + 0.5 * (between + between.T)
 
     def kl(self, precision: np.ndarray) -> float:
@@ -206,7 +235,7 @@ class Raters:
         root = cho_factor(self.covariance)
         log_det = 2.0 * float(np.log(np.diag(root[0])).sum())
         squares = float(np.trace(cho_solve(root, self.second)))
-        kl = squares + self.number * (log_det - len(self.slope)) - self.logs
+        kl = squares + self.number * (log_det - len(self.covariance)) - self.logs
         return 0.5 * (kl + float(np.sum(precision * self.spread)))
 
     def log_priors(
@@ -235,9 +264,9 @@ class Raters:
         rho: float,
         share: float = 1.0,
     ) -> Self:
-        """Move q(z), m and V towards their optima given the means of items, E[μ] and E[Λ].
+        """Move q(z) and V towards their optima given the means of items, E[μ] and E[Λ].
 
-        The step ``rho`` is that of the expectations; all S_i are optimal at once. If a batch has a
+        The step ``rho`` is that of the expectations; all S_k are optimal at once. If a batch has a
         small ``share`` of the data, the steps of several batches are made together.
         """
         pattern, waiting = self.pattern, self.waiting + share
@@ -246,28 +275,25 @@ class Raters:
         if waiting < _SHARE_OF_DATA:
             return replace(self, waiting=waiting)
         rho = 1.0 - (1.0 - rho) ** (waiting / share)
-        left, squares = means - common - self.offsets, float(self.feature @ self.feature)
-        slope = np.zeros_like(self.slope) if squares == 0.0 else self.feature @ left / squares
         # In a basis U with Uᵀ E[Λ] U = I and Uᵀ V⁻¹ U = diag(γ), the coordinates of effects are
-        # independent of each other, and S_i = U diag(1 / (γ + c_i)) Uᵀ.
+        # independent of each other, and S_k = U diag(1 / (γ + g_k)) Uᵀ.
         root = np.linalg.cholesky(self.covariance)
         shares, turned = np.linalg.eigh(root.T @ precision @ root)
         gamma = 1.0 / shares
         basis = root @ turned * np.sqrt(gamma)
         into = precision @ basis
-        left = (left - np.outer(self.feature, slope)) @ into
+        left = (means - common - self.offsets) @ into
         moved = pattern.steps(gamma, left - gamma * (self.sources @ into))
-        sources, sums = (rho * step @ basis.T for step in moved)
+        sources, offsets = (rho * step @ basis.T for step in moved)
         variances = 1.0 / (gamma + pattern.evidence[:, None])
         log_det = 2.0 * np.linalg.slogdet(basis)[1]
         found = replace(
             self,
-            slope=self.slope + rho * slope,
             sources=self.sources + sources,
-            sums=self.sums + sums,
-            spread=basis * ((pattern.users * pattern.evidence) @ variances) @ basis.T,
-            logs=float(pattern.users @ (np.log(variances).sum(axis=1) + log_det)),
-            within=basis * (pattern.users @ variances) @ basis.T,
+            offsets=self.offsets + offsets,
+            spread=basis * ((pattern.numbers * pattern.evidence) @ variances) @ basis.T,
+            logs=float(pattern.numbers @ (np.log(variances).sum(axis=1) + log_det)),
+            within=basis * (pattern.numbers @ variances) @ basis.T,
             waiting=0.0,
         )
         least = _LEAST_SHARE / pattern.variance
@@ -279,10 +305,9 @@ class Raters:
         square = np.ix_(order, order)
         return replace(
             self,
-            slope=self.slope[order],
             covariance=self.covariance[square],
             sources=self.sources[:, order],
-            sums=self.sums[:, order],
+            offsets=self.offsets[:, order],
             spread=self.spread[square],
             within=self.within[square],
         )
