@@ -139,7 +139,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.learns = bool(self.auto)
         self.noise_variance = reg_covar if self.learns else 0.0
         self.reference: np.ndarray | None = None
-        self.learns_matrix = False
+        self.learns_matrix, self.n_rows = True, 1.0
         self.sizes: Sizes | None = None
         self.common_scale = covariance_prior
 
@@ -189,6 +189,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     @property
     def least_rows_alone(self) -> float:
+        if not self.learns_matrix:
+            return 2.0
         return max(super().least_rows_alone, 10.0 * self.n_features)
 
     def resolved(self, summary: Summary) -> GaussianComponents:
@@ -213,17 +215,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
         resolved = copy(self)
         covariance = self.covariance_prior
-        if covariance is None or isinstance(covariance, str):
+        learned, few = isinstance(covariance, str), self._few(summary)
+        if covariance is None or learned:
             resolved.covariance_prior = self._default_covariance_prior(summary)
+        if learned and few:
+            resolved.covariance_prior = np.diag(np.diagonal(resolved.covariance_prior))
+        sizes = None
         if "covariance_prior" in self.auto:
             resolved.reference = resolved.covariance_prior
-            least = _ROWS_OF_DEPENDENT if self._singular(summary) else _ROWS_OF_INDEPENDENT
-            enough = self.structure.event_ndim < 2 or summary.seen >= least * self.n_features
-            resolved.learns_matrix = enough
-            resolved.least_passes = 0 if enough else _LEAST_PASSES
-        sizes = None
-        if "covariance_prior" in self.auto and self.joint and self.n_components > 1:
-            sizes = Sizes.equal(self.n_components)
+            resolved.learns_matrix, resolved.n_rows = not few, max(summary.weight, 1.0)
+            resolved.least_passes = 0 if resolved.learns_matrix else _LEAST_PASSES
+            if self.joint and self.n_components > 1:
+                sizes = Sizes.equal(self.n_components)
         resolved.set_scale(resolved.covariance_prior, sizes)
         resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
         resolved.mean_prior = given("mean_prior", summary.mean)
@@ -246,11 +249,6 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         common = np.asarray(self.common_scale, dtype=np.float64)
         own = common.ndim > self.structure.event_ndim
         return () if own else (common, 1.0 if self.sizes is None else self.sizes.mean)
-
-    @cached_property
-    def reference_log_det(self) -> float:
-        """The log-determinant of ``reference``."""
-        return float(self.structure.log_det(np.asarray(self.reference), self.n_features))
 
     @property
     def described_sizes(self) -> dict[str, np.ndarray]:
@@ -303,6 +301,16 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             )
         full = covariance.ndim == 2
         return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
+
+    def _few(self, summary: Summary) -> bool:
+        """Return whether the rows are too few for a matrix as the covariance prior."""
+        if self.structure.event_ndim < 2:
+            return False
+        least = _ROWS_OF_INDEPENDENT
+        alone = self.n_components == 1 and not self.learns_alone
+        if self._singular(summary) or (alone and summary.seen >= super().least_rows_alone - 0.5):
+            least = _ROWS_OF_DEPENDENT
+        return bool(summary.seen < least * self.n_features)
 
     def _shaped(self, covariance: np.ndarray) -> np.ndarray:
         """Return the covariance of the data in the shape of the covariance prior."""
