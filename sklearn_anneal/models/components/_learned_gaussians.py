@@ -234,8 +234,8 @@ class _JointStep(_Step):
     statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
     for fixed q are short: components without rows would leave the prior as it is.
 
-    V is diagonal. Its entries are learned first, and then its size. A component of size s has
-    the posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
+    V is diagonal. Its entries are learned first, and then its size. A component of size s has the
+    posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
     has a term −log(s + l) in the bound. If one λ, for which Σ 1 / (s + l) = D / (s + λ) at the s
     now, is in the place of all l, the sum of these terms has the same slope now, and is nowhere
     larger up to a constant: in log s, its slope is minus the sum of p = s / (s + l), and for a
@@ -277,7 +277,7 @@ class _JointStep(_Step):
         p, scale = self.shares, np.diagonal(self.scale)
 
         def slope(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            # Of the terms by the factors; the second one is that where the first one is 0.
+            # Derivatives by the factors; the second one is right where the first one is 0.
             share = p * factor / (1.0 + p * (factor - 1.0))
             first, second = before.sum() - after @ share, after @ (share * (share - 1.0))
             return first / factor, second / factor**2

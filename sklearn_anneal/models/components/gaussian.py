@@ -38,8 +38,9 @@ _NOTHING = np.empty((1, 0))
 _ROWS_OF_CELLS = 8 * CHUNK
 # A plain kernel takes so many times as long if cells are missing.
 _COST_OF_MISSING = 8
-# Every entry of the covariance prior is learned from so many rows for each column on. Columns that
-# depend on each other can be due to few rows that occur often, so that more rows are asked for.
+# Every entry of the covariance prior is learned from so many rows for each column on, and before
+# only those of the diagonal. Columns that depend on each other can be due to few rows that occur
+# often, so that more rows are asked for, as by a single component, which does not share them.
 _ROWS_OF_INDEPENDENT, _ROWS_OF_DEPENDENT = 2, 10
 # A fit to fewer rows takes few passes, but counts as so many in the budget of a search.
 _LEAST_PASSES = 40
@@ -91,15 +92,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         class, whose bound does not know of it. A prior that is learned maximises the bound, which
         would therefore fall where the covariances of components are not much larger.
     reference : ndarray or None
-        The covariance prior that None stands for, if the covariance prior is learned.
+        The covariance prior from which learning begins, if the covariance prior is learned.
     sizes : Sizes or None
         Factors by which the scales of the components differ, if the covariance prior is learned.
     common_scale : ndarray or float
         The covariance prior of a component of size 1.
     learns_matrix : bool
-        Whether all entries of the covariance prior are learned, or only a factor of ``reference``.
-        The number of rows decides: with too few, all components lack data in some direction, and a
-        matrix that is learned would shrink there, until it has the variance of the noise.
+        Whether all entries of the covariance prior are learned, or only those of its diagonal,
+        outside of which it is 0. The number of rows decides: with too few, all components lack data
+        in some direction, and a matrix that is learned from them would shrink there, until it has
+        the variance of the noise, as the covariance of the data has already.
+    n_rows : float
+        The number of rows of all data, if only the diagonal is learned.
     """
 
     why_no_exact_gradient = (
