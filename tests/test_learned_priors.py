@@ -585,7 +585,7 @@ def test_priors_of_few_rows_take_a_fifth_of_the_steps_once_rows_stay(k, loading,
 
 
 def wide(seed, kind):
-    """Rows for a fit and as many others, in twice as many columns as rows, and their groups."""
+    """Rows for a fit and as many others, in twice as many columns as rows."""
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, 2, 60)
     X = rng.normal(size=(60, 60))
@@ -593,7 +593,7 @@ def wide(seed, kind):
         X += 1.6 * groups[:, None] * rng.normal(size=60)
     elif kind == "factor":
         X += 2.0 * rng.normal(size=(60, 1)) * rng.normal(size=60)
-    return X[:30], X[30:], groups[30:]
+    return X[:30], X[30:]
 
 
 @pytest.mark.parametrize("kind", ["noise", "groups", "factor"])
@@ -604,12 +604,10 @@ def test_rows_in_directions_without_data_are_expected(kind, n_components):
     Noise has a common variance, which a diagonal has to learn for each column.
     """
     for seed in range(3):
-        X, others, groups = wide(seed, kind)
+        X, others = wide(seed, kind)
         mixture = AnnealedBayesianGaussianMixture(n_components, random_state=0).fit(X)
         lost = 1.5 if kind == "noise" else 0.0
         assert mixture.score(others) > LedoitWolf().fit(X).score(others) - lost
-        if kind == "groups" and n_components == 2:
-            assert adjusted_rand_score(groups, mixture.predict(others)) > 0.9
 
 
 @pytest.mark.parametrize(("kind", "n_groups"), [("noise", 1), ("factor", 1), ("groups", 2)])
