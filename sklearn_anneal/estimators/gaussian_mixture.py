@@ -180,8 +180,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         matrix whose entries are learned. Columns are then independent a priori, so that variances
         in these directions come from the columns; covariances that components share are not. A
         stream decides this by its first batch. For "tied" ``"auto"`` is None, or its diagonal with
-        so few rows, because one shared matrix would be learned from itself with ever more
-        certainty. With
+        no more rows than columns, because one shared matrix would be learned from itself with ever
+        more certainty. With
         ``factorization="independent"`` the inverse of this matrix, times ``mean_precision_prior``,
         is also the precision of the prior of the means. It is then learned from the means too.
     factorization : {"joint", "independent"}, default="joint"

@@ -201,7 +201,7 @@ class AnnealedHMM(StatePredictions):
         real data often differ in size by orders of magnitude. No product is below 1e-6 times the
         covariance of the data. With fewer than 2 n_features frames the matrix is diagonal. For
         "tied", whose states share one matrix, ``"auto"`` for this parameter and ``dof_prior`` is
-        None, here with the diagonal alone of so few frames.
+        None, here with the diagonal alone of at most n_features frames.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound has its share, as the variance of noise of frames,

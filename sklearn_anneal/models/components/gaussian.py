@@ -310,6 +310,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Return whether the rows are too few for a matrix as the covariance prior."""
         if self.structure.event_ndim < 2:
             return False
+        if self.structure.shared:  # A prior that is not learned has no size of its own.
+            return bool(summary.seen <= self.n_features)
         least = _ROWS_OF_INDEPENDENT
         alone = self.n_components == 1 and not self.learns_alone
         if self._singular(summary) or (alone and summary.seen >= super().least_rows_alone - 0.5):
