@@ -193,15 +193,15 @@ class AnnealedHMM(StatePredictions):
     dof_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features. ``"auto"``
         learns one number for all states, from n_features up to n_features plus the frames of a
-        state on average. Smaller ones would let small states fit their frames too closely.
+        state on average (ten times all frames with a diagonal prior). Smaller ones would overfit.
     scale_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
         with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
         states, and the size s_k ~ Gamma(a, a) of each state, by which it is multiplied: states of
         real data often differ in size by orders of magnitude. No product is below 1e-6 times the
-        covariance of the data. With fewer than 2 n_features frames only a factor of that covariance
-        is learned. For "tied", whose states share one matrix, ``"auto"`` for this parameter and
-        ``dof_prior`` is None.
+        covariance of the data. With fewer than 2 n_features frames the matrix is diagonal. For
+        "tied", whose states share one matrix, ``"auto"`` for this parameter and ``dof_prior`` is
+        None, here with the diagonal alone of at most n_features frames.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound has its share, as the variance of noise of frames,

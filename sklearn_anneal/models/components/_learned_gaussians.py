@@ -18,7 +18,14 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ...families import Factors, Natural
-from ...families._empirical_bayes import damped, maximizer, scale_root, trigamma, wishart_dof
+from ...families._empirical_bayes import (
+    damped,
+    maxima,
+    maximizer,
+    scale_root,
+    trigamma,
+    wishart_dof,
+)
 from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
 
 if TYPE_CHECKING:
@@ -32,8 +39,10 @@ _SMALLEST_STRENGTH = 1e-8
 # The inverse scale of every component stays above this multiple of the covariance of the data.
 # Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
 _SMALLEST_SCALE = 1e-6
-# The largest factor of the inverse scale in one step.
-_LARGEST_FACTOR = 1e100
+# The degrees of freedom of a diagonal prior exceed D by so many times the rows at most.
+_ROWS_OF_DIAGONAL = 10.0
+# The largest factor of the inverse scale in one step, and of one of its diagonal entries.
+_LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
 # largest one, sizes are 1 up to a hundredth, as if there were none.
 _STRENGTHS = (0.5, 1e4)
@@ -72,6 +81,8 @@ def learned_gaussians(
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     new, step = copy(components), (_JointStep if together else _Step)(components, q, prior)
+    if isinstance(step, _JointStep):
+        step.learn_diagonal(rho)
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])
         new.mean_prior = components.mean_prior + change
@@ -109,6 +120,10 @@ class _Step:
         # Each row raises the degrees of freedom of one component by 1.
         self.rows_each = max(float((q["dof"] - prior["dof"]).mean()), 0.0)
         self.n_rows = max(components.n_components * self.rows_each, 1.0)
+        if not components.learns_matrix:
+            # Random numbers in q must not raise limits, or bounds of few rows would prefer more
+            # components, whose priors have seen more of them.
+            self.n_rows = components.n_rows
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
         """Learn the sizes of the components; precisions are in units of the sizes from then on."""
@@ -178,16 +193,18 @@ class _Step:
         """Return ν₀ for the log-determinant of W₀⁻¹ as a function of ν₀, and its derivative.
 
         It would have no upper limit if all components were alike. Its limit is D + N / K, so that
-        the prior never counts more than the rows that a component has on average.
+        the prior never counts more than the rows that a component has on average, because these
+        rows have determined W₀. A diagonal W₀ has few entries, and may count ten times all rows.
         """
-        d = self.components.n_features
-        bounds = min(float(d), old), max(d + self.rows_each, old)
+        d, most = self.components.n_features, self.rows_each
+        if not self.components.learns_matrix:
+            most = _ROWS_OF_DIAGONAL * self.n_rows
+        bounds = min(float(d), old), max(d + most, old)
         return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
 
     def scales(self, strength: np.ndarray | float) -> _Scales | _OneScale:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
-        reference = np.asarray(c.reference)
         precision = self.precision.mean(axis=0)
         squares, shift = np.zeros_like(precision), 0.0
         if not c.joint:
@@ -195,11 +212,9 @@ class _Step:
             weights = c.per_row(np.broadcast_to(strength, c.n_components))
             squares, shift = (weights * self.squares).mean(axis=0), 1.0
         if not c.learns_matrix:
-            ratio = self.structure.multiplicity(d) / d
-            mean = np.sum(ratio * reference * precision)
-            spread = mean * np.sum(ratio * self.structure.inverse(reference) * squares)
-            offset = float(self.structure.log_det(reference, d)) - d * np.log(mean)
-            return _Scales(np.atleast_1d(spread), reference / mean, offset, shift, d)
+            own = np.diagonal(precision)
+            spread, offset = own * np.diagonal(squares), -float(np.log(own).sum())
+            return _Scales(spread, np.diag(1.0 / own), offset, shift, d)
         if self.structure.event_ndim < 2:
             offset = -float(self.structure.log_det(precision, d))
             return _Scales(precision * squares, 1.0 / precision, offset, shift, d)
@@ -219,8 +234,8 @@ class _JointStep(_Step):
     statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
     for fixed q are short: components without rows would leave the prior as it is.
 
-    The step is for covariance priors that are learned up to their size. A component of size s has
-    the posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
+    V is diagonal. Its entries are learned first, and then its size. A component of size s has the
+    posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
     has a term −log(s + l) in the bound. If one λ, for which Σ 1 / (s + l) = D / (s + λ) at the s
     now, is in the place of all l, the sum of these terms has the same slope now, and is nowhere
     larger up to a constant: in log s, its slope is minus the sum of p = s / (s + l), and for a
@@ -230,16 +245,62 @@ class _JointStep(_Step):
 
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         super().__init__(components, q, prior)
+        self.size = np.ones(components.n_components)
+        if self.sizes is not None:
+            self.size = self.sizes.mean
         self.old_strength = prior["mean_precision"]
         self.counts = np.maximum(q["mean_precision"] - self.old_strength, 0.0)
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
-        # Σ 1 / (s + l) = tr (s + V⁻¹ S_k)⁻¹.
-        traces = np.tensordot(self.precision, components.common_scale, axes=2)
-        self.inverse_traces = traces / q["dof"]
-        self.size = np.ones(components.n_components)
-        if self.sizes is not None:
-            self.size = self.sizes.mean
+        self.inverse_traces = self.shares.sum(axis=1) / self.size
+
+    @property
+    def shares(self) -> np.ndarray:
+        """p_kj = s_k v_j ((s_k V + S_k)⁻¹)_jj, not above 1, of shape (n_components, n_features)."""
+        own = np.diagonal(self.precision, axis1=1, axis2=2) / self.q["dof"][:, None]
+        return np.minimum(self.size[:, None] * np.diagonal(self.scale) * own, 1.0)
+
+    def learn_diagonal(self, rho: float) -> None:
+        """Learn the entries v_j of V, for the sizes and ν₀ as they are.
+
+        The bound has the terms Σ_k ν₀ Σ_j log v_j − (ν₀ + N_k) log|s_k V + S_k|, halved. The
+        determinant is a sum over sets of columns of products of their v_j, so that the factors
+        exp(δ_j) of the v_j multiply it by the mean of Π_j exp(δ_j) over the columns of a random
+        set. Column j is in this set of a determinantal process with the probability p_kj. As the
+        columns are negatively associated (Borcea, Brändén and Liggett 2009), the mean of such a
+        product is at most the product of the means if all δ_j have the same sign. By the inequality
+        of Cauchy and Schwarz, applied to those of either sign, the logarithm is always at most
+        ½ Σ_j log(1 + p_kj (exp(2 δ_j) − 1)), with the same slope at 0. So the bound rises if each
+        2 δ_j is the best change of v_j alone. Twice this step is taken where it is better still.
+        """
+        c, before, after = self.components, self.prior["dof"], self.q["dof"]
+        p, scale = self.shares, np.diagonal(self.scale)
+
+        def slope(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            # Derivatives by the factors; the second one is right where the first one is 0.
+            share = p * factor / (1.0 + p * (factor - 1.0))
+            first, second = before.sum() - after @ share, after @ (share * (share - 1.0))
+            return first / factor, second / factor**2
+
+        largest = np.full(scale.shape, _LARGEST_FACTOR_OF_ENTRY)
+        alone = maxima(slope, np.ones(scale.shape), 1.0 / largest, largest)
+        floor = _SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
+        rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
+        for share in (rho, 0.5 * rho):
+            best = np.maximum(scale * alone**share, np.minimum(scale, floor))
+            new = copy(c)
+            new.set_scale(np.diag(best), c.sizes)
+            prior = new.natural_prior(self.center)
+            q = {key: self.q[key] + (prior[key] - self.prior[key]) for key in prior}
+            if not Factors(c.factors).valid(q):
+                return
+            _, _, precision, log_dets = new.moments(q)
+            gain = before.sum() * np.log(best / scale).sum() + after @ (log_dets - self.log_dets)
+            if share < rho or gain > rise:
+                break
+        self.components, self.prior, self.q, self.scale = new, prior, q, new.common_scale
+        self.precision, self.log_dets = precision, log_dets
+        self.inverse_traces = self.shares.sum(axis=1) / self.size
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the weighted mean of the means of the components' rows.
@@ -308,14 +369,10 @@ class _JointStep(_Step):
         self.smallest = float(self.size.min())
 
     @property
-    def ratio(self) -> float:
-        """The number by which ``reference`` is multiplied to give ``scale``."""
-        return float(self.scale.flat[0] / np.asarray(self.components.reference).flat[0])
-
-    @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
-        return _SMALLEST_SCALE / (self.ratio * self.smallest)
+        reference = np.diagonal(np.asarray(self.components.reference))
+        return _SMALLEST_SCALE * float((reference / np.diagonal(self.scale)).max()) / self.smallest
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return True, because learned scales are limited."""
@@ -342,7 +399,7 @@ class _OneScale:
         # A given ν₀ may differ between components.
         self.difference = dof - self.dof
         self.rest = np.maximum(self.n_features / step.inverse_traces - step.size, 0.0)
-        self.own = step.components.reference_log_det + self.n_features * np.log(step.ratio)
+        self.own = float(np.log(np.diagonal(step.scale)).sum())
         self.factor = 1.0
 
     def _best_factor(self, dof: float) -> float:

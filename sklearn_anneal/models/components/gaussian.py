@@ -38,8 +38,9 @@ _NOTHING = np.empty((1, 0))
 _ROWS_OF_CELLS = 8 * CHUNK
 # A plain kernel takes so many times as long if cells are missing.
 _COST_OF_MISSING = 8
-# Every entry of the covariance prior is learned from so many rows for each column on. Columns that
-# depend on each other can be due to few rows that occur often, so that more rows are asked for.
+# Every entry of the covariance prior is learned from so many rows for each column on, and before
+# only those of the diagonal. Columns that depend on each other can be due to few rows that occur
+# often, so that more rows are asked for, as by a single component, which does not share them.
 _ROWS_OF_INDEPENDENT, _ROWS_OF_DEPENDENT = 2, 10
 # A fit to fewer rows takes few passes, but counts as so many in the budget of a search.
 _LEAST_PASSES = 40
@@ -91,15 +92,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         class, whose bound does not know of it. A prior that is learned maximises the bound, which
         would therefore fall where the covariances of components are not much larger.
     reference : ndarray or None
-        The covariance prior that None stands for, if the covariance prior is learned.
+        The covariance prior from which learning begins, if the covariance prior is learned.
     sizes : Sizes or None
         Factors by which the scales of the components differ, if the covariance prior is learned.
     common_scale : ndarray or float
         The covariance prior of a component of size 1.
     learns_matrix : bool
-        Whether all entries of the covariance prior are learned, or only a factor of ``reference``.
-        The number of rows decides: with too few, all components lack data in some direction, and a
-        matrix that is learned would shrink there, until it has the variance of the noise.
+        Whether all entries of the covariance prior are learned, or only those of its diagonal,
+        outside of which it is 0. The number of rows decides: with too few, all components lack data
+        in some direction, and a matrix that is learned from them would shrink there, until it has
+        the variance of the noise, as the covariance of the data has already.
+    n_rows : float
+        The number of rows of all data, if only the diagonal is learned.
     """
 
     why_no_exact_gradient = (
@@ -139,7 +143,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.learns = bool(self.auto)
         self.noise_variance = reg_covar if self.learns else 0.0
         self.reference: np.ndarray | None = None
-        self.learns_matrix = False
+        self.learns_matrix, self.n_rows = True, 1.0
         self.sizes: Sizes | None = None
         self.common_scale = covariance_prior
 
@@ -189,6 +193,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     @property
     def least_rows_alone(self) -> float:
+        if not self.learns_matrix:
+            return 2.0
         return max(super().least_rows_alone, 10.0 * self.n_features)
 
     def resolved(self, summary: Summary) -> GaussianComponents:
@@ -213,17 +219,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
         resolved = copy(self)
         covariance = self.covariance_prior
-        if covariance is None or isinstance(covariance, str):
+        learned, few = isinstance(covariance, str), self._few(summary)
+        if covariance is None or learned:
             resolved.covariance_prior = self._default_covariance_prior(summary)
+        if learned and few:
+            resolved.covariance_prior = np.diag(np.diagonal(resolved.covariance_prior))
+        sizes = None
         if "covariance_prior" in self.auto:
             resolved.reference = resolved.covariance_prior
-            least = _ROWS_OF_DEPENDENT if self._singular(summary) else _ROWS_OF_INDEPENDENT
-            enough = self.structure.event_ndim < 2 or summary.seen >= least * self.n_features
-            resolved.learns_matrix = enough
-            resolved.least_passes = 0 if enough else _LEAST_PASSES
-        sizes = None
-        if "covariance_prior" in self.auto and self.joint and self.n_components > 1:
-            sizes = Sizes.equal(self.n_components)
+            resolved.learns_matrix, resolved.n_rows = not few, max(summary.weight, 1.0)
+            resolved.least_passes = 0 if resolved.learns_matrix else _LEAST_PASSES
+            if self.joint and self.n_components > 1:
+                sizes = Sizes.equal(self.n_components)
         resolved.set_scale(resolved.covariance_prior, sizes)
         resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
         resolved.mean_prior = given("mean_prior", summary.mean)
@@ -246,11 +253,6 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         common = np.asarray(self.common_scale, dtype=np.float64)
         own = common.ndim > self.structure.event_ndim
         return () if own else (common, 1.0 if self.sizes is None else self.sizes.mean)
-
-    @cached_property
-    def reference_log_det(self) -> float:
-        """The log-determinant of ``reference``."""
-        return float(self.structure.log_det(np.asarray(self.reference), self.n_features))
 
     @property
     def described_sizes(self) -> dict[str, np.ndarray]:
@@ -303,6 +305,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             )
         full = covariance.ndim == 2
         return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
+
+    def _few(self, summary: Summary) -> bool:
+        """Return whether the rows are too few for a matrix as the covariance prior."""
+        if self.structure.event_ndim < 2:
+            return False
+        if self.structure.shared:  # A prior that is not learned has no size of its own.
+            return bool(summary.seen <= self.n_features)
+        least = _ROWS_OF_INDEPENDENT
+        alone = self.n_components == 1 and not self.learns_alone
+        if self._singular(summary) or (alone and summary.seen >= super().least_rows_alone - 0.5):
+            least = _ROWS_OF_DEPENDENT
+        return bool(summary.seen < least * self.n_features)
 
     def _shaped(self, covariance: np.ndarray) -> np.ndarray:
         """Return the covariance of the data in the shape of the covariance prior."""
