@@ -9,7 +9,10 @@ from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.models.components import _missing_cells as cells
 
 
-@pytest.fixture(params=[(False, 6), (False, 1), (True, 6)], ids=["full", "one column", "diagonal"])
+@pytest.fixture(
+    params=[(False, 6), (False, 1), (False, 40), (True, 6)],
+    ids=["full", "one column", "many columns", "diagonal"],
+)
 def problem(request, rng):
     """Gaussians, rows with many and with few patterns of missing cells, and shares."""
     diagonal, d = request.param
@@ -90,3 +93,19 @@ def test_infinite_variances_are_infinite(problem):
     missing = np.isnan(rows.X[order])
     assert np.isinf(variances[0][missing[0]]).all()
     assert np.isfinite(variances[1:][missing[1:]]).all()
+
+
+def test_rows_without_a_share_are_left_out(problem):
+    """Shares of almost 0 change nothing, and negative ones, which methods can make, count."""
+    rows, order, gaussians, shares = problem
+    shares[1::4] *= -1.0
+    shares[::3, 1] = 0.0
+    expected = cells.completed_moments(rows, order, shares, gaussians)
+    whole, rest = shares.copy(), np.zeros_like(shares)
+    whole[::5], rest[::5] = 0.0, shares[::5]
+    parts = [cells.completed_moments(rows, order, r, gaussians) for r in (whole, rest)]
+    shares[::3, 1] = 1e-40
+    almost = cells.completed_moments(rows, order, shares, gaussians)
+    for value, found, one, other in zip(expected, almost, *parts, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(one + other, value, rtol=1e-9, atol=1e-9)
