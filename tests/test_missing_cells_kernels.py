@@ -10,18 +10,18 @@ from sklearn_anneal.models.components import _missing_cells as cells
 
 
 @pytest.fixture(
-    params=[(False, 6), (False, 1), (False, 40), (True, 6)],
-    ids=["full", "one column", "many columns", "diagonal"],
+    params=[(False, 6, 0.4), (False, 1, 0.4), (False, 40, 0.4), (False, 40, 0.05), (True, 6, 0.4)],
+    ids=["full", "one column", "many columns", "few cells of many", "diagonal"],
 )
 def problem(request, rng):
     """Gaussians, rows with many and with few patterns of missing cells, and shares."""
-    diagonal, d = request.param
+    diagonal, d, share = request.param
     k, n = 3, 150
     root = rng.normal(size=(k, d, d))
     precision = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(d)
     X = rng.normal(size=(n, d)) + 5
-    mask = rng.random((n, d)) < 0.4
-    mask[90:] = rng.random(d) < 0.5
+    mask = rng.random((n, d)) < share
+    mask[90:] = rng.random(d) < 1.25 * share
     mask[mask.all(axis=1), 0] = False
     X[mask] = np.nan
     patterns = cell_patterns(X)

@@ -22,6 +22,8 @@ from ._math import log
 from .simd.emitter import DOUBLES as LANES
 from .simd.tiles import TILE, factorise_tile, set_tile, set_vector, subtract_tile, subtract_vector
 
+# One product of vectors takes as long as so many of a product of matrices.
+_COST_OF_VECTORS = 8
 # Numbers of a tile, of one of its rows, and of the corners of a row of tiles.
 _ROW = TILE * LANES
 _SQUARE = TILE * _ROW
@@ -230,6 +232,22 @@ def _half_solve(root, corners, size, product, listed, pattern, n_patterns, step,
 
 
 @helper
+def _of_missing(residual, precision, listed, m, product):
+    """Write v_m of m rows, cell by cell if they are few, and else all of v."""
+    missing, n_missing, _, chosen, _ = listed
+    count = 0
+    for i in range(m):
+        count += n_missing[chosen[i]]
+    if _COST_OF_VECTORS * count >= m * precision.shape[0]:
+        np.dot(residual[:m], precision, product[:m])
+        return
+    for i in range(m):
+        columns = missing[chosen[i]]
+        for a in range(n_missing[chosen[i]]):
+            product[i, columns[a]] = np.dot(residual[i], precision[columns[a]])
+
+
+@helper
 def _most_rows(listed, pattern, n_patterns):
     """Return the largest number of rows of ``LANES`` patterns."""
     first, most = listed[4], 0
@@ -361,7 +379,7 @@ def add_moments(x, center, order, precision, mean, shares, no_share, block, seco
                 continue
             n_patterns = _patterns(listed, m)
             _residuals(rows, mean[k], listed, m, residual)
-            np.dot(residual[:m], matrix, product[:m])
+            _of_missing(residual, matrix, listed, m, product)
             for p in range(0, n_patterns, LANES):
                 size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root)
                 _invert(root, corners, size, inverse_root)
