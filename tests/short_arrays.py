@@ -16,8 +16,9 @@ import numpy as np
 
 from sklearn_anneal.kernels import _team
 from sklearn_anneal.kernels._compile import shared_kernel
-from sklearn_anneal.kernels.simd import chains, products, rows
-from sklearn_anneal.kernels.simd.emitter import LANES, QUARTERS, ROWS
+from sklearn_anneal.kernels.simd import chains, products, rows, tiles
+from sklearn_anneal.kernels.simd.emitter import DOUBLES, LANES, QUARTERS, ROWS
+from sklearn_anneal.kernels.simd.tiles import TILE
 
 FORWARD, BACKWARD = chains.make_steps()
 FORWARD_OF_FOUR, BACKWARD_OF_FOUR = chains.make_steps(4)
@@ -37,6 +38,9 @@ def calls() -> list[tuple[str, object, tuple]]:
     counts, norms, chain = array(2 * ROWS), array(2 * ROWS), array(6 * 4)
     of_rows, sums = (array(ROWS), array(ROWS)), (array(N), array(N - LANES))
     narrow = array(6, 3)
+    # One row of a tile and three of its columns, in all lanes, and a whole tile.
+    row, part, tile = TILE * DOUBLES, array(TILE * 3 * DOUBLES), array(TILE * TILE * DOUBLES)
+    left, vector = (part, 0, 3 * DOUBLES), (array(3 * DOUBLES), 0, 0, 3)
     found = [
         ("lane_products", products, (array(4 * N), array(4 * N), array(QUARTERS * 5))),
         ("fetch_rows", products, (table, np.arange(3, dtype=np.int32), 0, 3)),
@@ -105,6 +109,11 @@ def calls() -> list[tuple[str, object, tuple]]:
                 *(narrow, array(6, 3), 0, 1.0),
             ),
         ),
+        ("set_tile", tiles, (*left, *left, 3, tile, 0, row)),
+        ("subtract_tile", tiles, (*left, *left, 3, tile, 0, row)),
+        ("set_vector", tiles, (*left, *vector, array(row), 0, DOUBLES)),
+        ("subtract_vector", tiles, (*left, *vector, array(row), 0, DOUBLES)),
+        ("factorise_tile", tiles, (tile, tile, tile, 0, row, 0)),
         ("add_outer_products", chains, (array(4 * 8), array(5 * 8), 0, 4, array(8, 8))),
     ]
     return [

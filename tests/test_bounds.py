@@ -20,7 +20,7 @@ import pytest
 from numba.core.extending import _Intrinsic
 
 from sklearn_anneal import AnnealedBayesianMixture
-from sklearn_anneal.kernels.simd import chains, products, rows
+from sklearn_anneal.kernels.simd import chains, products, rows, tiles
 from sklearn_anneal.parallel import kept_memory
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def test_explicit_vector_code_refuses_arrays_that_are_too_short():
     steps = {f"{step}{of}" for step in ("forward", "backward") for of in ("", "_of_four")}
     functions = {
         name
-        for module in (products, chains, rows)
+        for module in (products, chains, rows, tiles)
         for name, value in vars(module).items()
         if isinstance(value, _Intrinsic)
     }

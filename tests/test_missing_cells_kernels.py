@@ -9,16 +9,19 @@ from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.models.components import _missing_cells as cells
 
 
-@pytest.fixture(params=[(False, 6), (False, 1), (True, 6)], ids=["full", "one column", "diagonal"])
+@pytest.fixture(
+    params=[(False, 6, 0.4), (False, 1, 0.4), (False, 40, 0.4), (False, 40, 0.05), (True, 6, 0.4)],
+    ids=["full", "one column", "many columns", "few cells of many", "diagonal"],
+)
 def problem(request, rng):
     """Gaussians, rows with many and with few patterns of missing cells, and shares."""
-    diagonal, d = request.param
+    diagonal, d, share = request.param
     k, n = 3, 150
     root = rng.normal(size=(k, d, d))
     precision = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(d)
     X = rng.normal(size=(n, d)) + 5
-    mask = rng.random((n, d)) < 0.4
-    mask[90:] = rng.random(d) < 0.5
+    mask = rng.random((n, d)) < share
+    mask[90:] = rng.random(d) < 1.25 * share
     mask[mask.all(axis=1), 0] = False
     X[mask] = np.nan
     patterns = cell_patterns(X)
@@ -90,3 +93,19 @@ def test_infinite_variances_are_infinite(problem):
     missing = np.isnan(rows.X[order])
     assert np.isinf(variances[0][missing[0]]).all()
     assert np.isfinite(variances[1:][missing[1:]]).all()
+
+
+def test_rows_without_a_share_are_left_out(problem):
+    """Shares of almost 0 change nothing, and negative ones, which methods can make, count."""
+    rows, order, gaussians, shares = problem
+    shares[1::4] *= -1.0
+    shares[::3, 1] = 0.0
+    expected = cells.completed_moments(rows, order, shares, gaussians)
+    whole, rest = shares.copy(), np.zeros_like(shares)
+    whole[::5], rest[::5] = 0.0, shares[::5]
+    parts = [cells.completed_moments(rows, order, r, gaussians) for r in (whole, rest)]
+    shares[::3, 1] = 1e-40
+    almost = cells.completed_moments(rows, order, shares, gaussians)
+    for value, found, one, other in zip(expected, almost, *parts, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(one + other, value, rtol=1e-9, atol=1e-9)

@@ -14,14 +14,15 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dlauum, dposv, dpotrf, dtrtri, dtrtrs
+from scipy.linalg.blas import dtrmm, dtrsv
+from scipy.linalg.lapack import dlauum, dposv, dpotrf, dtrtri
 
 # From this order on LAPACK's routines for symmetric matrices, which take one matrix at a time, are
 # faster than numpy's, which take a stack but compute both triangles.
 _LARGE = 64
 # Number of rows of a block in which a triangle is copied to the other one.
 _BLOCK = 64
-_BELOW = np.tri(_BLOCK, k=-1, dtype=bool)
+_BELOW_OR_ON = np.tri(_BLOCK, dtype=bool)
 
 
 @cache
@@ -69,16 +70,35 @@ def lower_root(matrices: np.ndarray) -> np.ndarray:
 def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
     """Return the inverses of lower triangular matrices of shape (..., D, D).
 
-    LAPACK's routine for triangular matrices takes a fraction of the time of ``numpy.linalg.inv``,
-    which does not know that the other triangles are zero. It raises LinAlgError as that does, if
-    an entry on a diagonal is zero.
+    It takes a fraction of the time of ``numpy.linalg.inv``, which does not know that the other
+    triangles are zero. It raises LinAlgError as that does, if an entry on a diagonal is zero.
     """
     result = np.array(roots, dtype=np.float64, order="C")
     for root in result.reshape(-1, *roots.shape[-2:]):
-        # The transpose is upper triangular and in Fortran's order, and is replaced in place.
-        if dtrtri(root.T, overwrite_c=True)[1] != 0:
-            raise np.linalg.LinAlgError("Singular matrix")
+        _invert_lower(root)
     return result
+
+
+def _invert_lower(root: np.ndarray) -> None:
+    """Replace a lower triangular matrix by its inverse.
+
+    The lower left block of the inverse of (A, 0; B, C) is −C⁻¹ B A⁻¹. With halves for blocks, most
+    of the time goes into products of large matrices, which LAPACK's routine does not reach.
+    """
+    d = len(root)
+    if d <= _LARGE:
+        # The transpose is upper triangular. If it is in Fortran's order, it is replaced in place.
+        inverse, failed = dtrtri(root.T, overwrite_c=True)
+        if failed:
+            raise np.linalg.LinAlgError("Singular matrix")
+        root[:] = inverse.T
+        return
+    half = d // 16 * 8
+    left, right = root[:half, :half], root[half:, half:]
+    _invert_lower(left)
+    _invert_lower(right)
+    product = dtrmm(-1.0, left.T, np.array(root[half:, :half]).T, overwrite_b=True)
+    root[half:, :half] = dtrmm(1.0, right.T, product, side=True, overwrite_b=True).T
 
 
 def symmetrize(matrices: np.ndarray) -> np.ndarray:
@@ -203,7 +223,8 @@ class _Full(Structure):
         self, stored: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
         root = lower_root(stored)
-        return inverse_of_root(root), log_det_of_root(root)
+        log_det = log_det_of_root(root)
+        return inverse_of_root(root), log_det
 
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return (stored @ vectors[..., None])[..., 0]
@@ -220,8 +241,8 @@ class _Full(Structure):
         if n_features < _LARGE:
             halves = np.linalg.solve(root, vectors[..., None])[..., 0]
         else:
-            # The transposes are upper triangular.
-            halves = _solved(root, vectors, lambda upper, v: dtrtrs(upper, v, trans=1))
+            # The transposes are upper triangular. LAPACK's routine is for many vectors at once.
+            halves = _solved(root, vectors, lambda upper, v: (dtrsv(upper, v, trans=1), 0))
         return (halves**2).sum(-1), log_det_of_root(root)
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -389,19 +410,28 @@ class _Spherical(Structure):
 
 
 def inverse_of_root(root: np.ndarray) -> np.ndarray:
-    """Return the inverse of L L^T."""
-    inverse_root, d = inverse_of_lower(root), root.shape[-1]
+    """Return the inverse of L L^T, which can be in the memory of L."""
+    d = root.shape[-1]
     if d < _LARGE:
+        inverse_root = inverse_of_lower(root)
         return inverse_root.swapaxes(-1, -2) @ inverse_root
-    for one in inverse_root.reshape(-1, d, d):
+    root = np.ascontiguousarray(root, dtype=np.float64)
+    for one in root.reshape(-1, d, d):
+        _invert_lower(one)
         # The transpose U is upper triangular, and the upper triangle of U U^T replaces it.
         dlauum(one.T, overwrite_c=True)
-        for start in range(0, d, _BLOCK):
-            stop = min(start + _BLOCK, d)
-            block = one[start:stop, start:stop]
-            block += np.where(_BELOW[: stop - start, : stop - start], block, 0.0).T
-            one[start:stop, stop:] = one[stop:, start:stop].T
-    return inverse_root
+        mirror(one)
+    return root
+
+
+def mirror(matrix: np.ndarray) -> None:
+    """Copy the lower triangle of a matrix to the upper one."""
+    d = len(matrix)
+    for start in range(0, d, _BLOCK):
+        stop = min(start + _BLOCK, d)
+        block = matrix[start:stop, start:stop]
+        block[:] = np.where(_BELOW_OR_ON[: stop - start, : stop - start], block, block.T)
+        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
 
 
 def _solved(

@@ -78,10 +78,10 @@ class NormalWishart(Family):
         # sqrt(beta) m, whose outer product is beta m m^T
         root = natural["mean_natural"] / np.sqrt(natural["mean_precision"])[:, None]
         outer = self._structure.pool(self._structure.outer(root))
-        inverse_scale = np.subtract(natural["scatter"], outer, out=outer)
-        if self._structure.event_ndim == 2:
-            inverse_scale = symmetrize(inverse_scale)
-        return {"scatter": inverse_scale, "dof": natural["dof"]}
+        return {
+            "scatter": np.subtract(natural["scatter"], outer, out=outer),
+            "dof": natural["dof"],
+        }
 
     def base(self, natural: Natural) -> Natural:
         """Return 0 for all arrays but dof, and dof D."""
@@ -204,12 +204,14 @@ class NormalWishart(Family):
 
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
         """Return ``mean`` (K, D), ``mean_precision`` (K,), ``inverse_scale`` and ``dof``."""
-        marginal = self._wishart_natural(natural)
+        inverse_scale = self._wishart_natural(natural)["scatter"]
+        if self._structure.event_ndim == 2:
+            inverse_scale = symmetrize(inverse_scale)
         return {
             "mean": natural["mean_natural"] / natural["mean_precision"][:, None],
             "mean_precision": natural["mean_precision"],
-            "inverse_scale": marginal["scatter"],
-            "dof": marginal["dof"],
+            "inverse_scale": inverse_scale,
+            "dof": natural["dof"],
         }
 
     def from_standard(

@@ -165,14 +165,16 @@ class Rows(Units):
     def by_completeness(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The numbers of the rows without missing cells, with some, and with nothing else.
 
-        Rows with the same missing cells follow each other among those with some.
+        Rows with the same missing cells follow each other among those with some, which are in the
+        order of the number of missing cells.
         """
         if self.patterns is None:
             return np.arange(self.n_units), np.empty(0, dtype=int), np.empty(0, dtype=int)
         affected = np.flatnonzero(self.patterns)
-        blank = np.isnan(self.X[affected]).all(axis=1)
+        n_missing = np.count_nonzero(np.isnan(self.X[affected]), axis=1)
+        blank = n_missing == self.X.shape[1]
         some = affected[~blank]
-        order = np.argsort(self.patterns[some], kind="stable")
+        order = np.lexsort((self.patterns[some], n_missing[~blank]))
         return np.flatnonzero(self.patterns == 0), some[order], affected[blank]
 
     def completed(self, dtype: DTypeLike | None = None) -> np.ndarray:

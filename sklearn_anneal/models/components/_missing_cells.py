@@ -16,9 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...data.units import Rows
+from ...families._structure import mirror
 from .._base import LOG_2PI, compiled
 from ._moments import CHUNK, Summary, comparable_units
 from ._pattern_groups import Group
+from ._wide_gaussians import NO_SHARE
 
 # Rows that a kernel processes at a time.
 _BLOCK = 128
@@ -144,7 +146,7 @@ def completed_moments(
             second += r.T @ x**2 + absent * (mean**2 + 1.0 / precision)
         return Moments(count, first, second)
     groups, others = _grouped(rows, order, k)
-    second = np.zeros((k * d, d))
+    second = np.zeros((k, d, d))
     kernels().add_moments(
         np.ascontiguousarray(rows.X),
         rows.center,
@@ -152,20 +154,24 @@ def completed_moments(
         gaussians.stacked,
         np.ascontiguousarray(mean),
         np.ascontiguousarray(shares[others], dtype=np.float64),
+        NO_SHARE,
         _BLOCK,
-        second,
+        second.reshape(k * d, d),
         first,
         count,
     )
-    shift = mean[:, :, None] * first[:, None, :]
-    about = second.reshape(k, d, d) + shift + np.swapaxes(shift, 1, 2)
-    about += (count[:, None] * mean)[:, :, None] * mean[:, None, :]
-    first += count[:, None] * mean
+    for about, m, total, n in zip(second, mean, first, count, strict=True):
+        mirror(about)
+        # Moments about the center, and no longer about the mean.
+        shift = np.outer(total + 0.5 * n * m, m)
+        about += shift
+        about += shift.T
+        total += n * m
     for index in groups:
         group = Group.of(rows.X[order[index]], rows.center, precision)
         found = group.moments(mean, shares[index])
-        count, first, about = count + found[0], first + found[1], about + found[2]
-    return Moments(count, first, about)
+        count, first, second = count + found[0], first + found[1], second + found[2]
+    return Moments(count, first, second)
 
 
 def _grouped(

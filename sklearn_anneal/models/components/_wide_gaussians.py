@@ -19,13 +19,14 @@ from scipy.linalg.blas import dtrmm
 
 from ...data.units import Rows
 from ...families._structure import Triangle
+from ...parallel import kept_memory
 from ._features import Features, FeatureSums
 
 # Number of entries of the rows that are centered at a time, and the least number of these rows for
 # each column. With fewer, products would take less time than copies of the matrices.
 _ENTRIES, _ROWS = 1 << 19, 2
 # Shares below this multiple of the largest one change no digit of the sums over rows.
-_NO_SHARE = 1e-30
+NO_SHARE = 1e-30
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices Q: with 10 components from 90 columns on, and with 40 from 180.
 SQUARE_PER_MATRIX = 800
@@ -41,7 +42,8 @@ def parts(rows: Rows) -> Iterator[slice]:
 
 def centered(rows: Rows, part: slice) -> np.ndarray:
     """Return the rows of a slice relative to the center, in float64."""
-    return np.subtract(rows.X[part], rows.center, dtype=np.float64)
+    x = rows.X[part]
+    return np.subtract(x, rows.center, out=kept_memory.empty(x.shape), dtype=np.float64)
 
 
 def log_joint(x: np.ndarray, features: Features, upper: Triangle) -> np.ndarray:
@@ -57,13 +59,14 @@ def log_joint(x: np.ndarray, features: Features, upper: Triangle) -> np.ndarray:
     """
     d = x.shape[1]
     quadratic = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
-    found = np.empty((len(quadratic), len(x)))
+    found, product = np.empty((len(quadratic), len(x))), kept_memory.empty(x.shape)
     for k, packed in enumerate(quadratic):
         # In Fortran's order, which transposes have, the product replaces the copy of the rows. The
         # other triangle of the matrix is not read.
+        product[:] = x
         matrix = packed.take(upper.places).T
-        product = dtrmm(1.0, matrix, np.array(x).T, lower=True, overwrite_b=True)
-        np.einsum("nd,nd->n", product.T, x, out=found[k])
+        result = dtrmm(1.0, matrix, product.T, lower=True, overwrite_b=True)
+        np.einsum("nd,nd->n", result.T, x, out=found[k])
     return x @ features.own[:, -d - 1 : -1].T + (found.T + features.own[:, -1])
 
 
@@ -74,13 +77,18 @@ def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) ->
     own[:, -d - 1 : -1] += shares.T @ x
     own[:, -1] += shares.sum(axis=0)
     columns = shares.sum(axis=1, keepdims=True) if tied else shares
+    copies = kept_memory.empty(x.shape)
     for k, r in enumerate(columns.T):
         target = raw.shared[0] if tied else own[k, : -d - 1]
-        least = _NO_SHARE * np.abs(r).max()
+        least = NO_SHARE * np.abs(r).max()
         # Factors of an annealing method can make shares negative.
         for sign in (1.0, -1.0):
             some = np.flatnonzero(sign * r > least)
             if len(some):
-                weighted = x[some]
-                weighted *= np.sqrt(sign * r[some])[:, None]
+                weighted = copies[: len(some)]
+                chosen = x
+                if len(some) < len(x):
+                    # If places were checked, numpy would make another copy.
+                    chosen = np.take(x, some, axis=0, out=weighted, mode="clip")
+                np.multiply(chosen, np.sqrt(sign * r[some])[:, None], out=weighted)
                 target += sign * (weighted.T @ weighted).take(upper.entries)
