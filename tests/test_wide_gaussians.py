@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from harness import quick
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
 from sklearn_anneal.models.components import _wide_gaussians
@@ -88,3 +89,17 @@ def test_many_columns_and_few_components_are_products_of_matrices():
     assert not any(GaussianComponents(k, d).is_wide("full") for k, d in ((40, 100), (1, 20)))
     assert GaussianComponents(40, 100).is_wide("tied")
     assert not GaussianComponents(1, 100).is_wide("diag")
+
+
+def test_searches_of_very_many_columns_are_short(rng, monkeypatch):
+    """They have the effort 1, because a pass takes long."""
+    X = rng.standard_normal((15, 12))
+    made = AnnealedBayesianGaussianMixture(2, random_state=0)
+    longer = clone(made).fit(X)
+    monkeypatch.setattr(f"{GaussianComponents.__module__}._COLUMNS_OF_SHORT_SEARCH", 12)
+    usual, given = clone(made).fit(X), clone(made).set_params(effort=1.0).fit(X)
+    assert usual.n_passes_ == given.n_passes_ < longer.n_passes_
+    np.testing.assert_array_equal(usual.means_, given.means_)
+    # Two rows for each column make the usual search.
+    X = rng.standard_normal((24, 12))
+    assert clone(made).fit(X).n_passes_ > clone(made).set_params(effort=1.0).fit(X).n_passes_

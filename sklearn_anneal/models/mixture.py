@@ -257,6 +257,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
     def least_passes(self) -> int:
         return self.components.least_passes
 
+    @property
+    def usual_effort(self) -> float:
+        return self.components.usual_effort
+
     def operations(self, units: Rows) -> float:
         return float(self.components.operations(units))
 

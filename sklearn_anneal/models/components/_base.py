@@ -126,6 +126,8 @@ class Components(ABC, Generic[P, R]):
         Whether :meth:`learned` changes any hyperparameter.
     least_passes : int
         The number of passes that a fit counts as, at least, in the budget of a search.
+    usual_effort : float
+        The largest effort of a search, unless one is given.
     waits : bool
         Whether learning waits until the bound hardly rises any more. The prior of a table of
         probabilities does, because small concentrations freeze what has not moved yet. The prior
@@ -159,6 +161,7 @@ class Components(ABC, Generic[P, R]):
     learns: bool = False
     waits: ClassVar[bool] = True
     least_passes: int = 0
+    usual_effort: float = np.inf
     # Whether a single component learns its priors from however few rows.
     learns_alone = False
 

@@ -44,6 +44,8 @@ _COST_OF_MISSING = 8
 _ROWS_OF_INDEPENDENT, _ROWS_OF_DEPENDENT = 2, 10
 # A fit to fewer rows takes few passes, but counts as so many in the budget of a search.
 _LEAST_PASSES = 40
+# From so many columns on, a pass over them takes about a second, and a search is short.
+_COLUMNS_OF_SHORT_SEARCH, _EFFORT_OF_SHORT_SEARCH = 750, 1.0
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
 
@@ -229,6 +231,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             resolved.reference = resolved.covariance_prior
             resolved.learns_matrix, resolved.n_rows = not few, max(summary.weight, 1.0)
             resolved.least_passes = 0 if resolved.learns_matrix else _LEAST_PASSES
+            if few and self.n_features >= _COLUMNS_OF_SHORT_SEARCH:
+                resolved.usual_effort = _EFFORT_OF_SHORT_SEARCH
             if self.joint and self.n_components > 1:
                 sizes = Sizes.equal(self.n_components)
         resolved.set_scale(resolved.covariance_prior, sizes)
