@@ -47,8 +47,9 @@ class _Run(NamedTuple):
 
     def pauses(self, history: History) -> bool:
         """Return whether a fit that has not converged pauses."""
-        factor = self.settings.pause_factor * history.factor
-        return self.settings.stop.settled(history._replace(factor=factor))
+        factor = self.settings.pause_factor
+        slow = history._replace(factor=factor * history.factor)
+        return factor > 1.0 and self.settings.stop.settled(slow)
 
     def history(self, trace: Trace, further: bool = False, factor: float = 1.0) -> History:
         return History(
@@ -113,7 +114,6 @@ def fit(
     one_pass = _minibatch_pass if minibatches else batch_pass
     if "optimizer" in progress.ctx.state and not progress.finished:
         gradient.resume(progress.ctx)
-    progress.paused = False
     while not (progress.finished or progress.paused):
         if until is not None and progress.passes >= until:
             break
@@ -167,8 +167,8 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
         settled = False
-    elif tested and not settled and run.settings.pause_factor > 1.0 and run.pauses(history):
-        progress.pause(visited)
+    elif tested and not (settled or trace.stopped) and run.pauses(history):
+        progress.pause(visited, bound)
         return False
     trace.converged = settled or (tested and run.settings.stop.converged(history))
     if p == run.n_passes or trace.converged or trace.stopped:
