@@ -47,9 +47,8 @@ class _Run(NamedTuple):
 
     def pauses(self, history: History) -> bool:
         """Return whether a fit that has not converged pauses."""
-        factor = self.settings.pause_factor
-        slow = history._replace(factor=factor * history.factor)
-        return factor > 1.0 and self.settings.stop.settled(slow)
+        factor = self.settings.pause_factor * history.factor
+        return self.settings.stop.settled(history._replace(factor=factor))
 
     def history(self, trace: Trace, further: bool = False, factor: float = 1.0) -> History:
         return History(
@@ -167,9 +166,10 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
         settled = False
-    elif tested and not (settled or trace.stopped) and run.pauses(history):
-        progress.pause(visited, bound)
-        return False
+    elif run.settings.pause_factor > 1.0 and tested and not (settled or trace.stopped):
+        if run.pauses(history):
+            progress.pause(visited, bound)
+            return False
     trace.converged = settled or (tested and run.settings.stop.converged(history))
     if p == run.n_passes or trace.converged or trace.stopped:
         is_final = method is PLAIN and visited.visit.gives_bound and progress.as_returned() is ctx

@@ -364,9 +364,9 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
 
 def _pause_factor(problem: Problem) -> float:
     """Return that of the fits from moves, which do not pause over data in parts."""
-    model = problem.model
-    pauses = isinstance(model, Searchable) and not problem.units.in_parts
-    return model.pause_factor if pauses else 1.0
+    if isinstance(problem.model, Searchable) and not problem.units.in_parts:
+        return problem.model.pause_factor
+    return 1.0
 
 
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
