@@ -9,6 +9,7 @@ import designs
 import joblib
 import numpy as np
 import pytest
+from cases_gamma_process_nmf import drawn_counts
 from harness import (
     alternating,
     assert_identical,
@@ -21,6 +22,7 @@ from harness import (
 from scipy.sparse import csr_matrix
 
 import sklearn_anneal
+from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.estimators import _fitting
 from sklearn_anneal.estimators._state import described_value
@@ -63,6 +65,25 @@ def goes_on(monkeypatch, make, X, whole, folder, n_saved, part="restart-0"):
         return False
     assert_identical(make().fit(X, checkpoint=folder), whole)
     return True
+
+
+def test_a_search_goes_on_after_a_move_that_has_paused(monkeypatch, rng, tmp_path):
+    X, original = drawn_counts(rng, n=200, n_columns=20, size=20.0), Checkpoint.save
+
+    def make():
+        return AnnealedGammaProcessNMF(
+            n_components=6, annealing="reheating", effort="auto", random_state=0
+        )
+
+    def save(self, name, state):
+        original(self, name, state)
+        if name == "moves" and state.trial.paused:
+            raise Interruption
+
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        patch.setattr(Checkpoint, "save", save)
+        make().fit(X, checkpoint=tmp_path)
+    assert_identical(make().fit(X, checkpoint=tmp_path), make().fit(X))
 
 
 # The first form of the first entry of each class, with marks of all others.

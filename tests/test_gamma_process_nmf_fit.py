@@ -102,7 +102,8 @@ def test_a_fit_that_has_paused_ends_where_it_would_have_ended_at_once(rng):
         paused_at = progress.trace.final
         if progress.paused:
             assert not progress.trace.converged
-            assert len(progress.trace.lower_bounds) == progress.passes - 1
+            assert len(progress.trace.lower_bounds) == progress.passes
+            assert progress.trace.lower_bounds[-1] == paused_at
             progress = progress.resumed(progress.ctx)
             settings = settings._replace(pause_factor=1.0)
             loop.fit(progress, units, settings, SEQUENTIAL)
@@ -110,6 +111,35 @@ def test_a_fit_that_has_paused_ends_where_it_would_have_ended_at_once(rng):
         ends.append(progress.trace.final)
     assert ends[1] > paused_at + 1e-7 * X.sum()
     assert_allclose(ends[1], ends[0], atol=1e-6 * X.sum())
+
+
+def test_the_last_bound_is_that_of_the_result_if_a_search_is_stopped_after_a_pause(rng):
+    pytest.importorskip("sklearn.callback", reason="scikit-learn has them since 1.9")
+    X = drawn_counts(rng, n=200, n_columns=20, size=20.0)
+
+    class Stop:
+        max_propagation_depth = None
+
+        def __init__(self, name):
+            self.name = name
+
+        def setup(self, estimator, context): ...
+
+        def teardown(self, estimator, context): ...
+
+        def on_fit_task_begin(self, estimator, context): ...
+
+        def on_fit_task_end(self, estimator, context):
+            return context.task_name == self.name
+
+    est = AnnealedGammaProcessNMF(
+        n_components=6, annealing="reheating", effort="auto", random_state=0
+    )
+    est.set_callbacks(Stop("merge")).fit(X)
+    found = est.search_results_
+    assert list(found["move"]) == ["merge"] and found["kept"].all() and not est.converged_
+    assert est.lower_bounds_[-1] == est.lower_bound_ == found["lower_bound"][-1]
+    assert est.n_iter_ == found["n_before"][-1] + found["n_passes"][-1] == est.n_passes_
 
 
 # Streams

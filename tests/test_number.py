@@ -7,6 +7,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
+from cases_gamma_process_nmf import drawn_counts
 from harness import assert_identical, context_of, make_threads_worthwhile, quick, units_of
 from peer_priors import MIXTURE_PRIORS, PEER_OF_MIXTURES
 from scipy.sparse import csr_array
@@ -246,6 +247,15 @@ def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng
     est = automatic(effort=1, max_iter=6, **params)
     assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
+
+
+def test_a_search_whose_moves_pause_goes_on_as_if_it_had_begun_anew(rng):
+    """The fits that are compared have made the same moves, which pause in full tables."""
+    X = drawn_counts(rng, n=120, n_columns=12, size=20.0)
+    est = AnnealedGammaProcessNMF("auto", random_state=0)
+    first = clone(est).fit(X)
+    assert first.search_results_["move"][-1] == "continuation"
+    assert_identical(clone(est).set_params(verbose=1).fit(X), first)
 
 
 def test_a_given_number_is_an_attribute_too(rng):

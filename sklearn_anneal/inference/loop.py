@@ -113,7 +113,6 @@ def fit(
     one_pass = _minibatch_pass if minibatches else batch_pass
     if "optimizer" in progress.ctx.state and not progress.finished:
         gradient.resume(progress.ctx)
-    progress.paused = False
     while not (progress.finished or progress.paused):
         if until is not None and progress.passes >= until:
             break
@@ -167,9 +166,10 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
         settled = False
-    elif tested and not settled and run.settings.pause_factor > 1.0 and run.pauses(history):
-        progress.pause(visited)
-        return False
+    elif run.settings.pause_factor > 1.0 and tested and not (settled or trace.stopped):
+        if run.pauses(history):
+            progress.pause(visited, bound)
+            return False
     trace.converged = settled or (tested and run.settings.stop.converged(history))
     if p == run.n_passes or trace.converged or trace.stopped:
         is_final = method is PLAIN and visited.visit.gives_bound and progress.as_returned() is ctx

@@ -243,11 +243,10 @@ class Progress:
         change = self.ctx.model.factors().kl(self.mean, earlier[1])
         return bool(change < tol * n_observations)
 
-    def pause(self, visited: Visited) -> None:
-        """Pause before an update. The pass that has begun will begin again."""
+    def pause(self, visited: Visited, bound: float) -> None:
+        """Pause before an update, after a visit with this bound; :meth:`resumed` goes on."""
         self.paused, self.local, self.known = True, visited.local, visited.visit.known
-        self.trace.final = self.trace.lower_bounds.pop()
-        self.trace.temperatures.pop()
+        self.trace.final = bound
         self.trace.reason = "the bound rises slowly, and only the best fit goes on"
 
     def resumed(self, ctx: Context) -> Progress:

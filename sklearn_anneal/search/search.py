@@ -71,7 +71,7 @@ class Plan(NamedTuple):
     automatic : bool
         Whether the effort is the usual one, which is less after some starts of a model.
     continues : bool
-        Whether the best fit goes on if it has not converged.
+        Whether the best fit goes on if it has not converged. It does in any case if moves pause.
     model_of : callable or None
         Returns the model of a number of components, if those that are not in use are left out at
         the end; None if all stay.
@@ -250,7 +250,7 @@ def best(
         Where the state is saved after every pass, and from where it is resumed.
     begun : Found or None, default=None
         A search of the same problem with less effort. The moves go on from there, so that the
-        result is that of a single search to the last bit, if none of its moves pause.
+        result is that of a single search to the last bit.
 
     Returns
     -------
@@ -308,11 +308,6 @@ class Moves(NamedTuple):
         """Whether any move may be made."""
         return self.effort > 0 or bool(self.before or self.after)
 
-    @property
-    def continues(self) -> bool:
-        """Whether the best fit goes on at the end if it has not converged."""
-        return any(isinstance(move, Continuation) for move in self.after)
-
     def effort_from(self, model: object) -> float:
         """Return the effort, given the model of the best fit so far."""
         if self.automatic and isinstance(model, Searchable):
@@ -336,7 +331,9 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     start = first if found.best_restart == 0 else None
     guard = (Plain(start),) if scheduled and plan.guards else ()
     effort = plan.effort_after(found.strategy)
-    continuation = (Continuation(),) if plan.continues and (effort > 0 or plan.guards) else ()
+    # A move that has paused needs to go on, even if others do not that have not converged.
+    continues = plan.continues or _pause_factor(problem) > 1.0
+    continuation = (Continuation(),) if continues and (effort > 0 or plan.guards) else ()
     if isinstance(problem.model, Searchable) and problem.model.has_one_optimum:
         return Moves(after=continuation, effort=effort)
     kinds = len(kinds_of_starts(problem.model))
@@ -365,6 +362,13 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     return Moves(before, tuple(turns), after, effort, plan.automatic)
 
 
+def _pause_factor(problem: Problem) -> float:
+    """Return that of the fits from moves, which do not pause over data in parts."""
+    if isinstance(problem.model, Searchable) and not problem.units.in_parts:
+        return problem.model.pause_factor
+    return 1.0
+
+
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
     """Make moves until the budget is spent, or all of them have failed for some time."""
     problem, monitor, checkpoint = course
@@ -374,9 +378,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     result: Found = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
     unit = max(len(result.pace), _LEAST_PASSES, moves.least_passes(problem.model))
-    pause_factor, save = 1.0, None
-    if isinstance(problem.model, Searchable) and moves.continues and not problem.units.in_parts:
-        pause_factor = problem.model.pause_factor
+    pause_factor, save = _pause_factor(problem), None
     if checkpoint is not None:
 
         def save(_: Progress) -> None:
