@@ -102,8 +102,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         outside of which it is 0. The number of rows decides: with too few, all components lack data
         in some direction, and a matrix that is learned from them would shrink there, until it has
         the variance of the noise, as the covariance of the data has already.
-    n_rows : float
-        The number of rows of all data, if only the diagonal is learned.
+    n_rows, least_dof : float
+        The number of rows of all data, if only the diagonal is learned, and the smallest ν₀.
     """
 
     why_no_exact_gradient = (
@@ -143,7 +143,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.learns = bool(self.auto)
         self.noise_variance = reg_covar if self.learns else 0.0
         self.reference: np.ndarray | None = None
-        self.learns_matrix, self.n_rows = True, 1.0
+        self.learns_matrix, self.n_rows, self.least_dof = True, 1.0, float(n_features)
         self.sizes: Sizes | None = None
         self.common_scale = covariance_prior
 
@@ -234,7 +234,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         resolved.mean_prior = given("mean_prior", summary.mean)
         resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", self.n_features)
         if "degrees_of_freedom_prior" in self.auto and not resolved.learns_matrix:
-            resolved.degrees_of_freedom_prior = least_dof(resolved)
+            resolved.degrees_of_freedom_prior = resolved.least_dof = least_dof(resolved)
         return resolved
 
     def set_scale(self, common: np.ndarray, sizes: Sizes | None) -> None:
