@@ -610,6 +610,29 @@ def test_rows_in_directions_without_data_are_expected(kind, n_components):
         assert mixture.score(others) > LedoitWolf().fit(X).score(others) - lost
 
 
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_the_prior_of_very_few_rows_does_not_shrink(n_components):
+    """The bound would be highest where variances vanish in all directions without rows."""
+    X = np.random.default_rng(0).normal(size=(8, 60))
+    mixture = AnnealedBayesianGaussianMixture(n_components, random_state=0).fit(X)
+    learned = np.diagonal(mixture.covariance_prior_) / mixture.degrees_of_freedom_prior_
+    assert np.median(learned / X.var(axis=0)) > 0.04
+    one = AnnealedBayesianGaussianMixture(1, random_state=0).fit(X)
+    assert mixture.lower_bound_ < one.lower_bound_ + 1.0
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_a_diagonal_needs_no_regularisation(covariance_type):
+    X = np.random.default_rng(0).normal(size=(15, 20))
+    settings = {"covariance_type": covariance_type, "random_state": 0}
+    mixture = AnnealedBayesianGaussianMixture(2, reg_covar=0.0, **settings).fit(X)
+    other = AnnealedBayesianGaussianMixture(2, reg_covar=0.0, **settings).fit(1e-3 * X)
+    assert other.score(1e-3 * X) == pytest.approx(mixture.score(X) - 20 * np.log(1e-3), abs=1e-4)
+    X[:, 3] = 1.0
+    with pytest.raises(ValueError, match="not positive definite"):
+        AnnealedBayesianGaussianMixture(2, reg_covar=0.0, **settings).fit(X)
+
+
 @pytest.mark.parametrize(("kind", "n_groups"), [("noise", 1), ("factor", 1), ("groups", 2)])
 def test_the_bound_of_wide_tables_is_highest_at_the_number_of_groups(kind, n_groups):
     X = wide(0, kind)[0]

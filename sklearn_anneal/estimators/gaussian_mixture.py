@@ -161,12 +161,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         scikit-learn.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior (ν₀), a number above n_features − 1. ``"auto"``:
-        learned, between n_features and n_features plus the number of rows per component (ten times
-        all rows with a diagonal ``covariance_prior``). It is large if the components have similar
-        covariances, and then small components borrow their covariance from the others. If
-        ``covariance_prior`` is not learned as well, it seldom leaves its lower limit. For "tied" it
-        is not learned, because there is a single matrix to learn it from. None: n_features, as in
-        scikit-learn.
+        learned, between n_features and n_features plus the number of rows per component. With a
+        diagonal ``covariance_prior`` the limits are n_features · n_rows / (n_rows − n_components)
+        and n_features plus ten times all rows, or the first one if it is larger. It is large if the
+        components have similar covariances, and then small components borrow their covariance from
+        the others. If ``covariance_prior`` is not learned as well, it seldom leaves its lower
+        limit. For "tied" it is not learned, because there is a single matrix to learn it from.
+        None: n_features, as in scikit-learn.
     covariance_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior (W₀⁻¹). Its shape is (n_features, n_features) for "full"
         and "tied" and (n_features,) for "diag"; it is a number for "spherical". ``"auto"``:

@@ -193,7 +193,7 @@ class AnnealedHMM(StatePredictions):
     dof_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features. ``"auto"``
         learns one number for all states, from n_features up to n_features plus the frames of a
-        state on average (ten times all frames with a diagonal prior). Smaller ones would overfit.
+        state on average. :class:`AnnealedBayesianGaussianMixture` has those of diagonal priors.
     scale_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
         with one for each state. None: the covariance of the data. ``"auto"`` learns one for all

@@ -61,6 +61,17 @@ def learnable(covariance_type: str) -> tuple[str, ...]:
     return _OF_MEANS if covariance_type == "tied" else _OF_MEANS + _OF_PRECISIONS
 
 
+def least_dof(components: GaussianComponents) -> float:
+    """Return the smallest ν₀ that is learned with a diagonal V, which is D N / (N − K).
+
+    As V shrinks, Σ_k ν₀ log|V| − (ν₀ + N_k) log|V + S_k| grows without limit if ν₀ Σ_k r_k is less
+    than Σ_k N_k (D − r_k). Here r_k is the rank of S_k, which is N_k − 1 if the mean of the
+    component is its own. So this would happen to few rows in very many columns.
+    """
+    n = components.n_rows
+    return components.n_features * max(n / max(n - components.n_components, 1.0), 1.0)
+
+
 def learned_gaussians(
     components: GaussianComponents,
     q: Natural,
@@ -199,7 +210,8 @@ class _Step:
         d, most = self.components.n_features, self.rows_each
         if not self.components.learns_matrix:
             most = _ROWS_OF_DIAGONAL * self.n_rows
-        bounds = min(float(d), old), max(d + most, old)
+        least = self.components.least_dof
+        bounds = min(least, old), max(d + most, least, old)
         return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
 
     def scales(self, strength: np.ndarray | float) -> _Scales | _OneScale:

@@ -29,7 +29,7 @@ from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
-from ._learned_gaussians import Sizes, learnable, learned_gaussians
+from ._learned_gaussians import Sizes, learnable, learned_gaussians, least_dof
 from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, above_rounding, moments
 
@@ -104,8 +104,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         outside of which it is 0. The number of rows decides: with too few, all components lack data
         in some direction, and a matrix that is learned from them would shrink there, until it has
         the variance of the noise, as the covariance of the data has already.
-    n_rows : float
-        The number of rows of all data, if only the diagonal is learned.
+    n_rows, least_dof : float
+        The number of rows of all data, if only the diagonal is learned, and the smallest ν₀.
     """
 
     why_no_exact_gradient = (
@@ -145,7 +145,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.learns = bool(self.auto)
         self.noise_variance = reg_covar if self.learns else 0.0
         self.reference: np.ndarray | None = None
-        self.learns_matrix, self.n_rows = True, 1.0
+        self.learns_matrix, self.n_rows, self.least_dof = True, 1.0, float(n_features)
         self.sizes: Sizes | None = None
         self.common_scale = covariance_prior
 
@@ -206,8 +206,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         ------
         ValueError
             If the covariance of the data overflows. If ``covariance_prior`` is not given, also if
-            the sample weights sum to less than 2 rows, and if the covariance is not positive
-            definite and ``reg_covar`` is 0.
+            the sample weights sum to less than 2 rows, and if the covariance, or its diagonal where
+            only this is learned, is not positive definite and ``reg_covar`` is 0.
         """
         if not np.all(np.isfinite(summary.covariance)):
             raise ValueError(
@@ -223,9 +223,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         covariance = self.covariance_prior
         learned, few = isinstance(covariance, str), self._few(summary)
         if covariance is None or learned:
-            resolved.covariance_prior = self._default_covariance_prior(summary)
-        if learned and few:
-            resolved.covariance_prior = np.diag(np.diagonal(resolved.covariance_prior))
+            resolved.covariance_prior = self._default_covariance_prior(summary, learned and few)
         sizes = None
         if "covariance_prior" in self.auto:
             resolved.reference = resolved.covariance_prior
@@ -239,6 +237,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
         resolved.mean_prior = given("mean_prior", summary.mean)
         resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", self.n_features)
+        if "degrees_of_freedom_prior" in self.auto and not resolved.learns_matrix:
+            resolved.degrees_of_freedom_prior = resolved.least_dof = least_dof(resolved)
         return resolved
 
     def set_scale(self, common: np.ndarray, sizes: Sizes | None) -> None:
@@ -288,7 +288,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             carried.set_scale(larger.common_scale, sizes)
         return carried
 
-    def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
+    def _default_covariance_prior(self, summary: Summary, diagonal: bool) -> np.ndarray:
         if summary.seen < 2:
             raise ValueError(
                 f"The default {self.covariance_prior_name} needs at least 2 rows, but there is "
@@ -298,7 +298,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
                 f"give {self.covariance_prior_name}."
             )
         covariance = self._shaped(summary.covariance)
-        if not self._singular(summary):
+        if diagonal:
+            covariance = np.diag(np.diagonal(covariance))
+        if not self._singular(summary, diagonal):
             return covariance
         if self.reg_covar == 0:
             raise ValueError(
@@ -326,8 +328,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Return the covariance of the data in the shape of the covariance prior."""
         return np.asarray(covariance.mean()) if self.covariance_type == "spherical" else covariance
 
-    def _singular(self, summary: Summary) -> bool:
+    def _singular(self, summary: Summary, diagonal: bool = False) -> bool:
         """Return whether the covariance of the data is not positive definite, up to rounding.
+
+        If ``diagonal``, only its diagonal is judged.
 
         The units of columns do not matter: correlations are judged, and each variance by the
         rounding errors of its own column.
@@ -336,7 +340,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         varies = above_rounding(summary.variance, summary.mean)
         if not (varies.any() if self.covariance_type == "spherical" else varies.all()):
             return True
-        if covariance.ndim < 2:
+        if diagonal or covariance.ndim < 2:
             return False
         spread = np.sqrt(np.diagonal(covariance))
         eigenvalues = np.linalg.eigvalsh(covariance / spread / spread[:, None])
