@@ -329,9 +329,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return np.asarray(covariance.mean()) if self.covariance_type == "spherical" else covariance
 
     def _singular(self, summary: Summary, diagonal: bool = False) -> bool:
-        """Return whether the covariance of the data is not positive definite, up to rounding.
-
-        If ``diagonal``, only its diagonal is judged.
+        """Return whether the covariance of the data, or its diagonal, is singular up to rounding.
 
         The units of columns do not matter: correlations are judged, and each variance by the
         rounding errors of its own column.
