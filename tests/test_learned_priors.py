@@ -22,9 +22,11 @@ from cases_gaussian_mixture import (
     full_matrix,
 )
 from designs import in_turn
+from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import multigammaln, psi
 from scipy.stats import gamma
+from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -708,3 +710,19 @@ def test_rows_have_noise_only_where_a_prior_of_the_components_is_learned(covaria
     assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, X), rel=1e-9)
     if name != "weight_concentration_prior":
         assert np.diff(mixture.lower_bounds_).min() >= -1e-8 * abs(mixture.lower_bound_)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_weights_of_few_rows_are_repeated_rows(covariance_type):
+    """Groups that every start finds have the same result, also where a diagonal is the prior."""
+    rng = np.random.default_rng(1)
+    X, weights = rng.normal(size=(12, 30)), rng.integers(1, 4, size=12)
+    X[6:] += 20.0
+    mixture = AnnealedBayesianGaussianMixture(
+        2, covariance_type=covariance_type, annealing="none", random_state=0
+    )
+    weighted = clone(mixture).fit(X, sample_weight=weights).reorder("weight")
+    repeated = clone(mixture).fit(X.repeat(weights, axis=0)).reorder("weight")
+    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-6)
+    assert_allclose(weighted.means_, repeated.means_, atol=1e-4)
+    assert_allclose(weighted.covariance_prior_, repeated.covariance_prior_, rtol=1e-4)

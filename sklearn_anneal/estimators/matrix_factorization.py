@@ -364,7 +364,7 @@ class AnnealedPMF(RatingRefinements):
     >>> pmf = AnnealedPMF(1, noise_variance=0.3, factor_variance=1.0, random_state=0).fit(X)
     >>> mean, std = pmf.predict_ratings(users=[0, 2], items=[2, 1], return_std=True)
     >>> mean.round(1)
-    array([1.7, 2.2])
+    array([1.4, 1.9])
     """
 
     _parameter_constraints: dict = {

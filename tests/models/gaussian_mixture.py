@@ -50,19 +50,6 @@ def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
     return variants | {"learned": learned}
 
 
-def _is_drawn(est: Any) -> bool:
-    """Whether minibatches or weights are drawn, or the first optimum depends on the start.
-
-    Clusters by k-means differ between weights and repeated rows.
-    """
-    return bool(
-        est.batch_size
-        or annealing_of(est) in ("structured", "svi_plus")
-        or est.factorization == "independent"
-        or est.init_params == "kmeans"
-    )
-
-
 ENTRIES = [
     Entry(
         "gaussian_mixture",
@@ -106,16 +93,11 @@ ENTRIES = [
             },
         ),
         expected_failures={
-            # Stochastic annealing starts from the moments of the data, and of two components one
-            # takes all rows of this check unless something is drawn for each row.
+            # Stochastic annealing starts from the moments of the data.
             "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
                 "A weight of 2 is a second row to every update, but not to the random draws of a "
                 "start, of minibatches, or of weights per row: KMeans itself fails this check.",
-                lambda est: (
-                    annealing_of(est) != "stochastic"
-                    and est.covariance_type != "tied"
-                    and est.n_components > (1 if _is_drawn(est) else 2)
-                ),
+                lambda est: annealing_of(est) != "stochastic" and est.n_components > 1,
             ),
         },
     ),
