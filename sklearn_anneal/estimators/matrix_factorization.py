@@ -163,8 +163,8 @@ class AnnealedPMF(RatingRefinements):
         divided by the square root of their number. A hundredth of the variance of effects is that
         of one which all raters share, for items that many have rated. Effects and their covariance
         matrix are learned with the prior. Items with few ratings gain most.
-        Held-out films have errors lower by 0.010 to 0.013 stars on average, and jokes by 0.004 to
-        0.010 of ratings from −10 to 10; a fit takes 1.4 to 2.5 times as long. ``"auto"`` is True
+        Held-out films have errors lower by 0.012 to 0.013 stars on average, and jokes by 0.007 to
+        0.012 of ratings from −10 to 10; a fit takes 1.3 to 2.6 times as long. ``"auto"`` is True
         for ratings in memory in a hierarchical model. Streams and data in parts are fitted without
         it, and items of a fit keep their priors when a stream goes on.
     noise_variance : float, "auto" or None, default="auto"
@@ -193,8 +193,8 @@ class AnnealedPMF(RatingRefinements):
         Number of sweeps of Gibbs sampling after a fit. The bound keeps users and items apart, which
         makes their Gaussians too narrow and moves their means. Sampling begins at the optimum, with
         the learned variances and priors, and predictions and attributes then have the means and the
-        covariances of the items over the sweeps. Held-out errors fall by 0.002 to 0.004 stars on
-        films and by 0.001 to 0.013 on jokes, of ratings from −10 to 10, on average, and 100 sweeps
+        covariances of the items over the sweeps. Held-out errors fall by 0.002 to 0.005 stars on
+        films and by 0.001 to 0.014 on jokes, of ratings from −10 to 10, on average, and 100 sweeps
         make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
         100 for ratings in memory in a hierarchical model. It is 0 in others, whose variances suit
         the optimum, with ``"local_tempering"``, and in streams and data in parts, which never have
