@@ -183,9 +183,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         in these directions come from the columns; covariances that components share are not. A
         stream decides this by its first batch. For "tied" ``"auto"`` is None, or its diagonal with
         no more rows than columns, because one shared matrix would be learned from itself with ever
-        more certainty. With
-        ``factorization="independent"`` the inverse of this matrix, times ``mean_precision_prior``,
-        is also the precision of the prior of the means. It is then learned from the means too.
+        more certainty. With ``factorization="independent"`` the inverse of this matrix, times
+        ``mean_precision_prior``, is also the precision of the prior of the means. It is then
+        learned from the means too.
     factorization : {"joint", "independent"}, default="joint"
         Form of the posterior of the mean and the precision of a component: a joint Normal–Wishart
         distribution, or a Gaussian and a Wishart distribution that are independent. Independent

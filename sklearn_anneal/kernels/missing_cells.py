@@ -330,6 +330,21 @@ def _complete(inverse_root, size, listed, p, n_patterns, step, y, out, residual)
                 residual[i, columns[a]] = -out[a * LANES + lane]
 
 
+@helper
+def _complete_all(matrix, listed, p, n_patterns, product, space, residual):
+    """Complete all rows of some patterns, and return the size of their factors.
+
+    The inverses of the factors are in the space.
+    """
+    root, inverse_root, corners, y, solution = space
+    size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root)
+    _invert(root, corners, size, inverse_root)
+    for step in range(_most_rows(listed, p, n_patterns)):
+        _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
+        _complete(inverse_root, size, listed, p, n_patterns, step, y, solution, residual)
+    return size
+
+
 @kernel("rows vector pointer matrix matrix matrix float int out2 out2 out1")
 def add_moments(x, center, order, precision, mean, shares, no_share, block, second, total, count):
     """Add the moments of completed rows about the means of their components.
@@ -356,8 +371,8 @@ def add_moments(x, center, order, precision, mean, shares, no_share, block, seco
     square = np.empty((n_features, n_features))
     listed = _lists(block, n_features)
     chosen, first = listed[3:]
-    root, inverse_root, corners, y, solution = _space(n_features)
-    tile = np.empty(_SQUARE)
+    space = _space(n_features)
+    inverse_root, tile = space[1], np.empty(_SQUARE)
     weights = np.empty(LANES)
     least = np.zeros(n_components)
     for i in range(order.shape[0]):
@@ -381,13 +396,7 @@ def add_moments(x, center, order, precision, mean, shares, no_share, block, seco
             _residuals(rows, mean[k], listed, m, residual)
             _of_missing(residual, matrix, listed, m, product)
             for p in range(0, n_patterns, LANES):
-                size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root)
-                _invert(root, corners, size, inverse_root)
-                for step in range(_most_rows(listed, p, n_patterns)):
-                    _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
-                    _complete(
-                        inverse_root, size, listed, p, n_patterns, step, y, solution, residual
-                    )
+                size = _complete_all(matrix, listed, p, n_patterns, product, space, residual)
                 weights[:] = 0.0
                 for lane in range(min(LANES, n_patterns - p)):
                     for i in range(first[p + lane], first[p + lane + 1]):
@@ -428,7 +437,8 @@ def impute(x, center, order, precision, mean, shares, factors, reference, block,
     product = np.empty((block, n_features))
     listed = _lists(block, n_features)
     missing, n_missing, _, _, first = listed
-    root, inverse_root, corners, y, solution = _space(n_features)
+    space = _space(n_features)
+    inverse_root = space[1]
     for start in range(0, order.shape[0], block):
         m = min(block, order.shape[0] - start)
         _read(x, center, order, start, m, rows, listed)
@@ -438,13 +448,7 @@ def impute(x, center, order, precision, mean, shares, factors, reference, block,
             _residuals(rows, mean[k], listed, m, residual)
             np.dot(residual[:m], matrix, product[:m])
             for p in range(0, n_patterns, LANES):
-                size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root)
-                _invert(root, corners, size, inverse_root)
-                for step in range(_most_rows(listed, p, n_patterns)):
-                    _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
-                    _complete(
-                        inverse_root, size, listed, p, n_patterns, step, y, solution, residual
-                    )
+                size = _complete_all(matrix, listed, p, n_patterns, product, space, residual)
                 for lane in range(min(LANES, n_patterns - p)):
                     for a in range(n_missing[first[p + lane]]):
                         variance = 0.0

@@ -158,11 +158,10 @@ class Raters:
     that items with many ratings differ from others; s is small. V is learned.
 
     The effects have one Gaussian q, with means a_i. Raters of the same items depend on each other
-    in it: with Gaussians of their own V would be learned too small, on jokes ten times. Let A have
-    the entries 1 / √n_j of raters and, of what they share, √(s n_j). Along the eigenvectors of Aᵀ A
-    effects are independent, and have the covariance matrices S_k, where S_k⁻¹ = V⁻¹ + g_k E[Λ] with
-    the eigenvalue g_k. Directions with an eigenvalue of zero keep their prior, and need not be
-    known.
+    in it: with Gaussians of their own V would be learned too small. Let A have the entries 1 / √n_j
+    of raters and, of what they share, √(s n_j). Along the eigenvectors of Aᵀ A effects are
+    independent, and have the covariance matrices S_k, where S_k⁻¹ = V⁻¹ + g_k E[Λ] with the
+    eigenvalue g_k. Directions with an eigenvalue of zero keep their prior, and need not be known.
 
     With weights, n_j sums them, a rating of weight w adds w z_i, and a user of weight w is as many
     users, each with an effect of its own.
