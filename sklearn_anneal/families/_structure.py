@@ -231,6 +231,8 @@ class _Full(Structure):
 
     def solve(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         if stored.shape[-1] < _LARGE:
+            # NumPy 1 takes right sides of fewer axes than matrices for vectors.
+            vectors = vectors[(None,) * (stored.ndim - 1 - vectors.ndim)]
             return np.linalg.solve(stored, vectors[..., None])[..., 0]
         return _solved(stored, vectors, lambda matrix, v: dposv(matrix, v)[1:])
 
@@ -239,6 +241,7 @@ class _Full(Structure):
     ) -> tuple[np.ndarray, np.ndarray]:
         root = lower_root(stored)
         if n_features < _LARGE:
+            vectors = vectors[(None,) * (stored.ndim - 1 - vectors.ndim)]
             halves = np.linalg.solve(root, vectors[..., None])[..., 0]
         else:
             # The transposes are upper triangular. LAPACK's routine is for many vectors at once.
@@ -247,6 +250,7 @@ class _Full(Structure):
 
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         root = lower_root(stored)
+        vectors = vectors[(None,) * (stored.ndim - 1 - vectors.ndim)]
         return np.linalg.solve(root.swapaxes(-1, -2), vectors[..., None])[..., 0]
 
     def positive(self, stored: np.ndarray) -> np.ndarray:
