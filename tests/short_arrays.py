@@ -17,7 +17,7 @@ import numpy as np
 from sklearn_anneal.kernels import _team
 from sklearn_anneal.kernels._compile import shared_kernel
 from sklearn_anneal.kernels.simd import chains, products, rows, tiles
-from sklearn_anneal.kernels.simd.emitter import DOUBLES, LANES, QUARTERS, ROWS
+from sklearn_anneal.kernels.simd.emitter import DOUBLES, LANES, ROWS
 from sklearn_anneal.kernels.simd.tiles import TILE
 
 FORWARD, BACKWARD = chains.make_steps()
@@ -42,7 +42,12 @@ def calls() -> list[tuple[str, object, tuple]]:
     row, part, tile = TILE * DOUBLES, array(TILE * 3 * DOUBLES), array(TILE * TILE * DOUBLES)
     left, vector = (part, 0, 3 * DOUBLES), (array(3 * DOUBLES), 0, 0, 3)
     found = [
-        ("lane_products", products, (array(4 * N), array(4 * N), array(QUARTERS * 5))),
+        (
+            "drawn_entry",
+            products,
+            (array(2, N), 1, array(3, N), np.int32(2), 1 - 1e-12, np.arange(N), array(N)),
+        ),
+        ("replace_entry", products, (array(3, N), 2, N - 1, 0.5)),
         ("fetch_rows", products, (table, np.arange(3, dtype=np.int32), 0, 3)),
         ("multiplicative_step", products, (array(N), 0.5, array(N), array(N), array(N), N)),
         ("ratio_update", products, (array(N), counts, 1e-9, table, 2 * ROWS, norms, out)),

@@ -28,7 +28,6 @@ HERE = Path(__file__).parent
 WITHOUT_SIZES = {"total", "fetch_entries"}
 # An array that says how long all others are cannot be too short, nor can one that is prefetched.
 GIVES_THE_SIZE = {
-    "lane_products": [0],
     "fetch_rows": [0],
     "add_shares_of_rows": [0],
     "add_shares_to_row": [0],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cases_latent_dirichlet import corpus, evaluation, small  # noqa: F401
 from harness import AfterPass, assert_identical, context_of, make_threads_worthwhile
+from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln, psi
@@ -18,6 +19,8 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.units import Documents, _documents
 from sklearn_anneal.estimators._topic_training import has_many_counts
 from sklearn_anneal.kernels import load
+from sklearn_anneal.kernels.simd.emitter import LANES
+from sklearn_anneal.kernels.simd.products import drawn_entry, replace_entry
 from sklearn_anneal.models.topics import (
     TOPICS,
     LatentDirichlet,
@@ -84,23 +87,69 @@ def log_joint(documents, topics):
 THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
 
 
+@njit
+def drawn(x, y, shares, order, sums, found):
+    for t in range(len(shares)):
+        found[t] = drawn_entry(x, 1, y, np.int32(2), shares[t], order, sums)
+
+
+@each_dtype
+@pytest.mark.parametrize("width", [LANES, 3 * LANES])
+def test_entries_are_drawn_in_proportion_to_products(width, dtype, rng):
+    """Each share of the sum belongs to one entry, whose part of all shares is its product."""
+    x, y = rng.gamma(0.5, size=(2, width)).astype(dtype), rng.gamma(0.5, size=(3, width))
+    y = y.astype(dtype)
+    y[2, [0, 3, width - 1]] = 0.0
+    products = (x[1] * y[2]).astype(float)
+    shares = ((np.arange(20_000) + 0.5) / 20_000).astype(dtype)
+    order = np.arange(width).reshape(-1, LANES).T.ravel()
+    found = np.empty(len(shares), np.int64)
+    drawn(x, y, shares, order, np.empty(width, dtype), found)
+    parts = np.bincount(found, minlength=width) / len(shares)
+    assert_allclose(parts, products / products.sum(), atol=1.1e-4)
+    places = np.argsort(order)[found]
+    assert (np.diff(places) >= 0).all()
+    y[2] = 0.0
+    drawn(x, y, shares[:3], order, np.empty(width, dtype), found[:3])
+    assert_array_equal(found[:3], -1)
+
+
+@njit
+def replaced(x):
+    replace_entry(x, np.int32(1), 3, x.dtype.type(7.0))
+    replace_entry(x, np.int32(0), 2 * LANES - 1, x.dtype.type(8.0))
+
+
+@each_dtype
+def test_one_entry_is_replaced(dtype, rng):
+    x = rng.random((2, 2 * LANES)).astype(dtype)
+    expected = x.copy()
+    expected[1, 3], expected[0, -1] = 7.0, 8.0
+    replaced(x)
+    assert_array_equal(x, expected)
+
+
 # The expected distance of 5,000 independent draws is below 0.06, and that of 3,000 below 0.08. Two
 # turns of one document are exact. Several documents are sampled at once and do not know each
 # other's number of tokens, which matters because there are six.
 @pytest.mark.parametrize(
-    ("documents", "n_turns", "largest", "dtype", "n_draws"),
+    ("documents", "n_turns", "in_pairs", "largest", "dtype", "n_draws"),
     [
-        (THREE_DOCUMENTS, 1, 0.08, np.float64, 5_000),
+        (THREE_DOCUMENTS, 1, False, 0.08, np.float64, 5_000),
         *(
-            pytest.param(THREE_DOCUMENTS, 1, 0.05, dtype, 20_000, marks=pytest.mark.exhaustive)
+            pytest.param(
+                THREE_DOCUMENTS, 1, False, 0.05, dtype, 20_000, marks=pytest.mark.exhaustive
+            )
             for dtype in (np.float64, np.float32)
         ),
-        (ONE_DOCUMENT, 2, 0.11, np.float64, 3_000),
-        (THREE_DOCUMENTS, 2, 0.11, np.float32, 3_000),
+        (ONE_DOCUMENT, 2, False, 0.11, np.float64, 3_000),
+        (ONE_DOCUMENT, 1, True, 0.11, np.float32, 3_000),
+        (THREE_DOCUMENTS, 2, False, 0.11, np.float32, 3_000),
+        (THREE_DOCUMENTS, 1, True, 0.11, np.float64, 3_000),
     ],
 )
 def test_topics_are_drawn_from_their_posterior_distribution(
-    documents, n_turns, largest, dtype, n_draws, monkeypatch
+    documents, n_turns, in_pairs, largest, dtype, n_draws, monkeypatch
 ):
     """Visit after visit, assignments occur as often as an enumeration of all of them says."""
     X = csr_matrix([np.bincount(words, minlength=3) for words in documents]).astype(dtype)
@@ -112,6 +161,8 @@ def test_topics_are_drawn_from_their_posterior_distribution(
     found = np.zeros(len(every))
     powers = 2 ** np.arange(6)[::-1]
     in_turns(n_turns, monkeypatch)
+    if in_pairs:
+        monkeypatch.setattr(load("topic_sampler"), "TOKENS_OF_PAIRS", 0)
     units = DocumentsInFewChunks(X.data, X.indices, X.indptr, None)
     for i in range(n_draws):
         step = step_of(model, q, units, topics, seed=i)

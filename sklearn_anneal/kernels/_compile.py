@@ -212,6 +212,14 @@ def helper(function: Callable) -> Callable:
     return numba.njit(**_INLINED)(function)
 
 
+def borrower(function: Callable) -> Callable:
+    """Decorate a :func:`helper` that only borrows arrays: it neither makes nor returns any.
+
+    References to arrays are not counted in it, which takes longer than a short function itself.
+    """
+    return numba.njit(_nrt=False, **_INLINED)(function)
+
+
 def called(function: Callable) -> Callable:
     """Decorate a function that a kernel calls in several places; its code is there once.
 

@@ -4,57 +4,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import helper, kernel
+from ._compile import borrower, kernel
 from ._math import digamma
 from ._random import stream_of, uniform
-from .counts import TINY, TINY_SINGLE, filled
+from .counts import TINY, TINY_SINGLE
 from .document_steps import token_mass, tokens_of
-from .simd.emitter import LANES, QUARTERS
-from .simd.products import fetch_rows, lane_products
+from .simd.emitter import LANES
+from .simd.products import drawn_entry, fetch_rows, replace_entry
 
 # Tables have a multiple of so many columns.
-COLUMNS = LANES * QUARTERS
-# The row of the word that comes so many words later is prefetched.
+COLUMNS = LANES
+# So many tokens are better sampled in pairs of documents: what the other one moves in the meantime
+# hardly changes the sizes of topics then.
+TOKENS_OF_PAIRS = 10_000
+# The row of the token that comes so many tokens later is prefetched.
 _ROWS_AHEAD = 4
 
 
-@helper
-def _drawn_topic(weights, row, sums, u, n_topics, otherwise):
-    """Draw a topic in proportion to ``weights * row``, by a uniform number.
+@borrower
+def _draw_again(
+    topics, t, table, w, mass, moved, u, fresh, alpha, tiny, totals, held, ratios, s, order, sums
+):
+    """Draw the topic of token t, which is in none of the counts meanwhile.
 
-    ``sums`` receives :func:`lane_products`. If no product is positive, the result is ``otherwise``.
+    Of its document, row s of ``held`` is n_dk and that of ``ratios`` is (n_dk + α_k) / Σ_w λ_kw;
+    row w of the table is λ of its word. ``mass`` is its part of n_dk, and ``moved`` its part of λ.
     """
-    size = row.dtype.type
-    lanes = 32 // row.itemsize
-    quarter = row.shape[0] // QUARTERS
-    lane_products(weights, row, sums)
-    total = size(0)
-    for q in range(QUARTERS):
-        total += sums[QUARTERS * lanes + q]
-    if not total > size(0):
-        return otherwise
-    left = size(u) * total
-    q = 0
-    while q < QUARTERS - 1 and left >= sums[QUARTERS * lanes + q]:
-        left -= sums[QUARTERS * lanes + q]
-        q += 1
-    lane = 0
-    while lane < lanes - 1 and left >= sums[q * lanes + lane]:
-        left -= sums[q * lanes + lane]
-        lane += 1
-    k = q * quarter + lane
-    last = k + quarter - lanes
-    while k < last:
-        left -= weights[k] * row[k]
-        if left < size(0):
-            break
-        k += lanes
+    size = table.dtype.type
+    if fresh != 0:
+        k = int(u * alpha.shape[0])
+    else:
+        k = np.int64(topics[t])
+        held[s, k] = max(held[s, k] - mass, 0.0)
+        totals[k] = max(totals[k] - moved, tiny)
+        replace_entry(table, w, k, max(table[w, k] - size(moved), size(tiny)))
+        replace_entry(ratios, s, k, size((held[s, k] + alpha[k]) / totals[k]))
+    drawn = drawn_entry(ratios, s, table, w, size(u), order, sums)
     # Rounding errors can lead to a topic that has no weight, or beyond the last topic.
-    for _ in range(row.shape[0]):
-        if weights[k] * row[k] > size(0):
-            return k
-        k = k - 1 if k > 0 else n_topics - 1
-    return otherwise
+    if drawn >= 0 and ratios[s, drawn] * table[w, drawn] > size(0):
+        k = drawn
+    topics[t] = k
+    held[s, k] += mass
+    totals[k] += moved
+    replace_entry(table, w, k, table[w, k] + size(moved))
+    replace_entry(ratios, s, k, size((1.0 if fresh != 0 else held[s, k] + alpha[k]) / totals[k]))
 
 
 @kernel("values index pointer out_int out1")
@@ -74,7 +67,7 @@ def count_tokens(counts, indices, indptr, starts, of_rows):
 
 
 @kernel(
-    "values index pointer pointer vector int int int int int vector out_rows out1 out_index "
+    "values index pointer pointer vector int int int int int int vector out_rows out1 out_index "
     "int int out2 out1"
 )
 def sample_topics(
@@ -88,6 +81,7 @@ def sample_topics(
     first_row,
     last_row,
     complete,
+    in_pairs,
     alpha,
     table,
     totals,
@@ -117,6 +111,11 @@ def sample_topics(
         The block: the first document, the one after the last, and the same of the rows.
     complete : bool
         Whether all other words of these documents have been sampled before.
+    in_pairs : bool
+        Whether two documents are sampled at a time, a token of one and a token of the other in
+        turns. The processor computes both at once, where it would wait for the last draw otherwise.
+        A document then sees how Σ_w λ_kw has changed by the other one whenever a token of its own
+        joins or leaves topic k.
     alpha : (n_topics,)
     table : (n_rows, width)
         λ of each word. It is changed, as the tokens change their topics.
@@ -137,11 +136,27 @@ def sample_topics(
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
-    size = table.dtype.type
-    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
-    held = filled(width, 0.0, alpha.dtype)
-    ratios = filled(width, 0.0, table.dtype)
-    sums = np.empty(QUARTERS * (32 // table.itemsize + 1), table.dtype)
+    tiny = TINY_SINGLE if table.itemsize == 4 else TINY
+    most = 0
+    for d in range(first, last):
+        most = max(most, starts[d + 1] - starts[d])
+    # Two places for documents, with the tokens that are in the block and how many are left.
+    tokens = np.empty((2, most), np.int64)
+    words = np.empty(2 * most, np.int32)
+    masses = np.empty((2, most), alpha.dtype)
+    n_tokens = np.zeros(2, np.int64)
+    left = np.zeros(2, np.int64)
+    documents = np.full(2, -1)
+    streams = np.empty(2, np.uint64)
+    shares = np.empty(2, alpha.dtype)
+    sizes = np.empty(2, alpha.dtype)
+    held = np.empty((2, n_topics), alpha.dtype)
+    ratios = np.zeros((2, width), table.dtype)
+    sums = np.empty(width, table.dtype)
+    others = np.empty(width, table.dtype)
+    order = np.empty(width, np.int64)
+    for i in range(width):
+        order[i] = i % (width // LANES) * LANES + i // (width // LANES)
     of_prior = np.empty(n_topics, alpha.dtype)
     concentration = 0.0
     for k in range(n_topics):
@@ -149,66 +164,82 @@ def sample_topics(
         concentration += alpha[k]
     of_all = 0.0
     normalizers = 0.0
-    for d in range(first, last):
-        begin = indptr[d]
-        end = indptr[d + 1]
-        weight = weights[d] if weights.shape[0] > 0 else 1.0
-        stream = stream_of(seed, d)
-        for k in range(n_topics):
-            held[k] = 0.0
-        n_tokens = 0.0
-        t = starts[d]
-        for i in range(begin, end):
-            n_tokens += np.float64(counts[i])
-            for j in range(tokens_of(counts[i])):
-                if topics[t] >= 0:
-                    held[topics[t]] += token_mass(counts[i], j)
-                t += 1
-        for k in range(n_topics):
-            ratios[k] = (1.0 if fresh != 0 else held[k] + alpha[k]) / totals[k]
-        t = starts[d]
-        for i in range(begin, end):
-            if not first_row <= indices[i] < last_row:
-                t += tokens_of(counts[i])
-                continue
-            row = table[indices[i]]
-            ahead = min(i + _ROWS_AHEAD, indptr[-1] - 1)
-            if first_row <= indices[ahead] < last_row:
-                fetch_rows(table, indices, ahead, ahead + 1)
-            for j in range(tokens_of(counts[i])):
-                mass = token_mass(counts[i], j)
-                moved = weight * mass
-                u = uniform(stream, np.uint64(t - starts[d]))
-                if fresh != 0:
-                    k = int(u * n_topics)
-                else:
-                    k = topics[t]
-                    held[k] = max(held[k] - mass, 0.0)
-                    totals[k] = max(totals[k] - moved, np.float64(tiny))
-                    row[k] = max(row[k] - size(moved), tiny)
-                    ratios[k] = (held[k] + alpha[k]) / totals[k]
-                k = _drawn_topic(ratios, row, sums, u, n_topics, k)
-                topics[t] = k
-                held[k] += mass
-                totals[k] += moved
-                row[k] += size(moved)
-                ratios[k] = (1.0 if fresh != 0 else held[k] + alpha[k]) / totals[k]
-                t += 1
-        t = starts[d]
-        for i in range(begin, end):
-            if not first_row <= indices[i] < last_row:
-                t += tokens_of(counts[i])
-                continue
-            for j in range(tokens_of(counts[i])):
-                out[indices[i], topics[t]] += weight * token_mass(counts[i], j)
-                t += 1
-        if complete == 0:
-            continue
-        for k in range(n_topics):
-            if held[k] > 0.0:
-                theta[k] += weight * (digamma(alpha[k] + held[k]) - of_prior[k])
-        of_all += weight
-        normalizers += weight * digamma(concentration + n_tokens)
+    following = first
+    while True:
+        for s in range(2 if in_pairs != 0 else 1):
+            while left[s] == 0:
+                d = documents[s]
+                if d >= 0:
+                    weight = shares[s]
+                    for m in range(n_tokens[s]):
+                        out[words[s * most + m], topics[tokens[s, m]]] += weight * masses[s, m]
+                    if complete != 0:
+                        for k in range(n_topics):
+                            if held[s, k] > 0.0:
+                                gain = digamma(alpha[k] + held[s, k]) - of_prior[k]
+                                theta[k] += weight * gain
+                        of_all += weight
+                        normalizers += weight * digamma(concentration + sizes[s])
+                d = following if following < last else -1
+                documents[s] = d
+                if d < 0:
+                    break
+                following += 1
+                streams[s] = stream_of(seed, d)
+                shares[s] = weights[d] if weights.shape[0] > 0 else 1.0
+                sizes[s] = 0.0
+                for k in range(n_topics):
+                    held[s, k] = 0.0
+                t = starts[d]
+                n = 0
+                for i in range(indptr[d], indptr[d + 1]):
+                    sizes[s] += np.float64(counts[i])
+                    inside = first_row <= indices[i] < last_row
+                    for j in range(tokens_of(counts[i])):
+                        mass = token_mass(counts[i], j)
+                        if topics[t] >= 0:
+                            held[s, topics[t]] += mass
+                        if inside:
+                            tokens[s, n] = t
+                            words[s * most + n] = indices[i]
+                            masses[s, n] = mass
+                            n += 1
+                        t += 1
+                n_tokens[s] = n
+                left[s] = n
+                for k in range(n_topics):
+                    ratios[s, k] = (1.0 if fresh != 0 else held[s, k] + alpha[k]) / totals[k]
+        one = 0 if left[0] > 0 else 1
+        both = left[1 - one] > 0
+        n = min(left[0], left[1]) if both else left[one]
+        if n == 0:
+            break
+        begun = n_tokens[one] - left[one]
+        begun_other = n_tokens[1] - left[1]
+        for m in range(begun, begun + n):
+            ahead = one * most + min(m + _ROWS_AHEAD, n_tokens[one] - 1)
+            fetch_rows(table, words, ahead, ahead + 1)
+            t, w, mass = tokens[one, m], words[one * most + m], masses[one, m]
+            u = uniform(streams[one], np.uint64(t - starts[documents[one]]))
+            moved = shares[one] * mass
+            _draw_again(
+                topics, t, table, w, mass, moved, u, fresh, alpha, tiny,
+                totals, held, ratios, one, order, sums,
+            )  # fmt: skip
+            if both:
+                m2 = m - begun + begun_other
+                ahead = most + min(m2 + _ROWS_AHEAD, n_tokens[1] - 1)
+                fetch_rows(table, words, ahead, ahead + 1)
+                t, w, mass = tokens[1, m2], words[most + m2], masses[1, m2]
+                u = uniform(streams[1], np.uint64(t - starts[documents[1]]))
+                moved = shares[1] * mass
+                _draw_again(
+                    topics, t, table, w, mass, moved, u, fresh, alpha, tiny,
+                    totals, held, ratios, 1, order, others,
+                )  # fmt: skip
+        left[one] -= n
+        if both:
+            left[1] -= n
     for k in range(n_topics):
         theta[k] += of_all * of_prior[k] - normalizers
     theta[n_topics] += of_all

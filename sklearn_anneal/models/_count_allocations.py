@@ -68,11 +68,12 @@ def allocated(
     mean, out = np.zeros((n_columns, width)), np.empty((n_columns, width))
     alphas, theta = np.full(n_components, alpha), np.zeros(n_components + 2)
     rng = np.random.default_rng(seed)
+    in_pairs = starts[-1] >= kernels.TOKENS_OF_PAIRS
     for n in range(n_sweeps):
         out[:] = 0.0
         kernels.sample_topics(
             *(*arrays, starts, np.empty(0) if weights is None else weights),
-            *(0, n_rows, 0, n_columns, False),
+            *(0, n_rows, 0, n_columns, False, n > 0 and in_pairs),
             *(alphas, table, totals, parts, n == 0, int(rng.integers(2**62)), out, theta),
         )
         if n == 0 and begun is not None:

@@ -8,8 +8,6 @@ from numba.core import cgutils, config
 LANES = 8
 ROWS = 8
 DOUBLES = 4
-# Number of parts that `lane_products` sums over.
-QUARTERS = 4
 
 WORD = ir.IntType(32)
 INDEX = ir.IntType(64)
@@ -31,18 +29,20 @@ CHECKED = bool(config.BOUNDSCHECK)
 class Emitter:
     """Emits instructions on vectors that hold ``VECTOR`` bytes of elements of one dtype.
 
+    Vectors have another number of elements if ``lanes`` is given.
+
     If ``NUMBA_BOUNDSCHECK`` is set, numba checks the bounds of arrays in compiled code, but not in
     instructions that are written out. Here every access to an array is then checked as well;
     without the variable nothing is emitted.
     """
 
-    def __init__(self, context, builder, dtype):
+    def __init__(self, context, builder, dtype, lanes=None):
         self.context = context
         self.builder = builder
         self.dtype = dtype
         self.element = context.get_data_type(dtype)
         self.alignment = dtype.bitwidth // 8
-        self.lanes = VECTOR // self.alignment
+        self.lanes = lanes or VECTOR // self.alignment
         self.vector = ir.VectorType(self.element, self.lanes)
         # Number of elements of every array, by the address of its first one.
         self._sizes = {}
@@ -105,6 +105,11 @@ class Emitter:
         """A vector that repeats one number; a vector of zeros is cheaper as a constant."""
         empty = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
         return self.broadcast(self.builder.insert_element(empty, value, ir.Constant(WORD, 0)), 0)
+
+    def shifted(self, vector, distance):
+        """The vector whose lanes are ``distance`` lanes further, after zeros."""
+        lanes = [i - distance if i >= distance else self.lanes for i in range(self.lanes)]
+        return self.shuffle(vector, self.constant(0.0), lanes)
 
     def sum_of_lanes(self, vector):
         return self._fold(vector, self.builder.fadd)

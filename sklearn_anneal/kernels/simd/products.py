@@ -16,7 +16,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from .emitter import CONTRACT, DOUBLES, INDEX, LANES, LINE, QUARTERS, ROWS, SUMS, VECTOR, Emitter
+from .emitter import CONTRACT, DOUBLES, INDEX, LANES, LINE, ROWS, SUMS, VECTOR, WORD, Emitter
 
 
 @intrinsic
@@ -34,43 +34,6 @@ def total(typingctx, x):
         return emit.sum_of_lanes(builder.load(lanes))
 
     return x.dtype(x), codegen
-
-
-@intrinsic
-def lane_products(typingctx, x, y, out):
-    """Sums of the products of two vectors, over parts of them that are equally long.
-
-    The vectors are cut into ``QUARTERS`` parts, whose lengths are a multiple of the number of
-    lanes. Entry ``q * lanes + j`` of ``out`` is the sum over the entries of part q whose index
-    there is j modulo the number of lanes. The last ``QUARTERS`` entries of ``out`` are the sums
-    over whole parts.
-    """
-
-    def codegen(context, builder, signature, args):
-        emit = Emitter(context, builder, signature.args[0].dtype)
-        x, (n,) = emit.array(signature.args[0], args[0])
-        y, _ = emit.array(signature.args[1], args[1])
-        out, _ = emit.array(signature.args[2], args[2])
-        length = builder.udiv(n, ir.Constant(n.type, QUARTERS))
-        begins = [builder.mul(length, ir.Constant(n.type, q)) for q in range(QUARTERS)]
-        sums = [cgutils.alloca_once(builder, emit.vector) for _ in range(QUARTERS)]
-        emit.fill(sums, emit.constant(0.0))
-        with emit.steps(length) as loop:
-            offset = emit.offset(loop)
-            for begin, sum_ in zip(begins, sums, strict=True):
-                here = builder.add(begin, offset)
-                product = emit.multiply_add(
-                    emit.load(x, here), emit.load(y, here), builder.load(sum_)
-                )
-                builder.store(product, sum_)
-        for q, sum_ in enumerate(sums):
-            lanes = builder.load(sum_)
-            emit.store(lanes, out, ir.Constant(INDEX, q * emit.lanes))
-            place = emit.address(out, ir.Constant(INDEX, QUARTERS * emit.lanes + q))
-            builder.store(emit.sum_of_lanes(lanes), place)
-        return context.get_dummy_value()
-
-    return types.void(x, y, out), codegen
 
 
 @intrinsic
@@ -496,3 +459,78 @@ def _make_products(operation):
 
 add_products = _make_products("fadd")
 subtract_products = _make_products("fsub")
+
+
+@intrinsic
+def drawn_entry(typingctx, x, i, y, j, u, order, sums):
+    """Draw an index in proportion to the products of rows i of x and j of y, none of them negative.
+
+    ``order`` has the indices of entries, sorted by their remainders modulo ``LANES`` and then by
+    size. The result is the first one such that the products up to there have more than the share
+    ``u`` of the sum of all, with u in [0, 1), up to rounding; it is −1 if no product is positive.
+    ``sums`` has the length of the rows, and is overwritten. There is no branch that depends on
+    the numbers, because processors guess wrong where random numbers decide.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype, LANES)
+        x, (_, n) = emit.array(signature.args[0], args[0])
+        y, _ = emit.array(signature.args[2], args[2])
+        u = args[4]
+        order, _ = emit.array(signature.args[5], args[5])
+        sums, _ = emit.array(signature.args[6], args[6])
+        of_x, of_y = builder.mul(args[1], n), builder.mul(builder.sext(args[3], INDEX), n)
+        lanes = cgutils.alloca_once(builder, emit.vector)
+        builder.store(emit.constant(0.0), lanes)
+        with emit.steps(n) as loop:
+            here = emit.offset(loop)
+            a, b = emit.load(x, builder.add(of_x, here)), emit.load(y, builder.add(of_y, here))
+            sum_ = emit.multiply_add(a, b, builder.load(lanes))
+            builder.store(sum_, lanes)
+            emit.store(sum_, sums, here)
+        # The sums over lanes up to each one, by doubling.
+        whole, distance = builder.load(lanes), 1
+        while distance < LANES:
+            whole = builder.fadd(whole, emit.shifted(whole, distance))
+            distance *= 2
+        total = builder.extract_element(whole, ir.Constant(WORD, LANES - 1))
+        before, least = emit.shifted(whole, 1), emit.everywhere(builder.fmul(u, total))
+        rank = cgutils.alloca_once(builder, INDEX)
+        builder.store(ir.Constant(INDEX, 0), rank)
+        with emit.steps(n) as loop:
+            sum_ = builder.fadd(before, emit.load(sums, emit.offset(loop)))
+            behind = builder.bitcast(builder.fcmp_ordered("<=", sum_, least), ir.IntType(LANES))
+            behind = builder.zext(builder.ctpop(behind), INDEX)
+            builder.store(builder.add(builder.load(rank), behind), rank)
+        rank, last = builder.load(rank), builder.sub(n, ir.Constant(INDEX, 1))
+        rank = builder.select(builder.icmp_unsigned(">", rank, last), last, rank)
+        positive = builder.fcmp_ordered(">", total, ir.Constant(emit.element, 0.0))
+        return builder.select(positive, emit.element_at(order, rank), ir.Constant(INDEX, -1))
+
+    return types.int64(x, types.int64, y, j, u, order, sums), codegen
+
+
+@intrinsic
+def replace_entry(typingctx, x, i, k, value):
+    """Set entry k of row i by storing the ``LANES`` entries around it.
+
+    A load of these entries soon after takes them from the store, while it would have to wait until
+    a store of a single entry has reached the cache.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype, LANES)
+        x, (_, n) = emit.array(signature.args[0], args[0])
+        _, i, k, value = args
+        first = builder.and_(k, ir.Constant(INDEX, -LANES))
+        lane = emit.everywhere(builder.trunc(builder.sub(k, first), WORD))
+        here = builder.icmp_signed("==", lane, ir.Constant(lane.type, list(range(LANES))))
+        row = builder.mul(builder.sext(i, INDEX), n)
+        first = builder.add(row, first)
+        changed = builder.select(here, emit.everywhere(value), emit.load(x, first))
+        # Without this store the compiler makes the next one a store of a single entry.
+        builder.store(value, emit.address(x, builder.add(row, k)))
+        emit.store(changed, x, first)
+        return context.get_dummy_value()
+
+    return types.void(x, i, types.int64, value), codegen

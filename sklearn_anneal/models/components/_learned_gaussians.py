@@ -173,7 +173,7 @@ class _Step:
         else:
             weights = self.prior["mean_precision"]
         total = self.structure.multiply(weights, self.mean).sum(axis=0)
-        return self.structure.solve(weights.sum(axis=0)[None], total)[0]
+        return self.structure.solve(weights.sum(axis=0)[None], total[None])[0]
 
     def best_strength(self) -> float:
         """Return β₀, the inverse mean square of μ_k − m₀ in units of the prior covariance of μ_k.
