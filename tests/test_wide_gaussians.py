@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
 from sklearn_anneal.models.components import _wide_gaussians
+from sklearn_anneal.models.components._resolved_gaussians import resolved_gaussians
 from sklearn_anneal.models.components.gaussian import GaussianComponents
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -96,7 +97,7 @@ def test_searches_of_very_many_columns_are_short(rng, monkeypatch):
     X = rng.standard_normal((15, 12))
     made = AnnealedBayesianGaussianMixture(2, random_state=0)
     longer = clone(made).fit(X)
-    monkeypatch.setattr(f"{GaussianComponents.__module__}._COLUMNS_OF_SHORT_SEARCH", 12)
+    monkeypatch.setattr(f"{resolved_gaussians.__module__}._COLUMNS_OF_SHORT_SEARCH", 12)
     usual, given = clone(made).fit(X), clone(made).set_params(effort=1.0).fit(X)
     assert usual.n_passes_ == given.n_passes_ < longer.n_passes_
     np.testing.assert_array_equal(usual.means_, given.means_)

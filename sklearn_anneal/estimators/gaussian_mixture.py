@@ -163,11 +163,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         Degrees of freedom of the Wishart prior (ν₀), a number above n_features − 1. ``"auto"``:
         learned, between n_features and n_features plus the number of rows per component. With a
         diagonal ``covariance_prior`` the limits are n_features · n_rows / (n_rows − n_components)
-        and n_features plus ten times all rows, or the first one if it is larger. It is large if the
-        components have similar covariances, and then small components borrow their covariance from
-        the others. If ``covariance_prior`` is not learned as well, it seldom leaves its lower
-        limit. For "tied" it is not learned, because there is a single matrix to learn it from.
-        None: n_features, as in scikit-learn.
+        and n_features plus ten times all rows, or the first one if it is larger, also where the
+        diagonal has become a matrix. It is large if the components have similar covariances, and
+        then small components borrow their covariance from the others. If ``covariance_prior`` is
+        not learned as well, it seldom leaves its lower limit. For "tied" it is not learned, because
+        there is a single matrix to learn it from. None: n_features, as in scikit-learn.
     covariance_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior (W₀⁻¹). Its shape is (n_features, n_features) for "full"
         and "tied" and (n_features,) for "diag"; it is a number for "spherical". ``"auto"``:
@@ -176,12 +176,14 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         ``degrees_of_freedom_prior`` times tighter than all data together. With ``"auto"`` each
         component has a multiple of one inverse scale: W₀⁻¹ = s_k V, with sizes s_k ~ Gamma(a, a)
         that are inferred and a and V that are learned, because components of real data often differ
-        in size and agree in shape (``factorization="joint"`` only). The whole matrix is learned if
-        the data have at least 2 n_features rows (for "diag", any number) and a covariance that is
-        positive definite. If not, components have directions without data, and V is a diagonal
-        matrix whose entries are learned. Columns are then independent a priori, so that variances
-        in these directions come from the columns; covariances that components share are not. A
-        stream decides this by its first batch. For "tied" ``"auto"`` is None, or its diagonal with
+        in size and agree in shape (``factorization="joint"`` only). From 10 n_features rows on (for
+        "diag", any number) V is the matrix at which the bound is highest. This matrix would repeat
+        fewer rows. With them V has a Wishart prior of its own, whose mean is diagonal and learned,
+        and whose strength is learned as well. Where it is infinite, as by a covariance of the data
+        that is not positive definite, V is diagonal: columns are independent a priori, so that
+        variances in directions without data come from the columns. With
+        ``factorization="independent"`` V is diagonal with fewer than 2 n_features rows. A stream
+        decides this by its first batch. For "tied" ``"auto"`` is None, or its diagonal with
         no more rows than columns, because one shared matrix would be learned from itself with ever
         more certainty. With ``factorization="independent"`` the inverse of this matrix, times
         ``mean_precision_prior``, is also the precision of the prior of the means. It is then
@@ -357,11 +359,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     update. Learned priors raise the bound, and mostly the density of new rows, above all with many
     features and few rows per component. In exchange a fit takes more passes, the bound no longer
     compares models that were given the same prior, and a prior that few components determine can
-    fit them too closely. A mixture of one component learns its priors only from 50 rows on, and
-    with full covariances a whole matrix from ten rows per column on. Such priors repeat the data of
-    the component, so that predictions from fewer rows would be too certain. A diagonal is learned
-    from fewer than two rows per column too. With learned priors, its bound compares with those of
-    more components.
+    fit them too closely. A mixture of one component learns its priors only from 50 rows on. They
+    repeat the data of the component, so that predictions from fewer rows would be too certain. With
+    full covariances of fewer than ten rows per column, priors do not, and are learned from any
+    number. With learned priors, its bound compares with those of more components.
 
     Cells of X that are NaN are missing ([5]_). They are integrated out, so that the lower bound and
     all predictions are those of the observed cells, and :meth:`impute` gives their posterior means.

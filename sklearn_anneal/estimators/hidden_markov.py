@@ -199,7 +199,7 @@ class AnnealedHMM(StatePredictions):
         with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
         states, and the size s_k ~ Gamma(a, a) of each state, by which it is multiplied: states of
         real data often differ in size by orders of magnitude. No product is below 1e-6 times the
-        covariance of the data. With fewer than 2 n_features frames the matrix is diagonal. For
+        covariance of the data. Few frames are treated as rows of Gaussian mixtures are. For
         "tied", whose states share one matrix, ``"auto"`` for this parameter and ``dof_prior`` is
         None, here with the diagonal alone of at most n_features frames.
     reg_covar : float, default=1e-6

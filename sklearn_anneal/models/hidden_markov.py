@@ -49,7 +49,7 @@ from ._tempered_chains import (
     holes_of,
     numbers_with_gaps,
 )
-from .components._base import Components, log_means, moved, multiplied
+from .components._base import SHARE_THAT_MOVES, Components, log_means, moved, multiplied
 from .components._missing_cells import tempered_volume
 
 _NOTHING, _ONE = np.empty(0), np.ones(1)
@@ -223,6 +223,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         self.transmat_prior = transmat_prior
         self.init_params = init_params
         self.learned_names = learned_names
+        # The frames of each state when priors were last learned after a pass.
+        self.counts: np.ndarray | None = None
         # None if nothing is forbidden. Priors that are learned have no zeros, before and after.
         self._supports = {k: None if p.all() else p > 0 for k, p in self.chain_prior().items()}
 
@@ -676,8 +678,12 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         if not (names or self.emission.learns_early or (late and self.emission.learns_late)):
             return self, prior, q
         model, new = copy(self), {key: prior[key] for key in self.emission.keys}
-        if self.emission.learns_from(float(self.expected_counts(q, prior).sum())):
-            model.emission, new = self.emission.learned(q, new, rho, late)
+        counts = self.expected_counts(q, prior)
+        changed = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
+        model.counts = None if step is None else counts
+        if self.emission.learns_from(float(counts.sum())):
+            stay = step is not None and changed <= SHARE_THAT_MOVES * counts.sum()
+            model.emission, new = self.emission.learned(q, new, rho, late, stay)
         if "startprob" in names:
             logs = Dirichlet().expectations({"concentration": q["startprob"]})["concentration"]
             model.startprob_prior = learned_rows(prior["startprob"], logs.sum(), rho)

@@ -35,7 +35,13 @@ from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
 from ._weights import WEIGHTS, Weights
-from .components._base import ROWS_FOR_KMEANS, Components, Joint, clusterings
+from .components._base import (
+    ROWS_FOR_KMEANS,
+    SHARE_THAT_MOVES,
+    Components,
+    Joint,
+    clusterings,
+)
 from .components._linear import scaled
 
 # Number of rows that starts convert and assign at a time.
@@ -45,9 +51,6 @@ _NO_VOLUME = (
     "sums over all rows that it could have been"
 )
 _NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose bound is quadratic"
-# Rows stay in their components if the numbers of rows of these change by no larger share of all
-# rows in a pass. Rows that change places are not seen, which costs passes, but never bound.
-_SHARE_THAT_MOVES = 1e-3
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
@@ -397,7 +400,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         model.counts = None if step is None else counts
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         if self.components.learns_from(float(counts.sum())):
-            stay = step is not None and moved <= _SHARE_THAT_MOVES * counts.sum()
+            stay = step is not None and moved <= SHARE_THAT_MOVES * counts.sum()
             model.components, of_components = self.components.learned(q, prior, rho, late, stay)
         else:
             of_components = {key: prior[key] for key in self.components.keys}

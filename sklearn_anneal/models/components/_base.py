@@ -28,6 +28,9 @@ ROWS_FOR_KMEANS = 20_000
 # predicted too rarely, and the fit would no longer move them between components. If all components
 # are the same, the bound is highest at infinity.
 BOUNDS = (0.1, 1e4)
+# Rows stay in their components if the numbers of rows of these change by no larger share of all
+# rows in a pass. Rows that change places are not seen, which costs passes, but never bound.
+SHARE_THAT_MOVES = 1e-3
 
 
 Profile = dict[str, Any]

@@ -27,6 +27,7 @@ from ...families._empirical_bayes import (
     wishart_dof,
 )
 from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
+from ._correlated_scale import kappa, learned_matrix, log_correlation
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -41,6 +42,8 @@ _SMALLEST_STRENGTH = 1e-8
 _SMALLEST_SCALE = 1e-6
 # The degrees of freedom of a diagonal prior exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
+# A diagonal V gives way to a matrix if the bound is higher after so many steps.
+_STEPS_OF_START = 6
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
@@ -93,7 +96,8 @@ def learned_gaussians(
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     new, step = copy(components), (_JointStep if together else _Step)(components, q, prior)
     if isinstance(step, _JointStep):
-        step.learn_diagonal(rho)
+        step.learn_scale(rho)
+        new.n_alike = step.n_alike
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])
         new.mean_prior = components.mean_prior + change
@@ -125,6 +129,8 @@ class _Step:
         self.log_det = float(log_det.mean())
         self.sizes, self.smallest = components.sizes, 1.0
         self.scale = np.asarray(components.common_scale, dtype=np.float64)
+        # The degrees of freedom of the prior of V, which are infinite if V is diagonal.
+        self.eta = components.scale_prior_dof
         self.q, self.prior = q, prior
         # The prior mean of every component.
         self.center = components.prior_means(prior)
@@ -212,7 +218,16 @@ class _Step:
             most = _ROWS_OF_DIAGONAL * self.n_rows
         least = self.components.least_dof
         bounds = min(least, old), max(d + most, least, old)
-        return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
+        if self.eta == np.inf:
+            return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
+
+        def expected(dof: float) -> tuple[float, float]:
+            # E log|V| is in the place of log|E V|.
+            of_scale, k = log_det_scale(dof), self.components.n_components
+            of_prior = kappa(self.eta + k * dof, d)
+            return of_scale[0] + of_prior[0], of_scale[1] + k * of_prior[1]
+
+        return wishart_dof(d, self.log_det, expected, old, bounds)
 
     def scales(self, strength: np.ndarray | float) -> _Scales | _OneScale:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
@@ -223,6 +238,11 @@ class _Step:
             # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
             weights = c.per_row(np.broadcast_to(strength, c.n_components))
             squares, shift = (weights * self.squares).mean(axis=0), 1.0
+        if not c.learns_matrix and self.eta < np.inf:
+            each = self.eta / c.n_components
+            inverse = precision + np.diag(each / np.diagonal(self.scale))
+            inverse, log_det = self.structure.inverse_and_log_det(inverse, d)
+            return _Scales(np.zeros(1), inverse, -float(log_det), -each, d)
         if not c.learns_matrix:
             own = np.diagonal(precision)
             spread, offset = own * np.diagonal(squares), -float(np.log(own).sum())
@@ -257,20 +277,93 @@ class _JointStep(_Step):
 
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         super().__init__(components, q, prior)
-        self.size = np.ones(components.n_components)
+        self.size, self.n_alike = np.ones(components.n_components), components.n_alike
         if self.sizes is not None:
             self.size = self.sizes.mean
         self.old_strength = prior["mean_precision"]
         self.counts = np.maximum(q["mean_precision"] - self.old_strength, 0.0)
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
-        self.inverse_traces = self.shares.sum(axis=1) / self.size
+        self._set_traces()
+
+    def learn_scale(self, rho: float) -> None:
+        """Learn V for the sizes as they are: its diagonal, or all entries if that is better."""
+        if rho == 1.0 and self.components.correlates:
+            diagonal = self.eta == np.inf
+            self._learn_entries()
+            self.n_alike = self.n_alike + 1 if diagonal == (self.eta == np.inf) else 0
+        if self.eta == np.inf:
+            self.learn_diagonal(rho)
+
+    def _learn_entries(self) -> None:
+        """Learn all entries of V, or begin or cease to do so, where the bound is higher then.
+
+        The first matrix is some steps below the one to which they lead. The longer V has been a
+        diagonal, or a matrix, the more seldom the other one is tried.
+        """
+        c, tries = self.components, self.n_alike & (self.n_alike - 1) == 0
+        best, highest = self, self._value()
+        if self.eta < np.inf and tries:
+            trial = copy(self)
+            if trial._move_to(np.diag(np.diagonal(self.scale))) and trial._value() > highest:
+                best, highest = trial, trial._value()
+        n_steps, trial = 1, copy(self)
+        if self.eta == np.inf:
+            n_steps, trial.eta = _STEPS_OF_START if tries else 0, float(c.n_features)
+        for _ in range(n_steps):
+            precision = (self.size[:, None, None] * trial.precision).sum(axis=0)
+            total = float(self.prior["dof"].sum())
+            scale = learned_matrix(precision, trial.scale, total, trial.eta)
+            floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(c.reference)
+            if not (self.structure.positive(scale - floor) and trial._move_to(scale)):
+                break
+            value = trial._value()
+            if value > highest:
+                best, highest = copy(trial), value
+        vars(self).update(vars(best))
+
+    def _move_to(self, scale: np.ndarray) -> bool:
+        """Change V; return False if this is not valid."""
+        new = copy(self.components)
+        new.set_scale(scale, new.sizes)
+        prior = new.natural_prior(self.center)
+        q = {key: self.q[key] + (prior[key] - self.prior[key]) for key in prior}
+        if not Factors(new.factors).valid(q):
+            return False
+        _, _, self.precision, self.log_dets = new.moments(q)
+        self.components, self.prior, self.q = new, prior, q
+        self.scale, self.eta = scale, new.scale_prior_dof
+        self._set_traces()
+        return True
+
+    def _set_traces(self) -> None:
+        """Set tr(V (s_k V + S_k)⁻¹) of all components; rounding must not leave its domain."""
+        traces = np.clip(self.shares.sum(axis=1), 0.0, self.components.n_features)
+        self.inverse_traces = traces / self.size
+
+    def _value(self) -> float:
+        """Return the terms of the bound that depend on V, in nats."""
+        d, below = self.components.n_features, 0.5 * np.arange(self.components.n_features)
+        total = -self.components.hyperparameter_kl()
+        log_det = float(self.structure.log_det(self.scale, d)) + d * np.log(self.size)
+        digammas = psi(0.5 * self.q["dof"][:, None] - below).sum(axis=1)
+        log_dets = digammas + d * np.log(2.0) - self.log_dets
+        for sign, dof, each in ((-1.0, self.prior["dof"], log_det), (1.0, self.q["dof"], log_dets)):
+            normalizer = gammaln(0.5 * dof[:, None] - below).sum(axis=1) - 0.5 * dof * each
+            total += sign * float(normalizer.sum())
+        return total
 
     @property
     def shares(self) -> np.ndarray:
-        """p_kj = s_k v_j ((s_k V + S_k)⁻¹)_jj, not above 1, of shape (n_components, n_features)."""
-        own = np.diagonal(self.precision, axis1=1, axis2=2) / self.q["dof"][:, None]
-        return np.minimum(self.size[:, None] * np.diagonal(self.scale) * own, 1.0)
+        """p_kj = s_k (V (s_k V + S_k)⁻¹)_jj, of shape (n_components, n_features).
+
+        With a diagonal V they are not above 1, and with any V their sums are not above D.
+        """
+        size, dof = self.size[:, None], self.q["dof"][:, None]
+        if self.eta < np.inf:
+            return size * (self.scale * self.precision).sum(axis=2) / dof
+        own = np.diagonal(self.precision, axis1=1, axis2=2)
+        return np.minimum(size * np.diagonal(self.scale) * own / dof, 1.0)
 
     def learn_diagonal(self, rho: float) -> None:
         """Learn the entries v_j of V, for the sizes and ν₀ as they are.
@@ -300,19 +393,14 @@ class _JointStep(_Step):
         rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
         for share in (rho, 0.5 * rho):
             best = np.maximum(scale * alone**share, np.minimum(scale, floor))
-            new = copy(c)
-            new.set_scale(np.diag(best), c.sizes)
-            prior = new.natural_prior(self.center)
-            q = {key: self.q[key] + (prior[key] - self.prior[key]) for key in prior}
-            if not Factors(c.factors).valid(q):
+            trial = copy(self)
+            if not trial._move_to(np.diag(best)):
                 return
-            _, _, precision, log_dets = new.moments(q)
-            gain = before.sum() * np.log(best / scale).sum() + after @ (log_dets - self.log_dets)
+            gain = before.sum() * np.log(best / scale).sum()
+            gain += after @ (trial.log_dets - self.log_dets)
             if share < rho or gain > rise:
                 break
-        self.components, self.prior, self.q, self.scale = new, prior, q, new.common_scale
-        self.precision, self.log_dets = precision, log_dets
-        self.inverse_traces = self.shares.sum(axis=1) / self.size
+        vars(self).update(vars(trial))
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the weighted mean of the means of the components' rows.
@@ -383,6 +471,8 @@ class _JointStep(_Step):
     @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
+        if self.eta < np.inf:
+            return _SMALLEST_SCALE / self.smallest_of(self.scale)
         reference = np.diagonal(np.asarray(self.components.reference))
         return _SMALLEST_SCALE * float((reference / np.diagonal(self.scale)).max()) / self.smallest
 
@@ -411,7 +501,7 @@ class _OneScale:
         # A given ν₀ may differ between components.
         self.difference = dof - self.dof
         self.rest = np.maximum(self.n_features / step.inverse_traces - step.size, 0.0)
-        self.own = float(np.log(np.diagonal(step.scale)).sum())
+        self.own = float(np.log(np.diagonal(step.scale)).sum()) + log_correlation(step.scale)
         self.factor = 1.0
 
     def _best_factor(self, dof: float) -> float:

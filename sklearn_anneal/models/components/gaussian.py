@@ -28,24 +28,18 @@ from . import _wide_gaussians as wide
 from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
+from ._correlated_scale import log_correlation, lost
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
-from ._learned_gaussians import Sizes, learnable, learned_gaussians, least_dof
+from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import Moments
-from ._moments import CHUNK, Summary, above_rounding, moments
+from ._moments import CHUNK, Summary, moments
+from ._resolved_gaussians import resolved_gaussians
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
 _ROWS_OF_CELLS = 8 * CHUNK
 # A plain kernel takes so many times as long if cells are missing.
 _COST_OF_MISSING = 8
-# Every entry of the covariance prior is learned from so many rows for each column on, and before
-# only those of the diagonal. Columns that depend on each other can be due to few rows that occur
-# often, so that more rows are asked for, as by a single component, which does not share them.
-_ROWS_OF_INDEPENDENT, _ROWS_OF_DEPENDENT = 2, 10
-# A fit to fewer rows takes few passes, but counts as so many in the budget of a search.
-_LEAST_PASSES = 40
-# From so many columns on, a pass over them takes about a second, and a search is short.
-_COLUMNS_OF_SHORT_SEARCH, _EFFORT_OF_SHORT_SEARCH = 750, 1.0
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
 
@@ -100,12 +94,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     common_scale : ndarray or float
         The covariance prior of a component of size 1.
     learns_matrix : bool
-        Whether all entries of the covariance prior are learned, or only those of its diagonal,
-        outside of which it is 0. The number of rows decides: with too few, all components lack data
-        in some direction, and a matrix that is learned from them would shrink there, until it has
-        the variance of the noise, as the covariance of the data has already.
+        Whether all entries of the covariance prior are learned from any rows, so that it is the
+        matrix at which the bound is highest. With few rows for each column this matrix would
+        repeat them. The covariance prior is diagonal then, unless ``correlates``.
+    correlates : bool
+        Whether it may become a matrix where the bound is higher, which it lowers for that.
+    scale_loss, scale_prior_dof : float
+        What the bound loses then, and η of the prior of the covariance prior
+        (``_correlated_scale``). They are 0 and infinite for a diagonal.
+    n_alike : int
+        The number of steps for which it has been a diagonal, or a matrix.
     n_rows, least_dof : float
-        The number of rows of all data, if only the diagonal is learned, and the smallest ν₀.
+        The number of rows of all data, if there are few, and the smallest ν₀ with them.
     """
 
     why_no_exact_gradient = (
@@ -147,6 +147,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.reference: np.ndarray | None = None
         self.learns_matrix, self.n_rows, self.least_dof = True, 1.0, float(n_features)
         self.sizes: Sizes | None = None
+        self.correlates, self.n_alike = False, 0
+        self.scale_loss, self.scale_prior_dof = 0.0, np.inf
         self.common_scale = covariance_prior
 
     @cached_property
@@ -199,51 +201,16 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             return 2.0
         return max(super().least_rows_alone, 10.0 * self.n_features)
 
-    def resolved(self, summary: Summary) -> GaussianComponents:
-        """Return components in which the priors that depend on data have their values.
-
-        Raises
-        ------
-        ValueError
-            If the covariance of the data overflows. If ``covariance_prior`` is not given, also if
-            the sample weights sum to less than 2 rows, and if the covariance, or its diagonal where
-            only this is learned, is not positive definite and ``reg_covar`` is 0.
-        """
-        if not np.all(np.isfinite(summary.covariance)):
-            raise ValueError(
-                "The covariance of X overflows: its values are too large for sums of their "
-                "squares. Rescale X, for example with StandardScaler."
-            )
-
-        def given(name, default):
-            value = getattr(self, name)
-            return default if value is None or isinstance(value, str) else value
-
-        resolved = copy(self)
-        covariance = self.covariance_prior
-        learned, few = isinstance(covariance, str), self._few(summary)
-        if covariance is None or learned:
-            resolved.covariance_prior = self._default_covariance_prior(summary, learned and few)
-        sizes = None
-        if "covariance_prior" in self.auto:
-            resolved.reference = resolved.covariance_prior
-            resolved.learns_matrix, resolved.n_rows = not few, max(summary.weight, 1.0)
-            resolved.least_passes = 0 if resolved.learns_matrix else _LEAST_PASSES
-            if few and self.n_features >= _COLUMNS_OF_SHORT_SEARCH:
-                resolved.usual_effort = _EFFORT_OF_SHORT_SEARCH
-            if self.joint and self.n_components > 1:
-                sizes = Sizes.equal(self.n_components)
-        resolved.set_scale(resolved.covariance_prior, sizes)
-        resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
-        resolved.mean_prior = given("mean_prior", summary.mean)
-        resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", self.n_features)
-        if "degrees_of_freedom_prior" in self.auto and not resolved.learns_matrix:
-            resolved.degrees_of_freedom_prior = resolved.least_dof = least_dof(resolved)
-        return resolved
+    resolved = resolved_gaussians
 
     def set_scale(self, common: np.ndarray, sizes: Sizes | None) -> None:
         """Set the covariance prior, of which each component has a multiple if there are sizes."""
         self.common_scale, self.sizes = common, sizes
+        if self.correlates:
+            total = float(np.broadcast_to(self.degrees_of_freedom_prior, self.n_components).sum())
+            self.scale_loss, self.scale_prior_dof = lost(
+                log_correlation(common), total, self.n_features
+            )
         self.covariance_prior = common
         if sizes is not None:
             self.covariance_prior = self.per_row(sizes.mean) * common
@@ -267,8 +234,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     def hyperparameter_kl(self) -> float:
         if self.sizes is None:
-            return 0.0
-        return self.sizes.kl(self.degrees_of_freedom_prior, self.n_features)
+            return self.scale_loss
+        return self.scale_loss + self.sizes.kl(self.degrees_of_freedom_prior, self.n_features)
 
     def carried(self, prior: Natural, order: np.ndarray) -> tuple[Components, Natural]:
         if self.sizes is None:
@@ -288,61 +255,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             carried.set_scale(larger.common_scale, sizes)
         return carried
 
-    def _default_covariance_prior(self, summary: Summary, diagonal: bool) -> np.ndarray:
-        if summary.seen < 2:
-            raise ValueError(
-                f"The default {self.covariance_prior_name} needs at least 2 rows, but there is "
-                f"{summary.seen:.6g} (the number of rows, or the sum of the sample weights). "
-                "Sample weights count as numbers of rows; if only their proportions matter, "
-                "multiply them by len(sample_weight) / sum(sample_weight). Otherwise add rows, or "
-                f"give {self.covariance_prior_name}."
-            )
-        covariance = self._shaped(summary.covariance)
-        if diagonal:
-            covariance = np.diag(np.diagonal(covariance))
-        if not self._singular(summary, diagonal):
-            return covariance
-        if self.reg_covar == 0:
-            raise ValueError(
-                "The covariance of the data is not positive definite (constant or linearly "
-                "dependent columns, or fewer distinct rows than columns), so it cannot be the "
-                f"default {self.covariance_prior_name}. Give {self.covariance_prior_name}, or set "
-                "reg_covar above 0."
-            )
-        full = covariance.ndim == 2
-        return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
-
-    def _few(self, summary: Summary) -> bool:
-        """Return whether the rows are too few for a matrix as the covariance prior."""
-        if self.structure.event_ndim < 2:
-            return False
-        if self.structure.shared:  # A prior that is not learned has no size of its own.
-            return bool(summary.seen <= self.n_features)
-        least = _ROWS_OF_INDEPENDENT
-        alone = self.n_components == 1 and not self.learns_alone
-        if self._singular(summary) or (alone and summary.seen >= super().least_rows_alone - 0.5):
-            least = _ROWS_OF_DEPENDENT
-        return bool(summary.seen < least * self.n_features)
-
-    def _shaped(self, covariance: np.ndarray) -> np.ndarray:
+    def shaped(self, covariance: np.ndarray) -> np.ndarray:
         """Return the covariance of the data in the shape of the covariance prior."""
         return np.asarray(covariance.mean()) if self.covariance_type == "spherical" else covariance
-
-    def _singular(self, summary: Summary, diagonal: bool = False) -> bool:
-        """Return whether the covariance of the data, or its diagonal, is singular up to rounding.
-
-        The units of columns do not matter: correlations are judged, and each variance by the
-        rounding errors of its own column.
-        """
-        covariance = self._shaped(summary.covariance)
-        varies = above_rounding(summary.variance, summary.mean)
-        if not (varies.any() if self.covariance_type == "spherical" else varies.all()):
-            return True
-        if diagonal or covariance.ndim < 2:
-            return False
-        spread = np.sqrt(np.diagonal(covariance))
-        eigenvalues = np.linalg.eigvalsh(covariance / spread / spread[:, None])
-        return not eigenvalues.min() > len(spread) * np.finfo(float).eps * eigenvalues.max()
 
     def prior(self, summary: Summary) -> Natural:
         """Return λ₀ of all components; :meth:`resolved` must have set the priors."""
@@ -629,7 +544,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         # A column without variance says nothing, but its precision must be finite.
         least = max(self.reg_covar, 1e-12 * variances.max(), np.finfo(float).tiny)
         extra = 1e-6 * variances + np.where(variances > 0, 0.0, least)
-        covariance = self._shaped(covariance + (np.diag(extra) if covariance.ndim == 2 else extra))
+        covariance = self.shaped(covariance + (np.diag(extra) if covariance.ndim == 2 else extra))
         rows = () if self.structure.shared else (self.n_components,)
         precision = self.structure.inverse(covariance)
         precision = np.broadcast_to(precision, rows + precision.shape)

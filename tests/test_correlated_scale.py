@@ -1,0 +1,123 @@
+"""Tests of the prior of covariance priors, which few rows for each column have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+from scipy.special import gammaln, psi
+from sklearn.base import clone
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+from sklearn_anneal.models.components import _resolved_gaussians
+from sklearn_anneal.models.components._correlated_scale import (
+    learned_matrix,
+    log_correlation,
+    lost,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.mark.parametrize("d", [2, 7, 30])
+@pytest.mark.parametrize("each", [-0.001, -0.3, -5.0])
+@pytest.mark.parametrize("dof", [2, 120])
+def test_losses_are_the_smallest_ones(d, each, dof):
+    """They agree with a search over η; half of η is the slope of the loss."""
+    below, r, total = 0.5 * np.arange(d), each * d, float(dof * d)
+
+    def loss(x):
+        eta = d - 1 + np.exp(x[0])
+        a = eta + total
+        own = [0.5 * y * d * np.log(0.5 * y) - gammaln(0.5 * y - below).sum() for y in (a, eta)]
+        kappa = psi(0.5 * a - below).sum() + d * np.log(2 / a)
+        divergence = own[0] - own[1] + 0.5 * (a - eta) * (kappa - d) - 0.5 * eta * r
+        return divergence - 0.5 * total * kappa
+
+    how = {"method": "Nelder-Mead", "options": {"fatol": 1e-10, "xatol": 1e-8, "maxiter": 4000}}
+    best = min(minimize(loss, [np.log(s * total)], **how).fun for s in (1e-3, 0.1, 1, 30))
+    found = lost(r, total, d)
+    assert found[0] == pytest.approx(best, rel=1e-5)
+    change = [lost(r * factor, total, d)[0] for factor in (1 + 1e-5, 1 - 1e-5)]
+    assert (change[0] - change[1]) / (-2e-5 * r) == pytest.approx(0.5 * found[1], rel=1e-3)
+
+
+def test_a_diagonal_loses_nothing():
+    assert lost(log_correlation(np.diag([1.0, 4.0, 9.0])), 10.0, 3) == (0.0, np.inf)
+
+
+def test_steps_end_where_the_slope_is_zero(rng):
+    x = rng.normal(size=(3, 30, 5)) @ rng.normal(size=(5, 5))
+    scatters, n, dof, eta = np.swapaxes(x, 1, 2) @ x, 30.0, 12.0, 8.0
+    scale = scatters.mean(axis=0)
+    for _ in range(3000):
+        precision = ((dof + n) * np.linalg.inv(scale + scatters)).sum(axis=0)
+        scale = learned_matrix(precision, scale, 3 * dof, eta)
+    slope = (3 * dof + eta) * np.linalg.inv(scale) - np.diag(eta / np.diagonal(scale))
+    assert_allclose(slope, precision, rtol=1e-6)
+
+
+def factors(n, d=20, seed=0, k=6):
+    """Rows of groups in which six factors, common to all, make most of the variance."""
+    rng, of_all = np.random.default_rng(seed), np.random.default_rng(1)
+    loadings, centers = 2.0 * of_all.normal(size=(6, d)), 30.0 * of_all.normal(size=(k, d))
+    return (
+        centers[np.arange(n) % k]
+        + 0.2 * rng.normal(size=(n, d))
+        + rng.normal(size=(n, 6)) @ loadings
+    )
+
+
+MADE = AnnealedBayesianGaussianMixture(6, annealing="none", random_state=0, max_iter=300)
+
+
+@pytest.mark.parametrize("n", [60, 100, 160])
+def test_a_matrix_is_learned_where_components_share_covariances(n, monkeypatch):
+    """The bound never falls, and other rows are predicted better than with a diagonal."""
+    X, others = factors(n), factors(400, seed=7)
+    mixture = clone(MADE).fit(X)
+    assert np.diff(mixture.lower_bounds_).min() > -1e-6
+    assert np.count_nonzero(mixture.covariance_prior_) == 400
+    monkeypatch.setattr(_resolved_gaussians, "_singular", lambda *_: True)
+    diagonal = clone(MADE).fit(X)
+    assert np.count_nonzero(diagonal.covariance_prior_) == 20
+    assert mixture.lower_bound_ > diagonal.lower_bound_
+    assert mixture.score(others) > diagonal.score(others)
+
+
+@pytest.mark.parametrize("n", [60, 160])
+def test_noise_keeps_the_diagonal(n, rng):
+    mixture = clone(MADE).set_params(n_components=2).fit(rng.normal(size=(n, 20)))
+    assert np.count_nonzero(mixture.covariance_prior_) == 20
+
+
+def test_scores_do_not_jump_at_two_rows_for_each_column(rng):
+    """A matrix at which the bound is highest would lose ten nats there."""
+    X = rng.normal(size=(400, 20))
+    X[::2] += 1.0
+    scores = [clone(MADE).fit(X[:n]).score(X[200:]) for n in (38, 39, 40, 41, 42)]
+    assert np.ptp(scores) < 1.0
+
+
+def test_weights_are_repeated_rows_where_a_matrix_is_learned(rng):
+    X, weights = factors(60), rng.integers(1, 3, size=60)
+    weighted = clone(MADE).fit(X, sample_weight=weights)
+    repeated = clone(MADE).fit(X.repeat(weights, axis=0))
+    assert np.count_nonzero(weighted.covariance_prior_) == 400
+    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-3)
+
+
+def test_states_of_hidden_markov_models_share_a_matrix():
+    X = factors(100)
+    model = AnnealedHMM(6, annealing="none", random_state=0, max_iter=300).fit(X)
+    assert np.count_nonzero(model.scale_prior_) == 2400
+    assert np.diff(model.lower_bounds_).min() > -1e-6
+
+
+def test_a_matrix_is_learned_with_missing_cells(rng):
+    X = factors(100)
+    X[rng.random(X.shape) < 0.02] = np.nan
+    mixture = clone(MADE).fit(X)
+    assert np.count_nonzero(mixture.covariance_prior_) == 400
+    assert np.diff(mixture.lower_bounds_).min() > -1e-6
