@@ -30,6 +30,7 @@ WITHOUT_SIZES = {"total", "fetch_entries"}
 GIVES_THE_SIZE = {
     "lane_products": [0],
     "fetch_rows": [0],
+    "ratio_update_together": [0, 4],
     "add_shares_of_rows": [0],
     "add_shares_to_row": [0],
 }
