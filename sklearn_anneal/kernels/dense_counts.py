@@ -12,7 +12,7 @@ from ._compile import helper, kernel
 from ._math import digamma, exp, log
 from .counts import TINY, TINY_SINGLE, expected_row, padded
 from .gamma_process_nmf import all_powers, powers_of, smallest_shape
-from .simd.emitter import ROWS, TOGETHER
+from .simd.emitter import TOGETHER
 from .simd.products import ratio_update_together
 
 # After so many updates of coordinate passes half of a change is added.
@@ -95,7 +95,7 @@ def dense_updates_together(
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     low = smallest_shape(table)
     floor, one, zero = size(max(base, low)), size(1), size(0)
-    c = np.zeros((n_columns + ROWS, TOGETHER), table.dtype)
+    c = np.zeros((n_columns, TOGETHER), table.dtype)
     row, own, acc = _lanes(n_components, c), _lanes(n_components, c), _lanes(n_components, c)
     factors, current = _lanes(n_components, c), _lanes(n_components, c)
     earlier, ahead = _lanes(n_components, c), _lanes(n_components, c)
@@ -215,17 +215,20 @@ def _update_activations(base, weights, counts, table, tiny, arrays, shape, power
 
 
 @helper
-def _update_parts(base, counts, powers, table, tiny, arrays, parts):
-    """Update the parts in all columns, which fill the lanes."""
+def _update_parts(base, x, copied, powers, table, tiny, arrays, parts):
+    """Update the parts in all columns, which fill the lanes; ``copied`` has the last of them."""
     acc, _, e = arrays
-    zero = table.dtype.type(0)
+    first_copied = padded(parts.shape[0], TOGETHER) - copied.shape[1]
     for begin in range(0, parts.shape[0], TOGETHER):
         n = min(TOGETHER, parts.shape[0] - begin)
         for i in range(TOGETHER):
             for k in range(parts.shape[1]):
                 e[k, i] = table[begin + min(i, n - 1), k]
-        acc[:] = zero
-        ratio_update_together(e, counts, begin, tiny, powers, acc)
+        acc[:] = acc.dtype.type(0)
+        if begin >= first_copied:
+            ratio_update_together(e, copied, begin - first_copied, tiny, powers, acc)
+        else:
+            ratio_update_together(e, x, begin, tiny, powers, acc)
         for i in range(n):
             for k in range(parts.shape[1]):
                 parts[begin + i, k] = base + np.float64(e[k, i]) * np.float64(acc[k, i])
@@ -288,14 +291,16 @@ def coordinate_passes(
     (n_rows, n_columns), n_components = x.shape, shape.shape[1]
     size = x.dtype.type
     tiny = size(TINY_SINGLE if x.itemsize == 4 else TINY)
-    rows = np.zeros(((n_rows + TOGETHER - 1) // TOGETHER, n_columns + ROWS, TOGETHER), x.dtype)
+    rows = np.zeros(((n_rows + TOGETHER - 1) // TOGETHER, n_columns, TOGETHER), x.dtype)
     for group in range(rows.shape[0]):
         _copy_counts(x, group * TOGETHER, rows[group])
-    columns = np.zeros((n_rows + ROWS, padded(n_columns, TOGETHER)), x.dtype)
+    # The columns of the last group are copied, and all of them if rows have weights.
+    n_copied = n_columns if weights.shape[0] > 0 else n_columns % TOGETHER
+    copied = np.zeros((n_rows, padded(n_copied, TOGETHER)), x.dtype)
     for d in range(n_rows):
         weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
-        for v in range(n_columns):
-            columns[d, v] = weight * x[d, v]
+        for v in range(n_copied):
+            copied[d, v] = weight * x[d, n_columns - n_copied + v]
     table = np.empty((n_columns, n_components), x.dtype)
     own_table = np.empty((n_columns, n_components), x.dtype)
     powers = np.empty((n_rows, n_components), x.dtype)
@@ -336,7 +341,7 @@ def coordinate_passes(
             rate_of_weights[k] = prior_rate_of_weights[k] + sums[k] * totals[k]
         _set_factors(of_weights, rate_of_weights, rate, factor)
         _multiply_columns(table, factor, own_table)
-        _update_parts(component_prior, columns, powers, own_table, tiny, arrays, parts)
+        _update_parts(component_prior, x, copied, powers, own_table, tiny, arrays, parts)
         for k in range(n_components):
             rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]
         turn = 0.0

@@ -9,6 +9,7 @@ entries. Tables that are processed eight rows at a time have a multiple of ``ROW
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -277,8 +278,7 @@ def ratio_update_together(typingctx, x, counts, first, tiny, table, out):
     Vector i is ``x[:, i]``, and its counts are ``counts[:, first + i]``: for each of them,
     ``out += (counts / norms) @ rows`` with ``norms = rows @ x + tiny``, over all rows of the table.
     Elements of rows that ``x`` does not have are left out. As vectors fill the lanes, no sum over
-    lanes is needed, and rows need not have a multiple of ``LANES`` elements. ``counts`` has as many
-    rows as the table, rounded up to a multiple of ``ROWS``; those beyond are zero.
+    lanes is needed, and rows need not have a multiple of ``LANES`` elements.
     """
 
     def codegen(context, builder, signature, args):
@@ -308,17 +308,19 @@ def ratio_update_together(typingctx, x, counts, first, tiny, table, out):
             for start in starts:
                 yield emit.everywhere(emit.element_at(table, builder.add(start, k)))
 
-        last = builder.sub(n_rows, number(1))
+        last, infinite = builder.sub(n_rows, number(1)), emit.constant(np.inf)
         n_blocks = builder.sdiv(builder.add(n_rows, number(block - 1)), number(block))
         with cgutils.for_range(builder, n_blocks) as blocks:
             begin = builder.mul(blocks.index, number(block))
             rows = [builder.add(begin, number(j)) for j in range(block)]
-            within = [
-                builder.select(builder.icmp_signed("<", row, last), row, last) for row in rows
+            exist = [builder.icmp_signed("<", row, n_rows) for row in rows]
+            # Rows beyond the last one get no counts, because their sums are infinite.
+            rows = [
+                builder.select(exists, row, last) for row, exists in zip(rows, exist, strict=True)
             ]
-            starts = [builder.mul(row, width) for row in within]
-            for some in sums:
-                emit.fill(some, floor)
+            starts = [builder.mul(row, width) for row in rows]
+            for some, exists in zip(sums, exist, strict=True):
+                emit.fill(some, builder.select(exists, floor, infinite))
             with cgutils.for_range(builder, n_elements) as loop:
                 parts = [emit.load(x, place) for place in places(loop.index)]
                 for factor, some in zip(factors(starts, loop.index), sums, strict=True):
