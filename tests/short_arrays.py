@@ -17,7 +17,7 @@ import numpy as np
 from sklearn_anneal.kernels import _team
 from sklearn_anneal.kernels._compile import shared_kernel
 from sklearn_anneal.kernels.simd import chains, products, rows, tiles
-from sklearn_anneal.kernels.simd.emitter import DOUBLES, LANES, ROWS
+from sklearn_anneal.kernels.simd.emitter import DOUBLES, LANES, ROWS, TOGETHER
 from sklearn_anneal.kernels.simd.tiles import TILE
 
 FORWARD, BACKWARD = chains.make_steps()
@@ -37,7 +37,7 @@ def calls() -> list[tuple[str, object, tuple]]:
     wide, table, out = array(2 * ROWS, N), array(2 * ROWS, N), array(N)
     counts, norms, chain = array(2 * ROWS), array(2 * ROWS), array(6 * 4)
     of_rows, sums = (array(ROWS), array(ROWS)), (array(N), array(N - LANES))
-    narrow = array(6, 3)
+    narrow, lanes = array(6, 3), array(3, TOGETHER)
     # One row of a tile and three of its columns, in all lanes, and a whole tile.
     row, part, tile = TILE * DOUBLES, array(TILE * 3 * DOUBLES), array(TILE * TILE * DOUBLES)
     left, vector = (part, 0, 3 * DOUBLES), (array(3 * DOUBLES), 0, 0, 3)
@@ -55,6 +55,11 @@ def calls() -> list[tuple[str, object, tuple]]:
             "ratio_update_of_rows",
             products,
             (array(N), counts, 1e-9, table, STARTS, 2 * ROWS, norms, out),
+        ),
+        (
+            "ratio_update_together",
+            products,
+            (lanes, array(6, TOGETHER + 3), 3, 1e-9, narrow, lanes),
         ),
         (
             "add_shares_of_rows",

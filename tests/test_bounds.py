@@ -29,6 +29,7 @@ WITHOUT_SIZES = {"total", "fetch_entries"}
 # An array that says how long all others are cannot be too short, nor can one that is prefetched.
 GIVES_THE_SIZE = {
     "fetch_rows": [0],
+    "ratio_update_together": [0, 4],
     "add_shares_of_rows": [0],
     "add_shares_to_row": [0],
 }

@@ -40,9 +40,8 @@ KERNELS = {
     "AnnealedGammaProcessNMF": (
         counts,
         "transform",
-        "activation_powers activation_sums add_turn component_sums dense_updates "
-        "divided_activations expected_table go_ahead log_ratios "
-        "log_sums ratios",
+        "activation_powers activation_sums component_sums coordinate_passes "
+        "dense_updates expected_table log_ratios log_sums ratios",
     ),
     "AnnealedHMM": (
         rows,

@@ -16,8 +16,8 @@ from sklearn_anneal.inference.loop import lower_bound
 from sklearn_anneal.inference.progress import Progress
 from sklearn_anneal.models import _count_passes, _count_visits
 from sklearn_anneal.models._count_passes import PlainPasses, ShapeMomentum, further_passes
-from sklearn_anneal.models._count_visits import Activations, kernels
-from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
+from sklearn_anneal.models._count_visits import Activations
+from sklearn_anneal.models.gamma_process_nmf import COMPONENTS, WEIGHTS, GammaProcessNMF
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 
@@ -51,30 +51,82 @@ def test_they_raise_the_bound_and_keep_all_counts(X):
     assert_allclose((activations.shape - ctx.model.activation_prior).sum(), X.sum(), rtol=1e-12)
 
 
+class Momentum:
+    """The momentum of some shapes in plain numpy; the earlier roots are those of the start."""
+
+    def __init__(self, shapes, prior):
+        self.prior = prior
+        self.roots = self.earlier = self.ahead = np.sqrt(np.maximum(shapes - prior, 0.0))
+
+    def go(self, count):
+        both = (self.roots - self.earlier) + (self.roots - self.ahead)
+        moved = self.roots + count / (count + 2.0) * both
+        self.earlier, self.ahead = self.roots, np.maximum(moved, np.sqrt(0.5) * self.roots)
+        return self.prior + self.ahead**2
+
+    def turn(self, shapes):
+        self.roots = np.sqrt(np.maximum(shapes - self.prior, 0.0))
+        return np.vdot(self.roots - self.ahead, self.roots - self.earlier)
+
+
+def plain_passes(X, weights, prior, b, q, shape, n_passes):
+    """Return what ``PlainPasses.run`` does at first, and the number of updates in a row."""
+    a, of_weights, rate_of_weights = prior["components_shape"][0, 0], *map(q.get, WEIGHTS)
+    parts, rate_of_parts, count = q["components_shape"].T, q["components_rate"][:, 0], 0
+    moving = Momentum(shape, b), Momentum(parts, a)
+    w = np.ones(len(X)) if weights is None else weights
+    for _ in range(n_passes):
+        shape, parts = (each.go(count) for each in moving)
+        count += 1
+        table, totals = np.exp(psi(parts)) / rate_of_parts, (parts / rate_of_parts).sum(axis=0)
+        rate = b + of_weights / rate_of_weights * totals
+        own = table * np.exp(psi(of_weights)) / rate_of_weights / rate
+        powers = np.exp(psi(shape))
+        shape = b + powers * (X / (powers @ own.T) @ own)
+        of_weights = prior["weights_shape"] + w @ (shape - b)
+        exposure = w @ shape / rate
+        rate_of_weights = prior["weights_rate"] + exposure * totals
+        own = table * np.exp(psi(of_weights)) / rate_of_weights / rate
+        powers = np.exp(psi(shape))
+        parts = a + own * ((w[:, None] * X / (powers @ own.T)).T @ powers)
+        rate_of_parts = prior["components_rate"][0, 0] + of_weights / rate_of_weights * exposure
+        if moving[0].turn(shape) + moving[1].turn(parts) < 0.0:
+            count = 0
+    found = (of_weights, rate_of_weights, parts.T, rate_of_parts[:, None])
+    return dict(zip((*WEIGHTS, *COMPONENTS), found, strict=True)), shape, rate[None], count
+
+
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_components", [1, 5, 19])
-def test_kernels_are_their_formulas(rng, dtype, n_components):
-    size = 30, n_components
-    own, weights, sums = rng.gamma(0.5, 10.0, size) + 0.1, rng.random(30), np.empty(n_components)
-    powers, divided, shape = np.empty(size, dtype), rng.random(size).astype(dtype), np.empty(size)
-    rtol = 1e-4 if dtype == np.float32 else 1e-11
-    kernels().activation_powers(powers, own, 1.0)
-    assert_allclose(powers, np.exp(psi(own)), rtol=rtol)
-    counts = powers * divided.astype(float)
-    kernels().divided_activations(divided, 0.1, weights, sums, shape, powers)
-    assert_allclose(shape, 0.1 + counts, rtol=1e-12)
-    assert_allclose(sums, weights @ counts, rtol=1e-12)
-    assert_allclose(powers, np.exp(psi(shape)), rtol=rtol * (1 + 1 / shape.min()))
-    earlier, ahead = rng.random(size), rng.random(size)
-    roots, turn = np.empty(size), np.ones(1)
-    kernels().add_turn(shape, roots, earlier, ahead, 0.1, turn)
-    assert_allclose(roots, np.sqrt(counts), rtol=1e-7)
-    assert_allclose(turn, 1.0 + np.vdot(roots - ahead, roots - earlier), rtol=1e-10)
-    expected = np.maximum(roots + 0.4 * (2 * roots - earlier - ahead), np.sqrt(0.5) * roots)
-    kernels().go_ahead(shape, roots, earlier, ahead, 0.1, 0.4)
-    assert_allclose(shape, 0.1 + expected**2, rtol=1e-12)
-    assert (earlier == roots).all()
-    assert_allclose(ahead, expected, rtol=1e-12)
+@pytest.mark.parametrize(
+    ("n", "n_columns", "k", "n_passes"),
+    [(5, 3, 1, 1), (1, 1, 2, 2), (16, 17, 5, 3), (33, 16, 19, 3), (40, 37, 3, 25)],
+)
+def test_they_are_their_formulas(rng, n, n_columns, k, n_passes, dtype, weighted):
+    X = rng.poisson(5.0, (n, n_columns)) + np.eye(n, n_columns)
+    weights = rng.uniform(0.5, 2.0, n) if weighted else None
+    shapes = ((k,), (k,), (k, n_columns), (k, 1))
+    q = {
+        key: rng.gamma(5.0, 1.0, size) + 0.5
+        for key, size in zip((*WEIGHTS, *COMPONENTS), shapes, strict=True)
+    }
+    prior = {
+        "weights_shape": np.full(k, 0.5),
+        "weights_rate": np.full(k, 2.0),
+        "components_shape": np.array([[0.3]]),
+        "components_rate": np.array([[0.4]]),
+    }
+    own, momentum = Activations(rng.gamma(5.0, 1.0, (n, k)) + 0.5, np.ones((1, k))), ShapeMomentum()
+    expected, shape, rate, count = plain_passes(X, weights, prior, 0.2, q, own.shape, n_passes)
+    passes = PlainPasses(X.astype(dtype), weights, prior, 0.2, q, own, momentum)
+    found, activations = passes.run(n_passes)
+    rtol = 1e-9 if dtype == np.float64 else 3e-3
+    for key, value in expected.items():
+        assert_allclose(found[key], value, rtol=rtol, err_msg=key)
+    assert_allclose(activations.shape, shape, rtol=rtol)
+    assert_allclose(activations.rate, rate, rtol=rtol)
+    # An update without momentum follows.
+    assert momentum.count == count + 1
 
 
 def test_momentum_goes_on_after_a_pass_between(X):
@@ -86,32 +138,9 @@ def test_momentum_goes_on_after_a_pass_between(X):
         for _ in range(3):
             q, own, _, momentum = ctx.model.further(q, ctx.prior, units, own, momentum)
             assert momentum.count > 0
-            assert not momentum.moving
             momentum = momentum if keeps else None
         bounds.append(lower_bound(replace(ctx, q=q), units, SEQUENTIAL))
     assert bounds[0] > bounds[1]
-
-
-def test_momentum_is_that_of_nesterov_with_steps_that_go_further():
-    """One shape follows the formula, and momentum begins anew where an update turns back."""
-    shapes, momentum = np.array([[1.0 + 3.0**2]]), ShapeMomentum()
-    momentum.begin((shapes,), (1.0,))
-    assert_allclose(shapes, 10.0)
-    shapes[:] = 1.0 + 4.0**2
-    momentum.go_ahead()
-    # Both changes are 1, and the share is 1/3.
-    assert_allclose(shapes, 1.0 + (4.0 + 2.0 / 3.0) ** 2)
-    shapes[:] = 1.0 + 4.5**2
-    momentum.go_ahead()
-    assert momentum.count == 1
-    assert_allclose(shapes, 1.0 + 4.5**2)
-    shapes[:] = 1.0 + 5.0**2
-    momentum.pause()
-    assert_allclose(shapes, 26.0)
-    shapes[:] = 1.0 + 5.25**2
-    momentum.begin((shapes,), (1.0,))
-    # The last change before the pause goes on, and the share is 2/4.
-    assert_allclose(shapes, 1.0 + 5.5**2)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -184,21 +213,16 @@ def test_one_of_them_is_a_pass_of_the_loop(X):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_weights_are_numbers_of_rows_and_sparse_tables_are_dense_ones(X, monkeypatch):
+def test_weights_are_numbers_of_rows_and_sparse_tables_are_dense_ones(X):
     ctx, units, local = fitted(X)
     weights = np.random.default_rng(0).integers(1, 4, len(X))
     repeated, (own,) = np.repeat(np.arange(len(X)), weights), local
     how = ctx.prior, ctx.model.activation_prior, ctx.q
     plain = PlainPasses(X[repeated], None, *how, Activations(own.shape[repeated], own.rate))
     weighted = PlainPasses(X, weights.astype(float), *how, own)
-    # Blocks of rows add up.
-    monkeypatch.setattr(_count_passes, "_CELLS", 300)
-    blocks = PlainPasses(X, weights.astype(float), *how, own)
     expected, _ = plain.run(5)
-    for passes in (weighted, blocks):
-        for key, value in passes.run(5)[0].items():
-            assert_allclose(value, expected[key], rtol=1e-4)
-    monkeypatch.undo()
+    for key, value in weighted.run(5)[0].items():
+        assert_allclose(value, expected[key], rtol=1e-4)
     q, *_ = further(ctx, units, local)
     of_sparse = units_of(nmf().fit(X), csr_matrix(X))
     again, *_ = further(ctx, of_sparse, local)

@@ -10,6 +10,8 @@ from designs import pairwise
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, csr_matrix
 
+from sklearn_anneal.kernels import dense_counts as dense
+from sklearn_anneal.kernels import gamma_process_nmf
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 
 PRECISION = {np.float64: 1e-10, np.float32: 2e-4}
@@ -215,6 +217,25 @@ def test_tiny_priors_do_not_divide_by_zero(rng):
         assert_allclose(
             step.statistics["counts"].sum(axis=0), np.nansum(X, axis=0), rtol=1e-5, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (16, 7), (45, 12)])
+def test_rows_that_are_updated_together_are_those_of_their_own(n, k, momentum, dtype, rng):
+    """Each ends when it has converged, whatever the others do."""
+    X = drawn_counts(rng, n, 11, missing=0.2).astype(dtype)
+    table = np.zeros((11, 16), dtype)
+    table[:, :k] = rng.uniform(0.01, 1.0, (11, k))
+    e, factor = rng.uniform(0.1, 1.0, (n, k)).astype(dtype), rng.uniform(0.1, 1.0, (n, k))
+    for rows in (1, n):
+        how, found = (factor[:rows], 0.9, 0.3, 0.8, 60, momentum, 1e-2), []
+        for update in (dense.dense_updates_together, gamma_process_nmf.dense_updates):
+            powers, shape = np.empty((n, k), dtype), np.ones((n, k))
+            update(X, table, e.copy(), powers, *how, shape)
+            found.append((shape, powers))
+        for together, alone in zip(*found, strict=True):
+            assert_allclose(together, alone, rtol=10 * PRECISION[dtype])
 
 
 # The divergence of components

@@ -361,7 +361,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
-    _kernel_modules = ("gamma_process_nmf", "count_noise", "counts", "gamma")
+    _kernel_modules = ("gamma_process_nmf", "dense_counts", "count_noise", "counts", "gamma")
     _data_in_words = "{units} rows with {observations} counts of {columns} columns"
     _advice = (
         "the gamma distributions of some components have no positive finite parameters: X or the "

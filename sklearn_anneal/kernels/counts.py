@@ -68,6 +68,38 @@ def exponentiate(table, logs, factor):
             table[w, k] = value if value > smallest else 0.0
 
 
+@helper
+def expected_row(value, log_normalizer, inverse, factor, row, out):
+    """Compute a row of the table of :func:`expected_table`, and return the m_w of its word.
+
+    ``inverse`` has exp{−log_normalizer}, and ``row`` is memory.
+    """
+    n_topics, smallest, top = value.shape[0], _smallest(out), 0.0
+    if factor == 1.0:
+        for k in range(n_topics):
+            row[k] = inverse[k] * exp_digamma(value[k])
+        for k in range(n_topics):
+            top = max(top, row[k])
+    if top > _FAR_FROM_ZERO:
+        for k in range(n_topics):
+            row[k] /= top
+        largest = log(top)
+    else:
+        for k in range(n_topics):
+            row[k] = digamma(value[k]) - log_normalizer[k]
+        top = row[0]
+        for k in range(1, n_topics):
+            top = max(top, row[k])
+        for k in range(n_topics):
+            row[k] = exp(factor * (row[k] - top))
+        largest = top
+    for k in range(n_topics):
+        out[k] = row[k] if row[k] > smallest else 0.0
+    for k in range(n_topics, out.shape[0]):
+        out[k] = 0.0
+    return largest
+
+
 @shared_kernel("out_rows matrix index float vector index vector float out1")
 def expected_table(
     table,
@@ -89,7 +121,6 @@ def expected_table(
     arguments are those of :func:`expected_logs`. At x = 1, exp{ψ(λ)} is found without a logarithm.
     """
     n_topics = concentration.shape[1]
-    smallest = _smallest(table)
     row = vector(n_topics, log_normalizer.dtype)
     value = vector(n_topics, log_normalizer.dtype)
     inverse = vector(n_topics, log_normalizer.dtype)
@@ -100,29 +131,7 @@ def expected_table(
         offset = offsets[i] if offsets.shape[0] > 0 else 0.0
         for k in range(n_topics):
             value[k] = scale * concentration[c, k] + offset
-        top = 0.0
-        if factor == 1.0:
-            for k in range(n_topics):
-                row[k] = inverse[k] * exp_digamma(value[k])
-            for k in range(n_topics):
-                top = max(top, row[k])
-        if top > _FAR_FROM_ZERO:
-            for k in range(n_topics):
-                row[k] /= top
-            largest[w] = log(top)
-        else:
-            for k in range(n_topics):
-                row[k] = digamma(value[k]) - log_normalizer[k]
-            top = row[0]
-            for k in range(1, n_topics):
-                top = max(top, row[k])
-            for k in range(n_topics):
-                row[k] = exp(factor * (row[k] - top))
-            largest[w] = top
-        for k in range(n_topics):
-            table[w, k] = row[k] if row[k] > smallest else 0.0
-        for k in range(n_topics, table.shape[1]):
-            table[w, k] = 0.0
+        largest[w] = expected_row(value, log_normalizer, inverse, factor, row, table[w])
 
 
 @shared_kernel("out_rows singles index vector float out1")

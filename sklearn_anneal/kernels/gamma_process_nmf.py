@@ -46,18 +46,16 @@ from .simd.products import (
 _TOGETHER = 256
 # This many rows of the next column are prefetched.
 _FETCHED = 64
-# Momentum halves a shape at most.
-_LEAST_SHARE_OF_ROOT = 0.5**0.5
 
 
 @helper
-def _smallest_shape(table):
+def smallest_shape(table):
     """The smallest shape in the dtype of a table: the sparsest priors have smaller ones."""
     return SMALLEST_SINGLE if table.itemsize == 4 else 0.0
 
 
 @helper
-def _powers(shape, local, out):
+def powers_of(shape, local, out):
     """``out = exp{x ψ(shape)}``."""
     if local == 1.0:
         for k in range(out.shape[0]):
@@ -68,15 +66,15 @@ def _powers(shape, local, out):
 
 
 @helper
-def _all_powers(shape, local, out):
+def all_powers(shape, local, out):
     """The same for two dimensions, so many numbers at a time that vectors have no rest."""
-    numbers, found, low = shape.reshape(shape.size), out.reshape(out.size), _smallest_shape(out)
+    numbers, found, low = shape.reshape(shape.size), out.reshape(out.size), smallest_shape(out)
     some = np.empty(_TOGETHER, out.dtype)
     for begin in range(0, numbers.shape[0], _TOGETHER):
         n = min(_TOGETHER, numbers.shape[0] - begin)
         for i in range(n):
             some[i] = max(numbers[begin + i], low)
-        _powers(some[:n], local, found[begin : begin + n])
+        powers_of(some[:n], local, found[begin : begin + n])
 
 
 @helper
@@ -182,7 +180,7 @@ def sparse_step(
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     factor_of_counts = size(step)
-    low = _smallest_shape(table)
+    low = smallest_shape(table)
     longest = padded(longest_row(indptr), ROWS)
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
@@ -233,7 +231,7 @@ def sparse_step(
                     e[k] = first[k]
             else:
                 if not row_known:
-                    _powers(current[:n_components], local, powers[d])
+                    powers_of(current[:n_components], local, powers[d])
                 for k in range(n_components):
                     e[k] = last[k] * powers[d, k]
             for k in range(width):
@@ -260,7 +258,7 @@ def sparse_step(
                 final[k] = base + step * assigned[k]
             shape[d, k] = final[k]
         if not row_known:
-            _powers(current[:n_components], local, powers[d])
+            powers_of(current[:n_components], local, powers[d])
         weight = weights[d] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         for k in range(n_components):
@@ -316,7 +314,7 @@ def dense_updates(
     n_columns, width = table.shape
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
-    low = _smallest_shape(table)
+    low = smallest_shape(table)
     longest = padded(n_columns, ROWS)
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
@@ -347,7 +345,7 @@ def dense_updates(
         at, lead = d if factor.shape[0] > 1 else 0, 0.0
         for update in range(n_updates):
             if update > 0:
-                _powers(current, local, own)
+                powers_of(current, local, own)
                 for k in range(n_components):
                     row[k] = size(factor[at, k]) * own[k]
             for k in range(width):
@@ -360,7 +358,7 @@ def dense_updates(
                 lead = _extrapolated(base_row, current, earlier, ahead, terms, lead)
         for k in range(n_components):
             shape[d, k] = current[k]
-        _powers(current, local, own)
+        powers_of(current, local, own)
         for k in range(n_components):
             powers[d, k] = own[k]
 
@@ -400,56 +398,7 @@ def sparse_counts(counts, rows, indptr, table, e, weights, out):
 @kernel("out_rows matrix float")
 def activation_powers(out, shape, local):
     """``out = exp{x ψ(shape)}``."""
-    _all_powers(shape, local, out)
-
-
-@kernel("rows float vector out1 out2 out_rows")
-def divided_activations(divided, base, weights, sums, shape, powers):
-    """Update activations by quotients of counts that have been multiplied by the table.
-
-    ``shape = base + powers * divided``, ``sums[k] = Σ_n w_n (shape_nk − base)``, with weights of 1
-    if there are none, and ``powers = exp ψ(shape)``.
-    """
-    sums[:] = 0.0
-    for n in range(shape.shape[0]):
-        weight = weights[n] if weights.shape[0] > 0 else 1.0
-        for k in range(shape.shape[1]):
-            counts = np.float64(powers[n, k]) * np.float64(divided[n, k])
-            sums[k] += weight * counts
-            shape[n, k] = base + counts
-    _all_powers(shape, 1.0, powers)
-
-
-@kernel("out2 matrix out2 out2 float float", dtypes=("float64",))
-def go_ahead(current, roots, earlier, ahead, base, share):
-    """Move shapes beyond the update that has led to them; ``roots`` are their √(shape − base).
-
-    The roots go on by ``share`` times their change since the update before and the change that this
-    update made, and shapes are halved at most, but for their ``base``. ``earlier`` has the roots
-    after the update before, and ``ahead`` those from which the last one came; both are replaced.
-    """
-    for n in range(current.shape[0]):
-        for k in range(current.shape[1]):
-            root = roots[n, k]
-            moved = root + share * ((root - earlier[n, k]) + (root - ahead[n, k]))
-            moved = max(moved, _LEAST_SHARE_OF_ROOT * root)
-            earlier[n, k], ahead[n, k] = root, moved
-            current[n, k] = base + moved * moved
-
-
-@kernel("matrix out2 matrix matrix float out1", dtypes=("float64",))
-def add_turn(current, roots, earlier, ahead, base, turn):
-    """``roots = √(current − base)``, and ``turn[0]`` grows by Σ (roots − ahead) (roots − earlier).
-
-    The sum is below 0 where updates turn back.
-    """
-    terms = np.zeros(current.shape[1])
-    for n in range(current.shape[0]):
-        for k in range(current.shape[1]):
-            root = np.sqrt(max(current[n, k] - base, 0.0))
-            roots[n, k] = root
-            terms[k] += (root - ahead[n, k]) * (root - earlier[n, k])
-    turn[0] += terms.sum()
+    all_powers(shape, local, out)
 
 
 @kernel("out_rows rows")

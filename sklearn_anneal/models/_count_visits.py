@@ -32,11 +32,15 @@ _CELLS = 1 << 17
 # Above so many products of rows, columns and components, steps that do not decide the result
 # compute in single precision.
 LARGE = 1 << 17
+# Rows fill the lanes of vector instructions if the activations of one take no more bytes than this.
+# For more components it takes less time to leave out cells without counts.
+_MOST_TOGETHER = 96
 # Logarithms are taken of numbers that are at least this large.
 _SMALLEST = {np.dtype(kind): np.finfo(kind).tiny for kind in (np.float32, np.float64)}
 
 
 kernels = partial(compiled, "gamma_process_nmf")
+dense = partial(compiled, "dense_counts")
 tables = partial(compiled, "counts")
 
 
@@ -407,15 +411,19 @@ class CountsVisit(Visit):
         arrays, step = (counts, self.expected.table, e), float(self.t.statistics)
         how = factor, x, base, step, start.n_sweeps - 1, start.momentum, self.model.sweep_tol
         large = start.momentum and counts.size * shape.shape[1] > LARGE
-        if large and powers.dtype != np.float32:
-            single, found = (each.astype(np.float32) for each in arrays), shape.copy()
-            kernels().dense_updates(*single, np.empty(powers.shape, np.float32), *how, found)
+        single = large and powers.dtype != np.float32
+        size = shape.shape[1] * (4 if single else powers.itemsize)
+        together = self.model.is_dense and size <= _MOST_TOGETHER
+        update = dense().dense_updates_together if together else kernels().dense_updates
+        if single:
+            rounded, found = (each.astype(np.float32) for each in arrays), shape.copy()
+            update(*rounded, np.empty(powers.shape, np.float32), *how, found)
             # A large count over a sum of factors that underflow is infinite in single precision.
             if np.isfinite(found).all():
                 shape[:] = found
                 kernels().activation_powers(powers, shape, x)
                 return
-        kernels().dense_updates(*arrays, powers, *how, shape)
+        update(*arrays, powers, *how, shape)
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]

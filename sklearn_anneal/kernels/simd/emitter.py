@@ -8,6 +8,8 @@ from numba.core import cgutils, config
 LANES = 8
 ROWS = 8
 DOUBLES = 4
+# Number of vectors that `ratio_update_together` takes at a time.
+TOGETHER = 16
 
 WORD = ir.IntType(32)
 INDEX = ir.IntType(64)
