@@ -102,7 +102,21 @@ class NormalWishart(Family):
 
         The matrices are factorised once for both.
         """
-        return self._wishart.moments(self._wishart_natural(natural))
+        return self._wishart.moments(self._wishart_natural(natural), overwrite=True)
+
+    def moments_inside(self, natural: Natural) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return :meth:`moments`, or None if a row is not :meth:`valid`.
+
+        The factorisation shows that as well.
+        """
+        if not (self._usable(natural).all() and self._wishart._enough(natural).all()):
+            return None
+        try:
+            found = self.moments(natural)
+        except np.linalg.LinAlgError:
+            return None
+        # LAPACK may factorise matrices that are not finite.
+        return found if np.isfinite(found[1]).all() else None
 
     def expectations(self, natural: Natural) -> Natural:
         """Return the expectations of (-mu^T Lambda mu, 2 Lambda mu, -Lambda, log|Lambda|) / 2.
@@ -110,7 +124,7 @@ class NormalWishart(Family):
         The third is restricted like the scatter. For tied, the last two are summed over the rows.
         """
         return self._expectations_given(
-            natural, *self._wishart._moments(self._wishart_natural(natural))
+            natural, *self._wishart._moments(self._wishart_natural(natural), overwrite=True)
         )
 
     def _expectations_given(
@@ -246,13 +260,18 @@ class NormalWishart(Family):
         return {
             "mean_precision": beta,
             "mean_natural": natural_mean,
-            "scatter": np.asarray(inverse_scale, dtype=float) + pooled,
+            "scatter": np.add(inverse_scale, pooled, out=pooled),
             "dof": np.asarray(dof, dtype=float),
         }
 
-    def _inside(self, natural: Natural) -> np.ndarray:
+    @staticmethod
+    def _usable(natural: Natural) -> np.ndarray:
+        """Return, per row, whether the parameters of the mean are inside the domain."""
         beta, natural_mean = natural["mean_precision"], natural["mean_natural"]
-        inside = (beta > 0.0) & np.isfinite(beta) & np.isfinite(natural_mean).all(-1)
+        return (beta > 0.0) & np.isfinite(beta) & np.isfinite(natural_mean).all(-1)
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        inside = self._usable(natural)
         marginal = self._wishart_natural(self._with_usable_means(natural, inside))
         if self._structure.shared:
             inside = np.asarray(inside.all())

@@ -357,7 +357,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
-        inverse_scale = np.full(rows + event, inverse_scale)
+        inverse_scale = np.broadcast_to(inverse_scale, rows + event)
         mean = np.broadcast_to(mean, (k, d))
         dof = np.full(rows, self.degrees_of_freedom_prior, dtype=float)
         strength = np.full(k, self.mean_precision_prior, dtype=float)
@@ -370,7 +370,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return {
             "mean_precision": precision,
             "mean_natural": self.structure.multiply(precision, mean),
-            "scatter": inverse_scale,
+            "scatter": inverse_scale.copy(),
             "dof": dof,
         }
 
