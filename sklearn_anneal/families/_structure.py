@@ -429,14 +429,16 @@ def inverse_of_root(root: np.ndarray) -> np.ndarray:
     return root
 
 
-def mirror(matrix: np.ndarray) -> None:
-    """Copy the lower triangle of a matrix to the upper one."""
-    d = len(matrix)
+def mirror(matrices: np.ndarray) -> None:
+    """Copy the lower triangles of matrices of shape (..., D, D) to the upper ones."""
+    d = matrices.shape[-1]
+    turned = matrices.swapaxes(-1, -2)
     for start in range(0, d, _BLOCK):
-        stop = min(start + _BLOCK, d)
-        block = matrix[start:stop, start:stop]
-        block[:] = np.where(_BELOW_OR_ON[: stop - start, : stop - start], block, block.T)
-        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
+        part, stop = slice(start, start + _BLOCK), min(start + _BLOCK, d)
+        lower = _BELOW_OR_ON[: stop - start, : stop - start]
+        block = matrices[..., part, part]
+        block[:] = np.where(lower, block, turned[..., part, part])
+        matrices[..., part, stop:] = turned[..., part, stop:]
 
 
 def _solved(

@@ -173,13 +173,13 @@ def completed_moments(
         first,
         count,
     )
-    for about, m, total, n in zip(second, mean, first, count, strict=True):
-        mirror(about)
-        # Moments about the center, and no longer about the mean.
-        shift = np.outer(total + 0.5 * n * m, m)
-        about += shift
-        about += shift.T
-        total += n * m
+    mirror(second)
+    # Moments about the center, and no longer about the means.
+    added = count[:, None] * mean
+    shift = (first + 0.5 * added)[:, :, None] * mean[:, None, :]
+    second += shift
+    second += np.swapaxes(shift, 1, 2)
+    first += added
     for index in groups:
         group = Group.of(rows.X[order[index]], rows.center, precision)
         found = group.moments(mean, shares[index])
