@@ -109,7 +109,7 @@ class NormalWishart(Family):
 
         The factorisation shows that as well.
         """
-        if not (self._usable(natural).all() and self._wishart._enough(natural).all()):
+        if not self._inside_but_for_scatter(natural).all():
             return None
         try:
             found = self.moments(natural)
@@ -264,18 +264,22 @@ class NormalWishart(Family):
             "dof": np.asarray(dof, dtype=float),
         }
 
-    @staticmethod
-    def _usable(natural: Natural) -> np.ndarray:
-        """Return, per row, whether the parameters of the mean are inside the domain."""
-        beta, natural_mean = natural["mean_precision"], natural["mean_natural"]
-        return (beta > 0.0) & np.isfinite(beta) & np.isfinite(natural_mean).all(-1)
-
-    def _inside(self, natural: Natural) -> np.ndarray:
-        inside = self._usable(natural)
-        marginal = self._wishart_natural(self._with_usable_means(natural, inside))
+    def _inside_but_for_scatter(self, natural: Natural) -> np.ndarray:
+        """Return, per row, whether all parameters but the scatter are inside the domain."""
+        beta, natural_mean, dof = (
+            natural[key] for key in ("mean_precision", "mean_natural", "dof")
+        )
+        inside = (beta > 0.0) & np.isfinite(beta) & np.isfinite(natural_mean).all(-1)
         if self._structure.shared:
             inside = np.asarray(inside.all())
-        return inside & self._wishart._inside(marginal)
+        return inside & (dof > self.n_features - 1) & np.isfinite(dof)
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        inside = self._inside_but_for_scatter(natural)
+        if not inside.all():
+            usable = np.broadcast_to(inside, natural["mean_precision"].shape)
+            natural = self._with_usable_means(natural, usable)
+        return inside & self._structure.positive(self._wishart_natural(natural)["scatter"])
 
     def _strength(self, natural: Natural) -> np.ndarray:
         if not natural["mean_natural"].any():

@@ -217,13 +217,10 @@ class Wishart(Family):
             "dof": np.asarray(dof, dtype=float),
         }
 
-    def _enough(self, natural: Natural) -> np.ndarray:
-        """Return, per row, whether there are enough degrees of freedom."""
-        dof = natural["dof"]
-        return (dof > self._size(natural) - 1) & np.isfinite(dof)
-
     def _inside(self, natural: Natural) -> np.ndarray:
-        return self._structure.positive(natural["scatter"]) & self._enough(natural)
+        dof = natural["dof"]
+        enough = (dof > self._size(natural) - 1) & np.isfinite(dof)
+        return self._structure.positive(natural["scatter"]) & enough
 
     def _strength(self, natural: Natural) -> np.ndarray:
         return natural["dof"]
