@@ -612,3 +612,22 @@ def test_imputed_frames_have_the_names_and_the_cells_that_were_given(rng):
     parts = list(est.impute(Shards([large[:9], large[9:9], large[9:]])))
     assert all(part.columns.equals(large.columns) for part in parts)
     assert pd.concat(part for part in parts if len(part)).equals(large)
+
+
+def test_incomplete_rows_know_their_order(rng):
+    """Parts of them need not find it again."""
+    X = rng.standard_normal((40, 3))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    rows = Rows(X, patterns=cell_patterns(X))
+    complete, some, blank = rows.by_completeness
+    assert len(blank)
+    found = list(rows.incomplete(7))
+    np.testing.assert_array_equal(
+        np.concatenate([index for index, _ in found]), np.append(some, blank)
+    )
+    for index, part in found:
+        np.testing.assert_array_equal(part.X, X[index])
+        for known, sought in zip(
+            part.by_completeness, rows.take(index).by_completeness, strict=True
+        ):
+            np.testing.assert_array_equal(known, sought)

@@ -9,8 +9,10 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+from sklearn_anneal.families import NormalWishart
 from sklearn_anneal.models.components import _wide_gaussians
 from sklearn_anneal.models.components._resolved_gaussians import resolved_gaussians
+from sklearn_anneal.models.components.fused_gaussian import FusedGaussian
 from sklearn_anneal.models.components.gaussian import GaussianComponents
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -104,3 +106,66 @@ def test_searches_of_very_many_columns_are_short(rng, monkeypatch):
     # Two rows for each column make the usual search.
     X = rng.standard_normal((24, 12))
     assert clone(made).fit(X).n_passes_ > clone(made).set_params(effort=1.0).fit(X).n_passes_
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["few_rows", "many_rows"])
+def test_learning_factorises_matrices_for_the_next_visit(few, rng, monkeypatch):
+    """Every visit of plain passes after the first reads them, and finds what it would compute."""
+    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    n = 12 if few else 90
+    X = rng.standard_normal((n, 8)) + 4.0 * rng.integers(0, 2, (n, 1))
+    known, computed = FusedGaussian.known, []
+    monkeypatch.setattr(FusedGaussian, "moments", _counted(FusedGaussian.moments, computed))
+
+    def fitted(keep):
+        def of_visit(self, q, before):
+            some = {key: value for key, value in (before or {}).items() if keep or key != "next"}
+            already = len(computed)
+            found = known(self, q, some)
+            visits.append(len(computed) - already)
+            return found
+
+        visits = []
+        monkeypatch.setattr(FusedGaussian, "known", of_visit)
+        est = AnnealedBayesianGaussianMixture(2, annealing="none", tol=0.0, **QUICK).fit(X)
+        return est, visits
+
+    (kept, own), (anew, every) = fitted(True), fitted(False)
+    assert own == [1] + [0] * (len(own) - 1)
+    assert set(every) == {1}
+    np.testing.assert_array_equal(kept.lower_bounds_, anew.lower_bounds_)
+    np.testing.assert_array_equal(kept.covariances_, anew.covariances_)
+
+
+def _counted(function, calls):
+    def call(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_moments_inside_are_the_moments_of_valid_parameters(covariance_type, rng):
+    for d in (3, 70):
+        family = NormalWishart(covariance_type, 2, d)
+        shape = {"full": (2, d, d), "tied": (d, d), "diag": (2, d), "spherical": (2,)}
+        scale = 1.0 if covariance_type in ("diag", "spherical") else np.eye(d)
+        natural = family.from_standard(
+            rng.standard_normal((2, d)),
+            np.array([1.0, 2.0]),
+            np.broadcast_to(scale, shape[covariance_type]),
+            np.full(() if covariance_type == "tied" else 2, d + 3.0),
+        )
+        for one, other in zip(family.moments_inside(natural), family.moments(natural), strict=True):
+            np.testing.assert_array_equal(one, other)
+        for key, value in (
+            *(("scatter", value) for value in (-1.0, 0.0, np.nan, np.inf)),
+            *(("dof", value) for value in (d - 1.0, np.nan, np.inf)),
+            *(("mean_precision", value) for value in (0.0, np.nan, np.inf)),
+            ("mean_natural", np.nan),
+        ):
+            wrong = natural[key].copy()
+            wrong[(0,) * wrong.ndim] = value
+            assert not family.valid({**natural, key: wrong}).all()
+            assert family.moments_inside({**natural, key: wrong}) is None, (d, key, value)

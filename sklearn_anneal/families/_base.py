@@ -122,6 +122,16 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     return result
 
 
+def followed(q: Natural, prior: Natural, new: Natural) -> Natural:
+    """Return q after the change of its prior to a new one, for the keys of the new prior."""
+    result: Natural = {}
+    for key, value in new.items():
+        change = value - prior[key]
+        change += q[key]
+        result[key] = change
+    return result
+
+
 def mix(
     a: Natural, b: Natural, rho: float, overwrite: bool = False, share: Share = alone
 ) -> Natural:

@@ -51,15 +51,17 @@ class Triangle(NamedTuple):
         return cls(i * n_features + j, places, np.where(i == j, -0.5, -1.0))
 
 
-def lower_root(matrices: np.ndarray) -> np.ndarray:
+def lower_root(matrices: np.ndarray, overwrite: bool = False) -> np.ndarray:
     """Return the Cholesky factors of matrices of shape (..., D, D), whose lower halves are read.
 
-    Raises LinAlgError if a matrix is not positive definite.
+    With ``overwrite`` they may be in the memory of the matrices. Raises LinAlgError if a matrix is
+    not positive definite.
     """
     d = matrices.shape[-1]
     if d < _LARGE:
         return np.linalg.cholesky(matrices)
-    result = np.array(matrices, dtype=np.float64, order="C")
+    copied = np.ascontiguousarray if overwrite else np.array
+    result = copied(matrices, dtype=np.float64)
     for root in result.reshape(-1, d, d):
         # The transpose is in Fortran's order, and the root replaces it without another copy.
         if dpotrf(root.T, clean=True, overwrite_a=True)[1] != 0:
@@ -159,9 +161,12 @@ class Structure(ABC):
         """
 
     def inverse_and_log_det(
-        self, stored: np.ndarray, n_features: int
+        self, stored: np.ndarray, n_features: int, overwrite: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return :meth:`inverse` and :meth:`log_det`, which can share a factorisation."""
+        """Return :meth:`inverse` and :meth:`log_det`, which can share a factorisation.
+
+        With ``overwrite`` the inverses may be in the memory of the matrices.
+        """
         return self.inverse(stored), self.log_det(stored, n_features)
 
     @abstractmethod
@@ -220,9 +225,9 @@ class _Full(Structure):
         return inverse_of_root(lower_root(stored))
 
     def inverse_and_log_det(
-        self, stored: np.ndarray, n_features: int
+        self, stored: np.ndarray, n_features: int, overwrite: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        root = lower_root(stored)
+        root = lower_root(stored, overwrite)
         log_det = log_det_of_root(root)
         return inverse_of_root(root), log_det
 
@@ -428,14 +433,16 @@ def inverse_of_root(root: np.ndarray) -> np.ndarray:
     return root
 
 
-def mirror(matrix: np.ndarray) -> None:
-    """Copy the lower triangle of a matrix to the upper one."""
-    d = len(matrix)
+def mirror(matrices: np.ndarray) -> None:
+    """Copy the lower triangles of matrices of shape (..., D, D) to the upper ones."""
+    d = matrices.shape[-1]
+    turned = matrices.swapaxes(-1, -2)
     for start in range(0, d, _BLOCK):
-        stop = min(start + _BLOCK, d)
-        block = matrix[start:stop, start:stop]
-        block[:] = np.where(_BELOW_OR_ON[: stop - start, : stop - start], block, block.T)
-        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
+        part, stop = slice(start, start + _BLOCK), min(start + _BLOCK, d)
+        lower = _BELOW_OR_ON[: stop - start, : stop - start]
+        block = matrices[..., part, part]
+        block[:] = np.where(lower, block, turned[..., part, part])
+        matrices[..., part, stop:] = turned[..., part, stop:]
 
 
 def _solved(

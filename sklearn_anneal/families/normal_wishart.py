@@ -102,7 +102,21 @@ class NormalWishart(Family):
 
         The matrices are factorised once for both.
         """
-        return self._wishart.moments(self._wishart_natural(natural))
+        return self._wishart.moments(self._wishart_natural(natural), overwrite=True)
+
+    def moments_inside(self, natural: Natural) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return :meth:`moments`, or None if a row is not :meth:`valid`.
+
+        The factorisation shows that as well.
+        """
+        if not self._inside_but_for_scatter(natural).all():
+            return None
+        try:
+            found = self.moments(natural)
+        except np.linalg.LinAlgError:
+            return None
+        # LAPACK may factorise matrices that are not finite.
+        return found if np.isfinite(found[1]).all() else None
 
     def expectations(self, natural: Natural) -> Natural:
         """Return the expectations of (-mu^T Lambda mu, 2 Lambda mu, -Lambda, log|Lambda|) / 2.
@@ -110,7 +124,7 @@ class NormalWishart(Family):
         The third is restricted like the scatter. For tied, the last two are summed over the rows.
         """
         return self._expectations_given(
-            natural, *self._wishart._moments(self._wishart_natural(natural))
+            natural, *self._wishart._moments(self._wishart_natural(natural), overwrite=True)
         )
 
     def _expectations_given(
@@ -246,17 +260,26 @@ class NormalWishart(Family):
         return {
             "mean_precision": beta,
             "mean_natural": natural_mean,
-            "scatter": np.asarray(inverse_scale, dtype=float) + pooled,
+            "scatter": np.add(inverse_scale, pooled, out=pooled),
             "dof": np.asarray(dof, dtype=float),
         }
 
-    def _inside(self, natural: Natural) -> np.ndarray:
-        beta, natural_mean = natural["mean_precision"], natural["mean_natural"]
+    def _inside_but_for_scatter(self, natural: Natural) -> np.ndarray:
+        """Return, per row, whether all parameters but the scatter are inside the domain."""
+        beta, natural_mean, dof = (
+            natural[key] for key in ("mean_precision", "mean_natural", "dof")
+        )
         inside = (beta > 0.0) & np.isfinite(beta) & np.isfinite(natural_mean).all(-1)
-        marginal = self._wishart_natural(self._with_usable_means(natural, inside))
         if self._structure.shared:
             inside = np.asarray(inside.all())
-        return inside & self._wishart._inside(marginal)
+        return inside & (dof > self.n_features - 1) & np.isfinite(dof)
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        inside = self._inside_but_for_scatter(natural)
+        if not inside.all():
+            usable = np.broadcast_to(inside, natural["mean_precision"].shape)
+            natural = self._with_usable_means(natural, usable)
+        return inside & self._structure.positive(self._wishart_natural(natural)["scatter"])
 
     def _strength(self, natural: Natural) -> np.ndarray:
         if not natural["mean_natural"].any():

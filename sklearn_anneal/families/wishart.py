@@ -108,17 +108,17 @@ class Wishart(Family):
         """Return E[Lambda] = nu W, stored like the scatter (Bishop, Eq. B.80)."""
         return self._times_dof(natural, self._structure.inverse(natural["scatter"]))
 
-    def moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, natural: Natural, overwrite: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Return :meth:`expected_precision` and :meth:`log_det_expectation`.
 
-        The matrices are factorised once for both.
+        The matrices are factorised once for both, in their own memory with ``overwrite``.
         """
-        precision, log_det = self._moments(natural)
+        precision, log_det = self._moments(natural, overwrite)
         return precision, self._rows(log_det)
 
-    def _moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
-        size = self._size(natural)
-        inverse, log_det = self._structure.inverse_and_log_det(natural["scatter"], size)
+    def _moments(self, natural: Natural, overwrite: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        how = self._size(natural), overwrite
+        inverse, log_det = self._structure.inverse_and_log_det(natural["scatter"], *how)
         return self._moments_given(natural, inverse, log_det)
 
     def _moments_given(
@@ -128,8 +128,10 @@ class Wishart(Family):
         return self._times_dof(natural, inverse), self._log_det_of(natural, log_det)
 
     def _times_dof(self, natural: Natural, matrices: np.ndarray) -> np.ndarray:
+        """Return nu times matrices, in whose memory the products can be."""
         dof = natural["dof"]
-        return dof.reshape(dof.shape + (1,) * self._structure.event_ndim) * matrices
+        factors = dof.reshape(dof.shape + (1,) * self._structure.event_ndim)
+        return np.multiply(factors, matrices, out=matrices if np.ndim(matrices) else None)
 
     def _log_det_of(self, natural: Natural, log_det_scatter: np.ndarray | float) -> np.ndarray:
         n_features = self._size(natural)

@@ -187,8 +187,6 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.advance(run.workers, last)
-    if momentum.plain is not None:
-        progress.known = None
     if method is PLAIN and visited.explores and not explores:
         progress.go_further(run.units)
     return False

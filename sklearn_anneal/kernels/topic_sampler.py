@@ -34,7 +34,7 @@ def _draw_again(
     if fresh != 0:
         k = int(u * alpha.shape[0])
     else:
-        k = np.int64(topics[t])
+        k = int(topics[t])
         held[s, k] = max(held[s, k] - mass, 0.0)
         totals[k] = max(totals[k] - moved, tiny)
         replace_entry(table, w, k, max(table[w, k] - size(moved), size(tiny)))

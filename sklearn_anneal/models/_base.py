@@ -213,6 +213,7 @@ class LocalStep:
     # The sum of ``energy``, ``entropy`` and ``log_prior`` without their rounding errors, where
     # these are so large that the sum loses its digits.
     exact_bound: float | None = None
+    known: Any = None  # :attr:`Visit.known`, if learning priors can use it
 
     @property
     def bound(self) -> float:

@@ -14,7 +14,7 @@ from scipy.special import logsumexp, softmax
 from ..data.parted_units import PartedUnits
 from ..data.tables import missing_cells
 from ..data.units import Rows
-from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures
+from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures, followed
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     Block,
@@ -116,6 +116,11 @@ class MixtureVisit(Visit[Rows]):
     """
 
     draws: Sequence[tuple[Factor, dict[str, np.ndarray]]] = ()
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        """Add what is known about q to the step, as learning priors can use it."""
+        step.known = self.known
+        return step
 
     def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
         result: Natural = {}
@@ -401,12 +406,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         if self.components.learns_from(float(counts.sum())):
             stay = step is not None and moved <= SHARE_THAT_MOVES * counts.sum()
-            model.components, of_components = self.components.learned(q, prior, rho, late, stay)
+            how = rho, late, stay, None if step is None else step.known
+            model.components, of_components = self.components.learned(q, prior, *how)
         else:
             of_components = {key: prior[key] for key in self.components.keys}
         new = of_weights | of_components
         fixed = self.components.fixed_while_learning
-        moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}
+        moved = followed(q, prior, {key: new[key] for key in new if key not in fixed})
         return model, new, q | moved
 
     # Starts

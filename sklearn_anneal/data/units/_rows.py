@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Self
 
@@ -176,6 +177,17 @@ class Rows(Units):
         some = affected[~blank]
         order = np.lexsort((self.patterns[some], n_missing[~blank]))
         return np.flatnonzero(self.patterns == 0), some[order], affected[blank]
+
+    def incomplete(self, size: int) -> Iterator[tuple[np.ndarray, Rows]]:
+        """Yield the numbers of ``size`` rows with missing cells, in their order, and these rows."""
+        _, some, blank = self.by_completeness
+        order = np.append(some, blank)
+        for start in range(0, len(order), size):
+            index = order[start : start + size]
+            part, n = self.take(index), min(max(len(some) - start, 0), len(index))
+            found = np.arange(0), np.arange(n), np.arange(n, len(index))
+            vars(part)["by_completeness"] = found
+            yield index, part
 
     def completed(self, dtype: DTypeLike | None = None) -> np.ndarray:
         """Return the rows with the column's mean in the place of missing cells.

@@ -309,14 +309,21 @@ class Components(ABC, Generic[P, R]):
         return self.learns and self.waits
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, late: bool, rows_stay: bool = False
+        self,
+        q: Natural,
+        prior: Natural,
+        rho: float,
+        late: bool,
+        rows_stay: bool = False,
+        known: Known | None = None,
     ) -> tuple[Components, Natural]:
         """Return the components and their λ₀ after a step of empirical Bayes.
 
         Hyperparameters that are learned move by the share ρ towards the values that maximise the
         bound given q; all others stay. Those that wait stay unless it is
         ``late`` in the fit. ``rows_stay`` says that the rows have hardly changed components in the
-        last pass, so that q may follow the priors as far as that is best.
+        last pass, so that q may follow the priors as far as that is best. ``known`` is the result
+        of :meth:`known` at the last visit; this method may add what helps the next one.
         """
         if not self.learns or (self.waits and not late):
             return self, {key: prior[key] for key in self.keys}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class Features(NamedTuple):
     # ``"tied"``.
     shared: np.ndarray
     terms: Terms  # further values for rows with missing cells
+    gaussians: Any = (
+        None  # what rows with missing cells read, if there are such (``_missing_cells``)
+    )
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ...families import Factors, Natural
+from ...families import Factors, Natural, followed
 from ...families._empirical_bayes import (
     damped,
     maxima,
@@ -27,6 +27,7 @@ from ...families._empirical_bayes import (
     wishart_dof,
 )
 from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
+from .._base import Known
 from ._correlated_scale import kappa, learned_matrix, log_correlation
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def learned_gaussians(
     rho: float,
     late: bool,
     rows_stay: bool = False,
+    known: Known | None = None,
 ) -> tuple[GaussianComponents, Natural]:
     """Return the components and their λ₀ after a step of empirical Bayes.
 
@@ -112,11 +114,25 @@ def learned_gaussians(
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
     fixed = components.fixed_while_learning
-    moved = {key: q[key] + (natural[key] - prior[key]) for key in natural if key not in fixed}
-    factors = Factors(f for f in components.factors if moved.keys() >= set(f.names.values()))
-    if factors.valid(moved):
+    moved = followed(q, prior, {key: natural[key] for key in natural if key not in fixed})
+    if known is None:
+        factors = Factors(f for f in components.factors if moved.keys() >= set(f.names.values()))
+        inside = factors.valid(moved)
+    else:
+        known["next"] = moved, _moments_inside(components, moved)
+        inside = known["next"][1] is not None
+    if inside:
         return new, natural
     return components, {key: prior[key] for key in components.keys}
+
+
+def _moments_inside(components: GaussianComponents, q: Natural) -> tuple[Any, ...] | None:
+    """Return the moments of joint factors, or None if q is outside of its domain."""
+    (factor,) = components.factors
+    found = components._normal_wishart.moments_inside(factor.pick(q))
+    if found is None:
+        return None
+    return q["mean_natural"] / q["mean_precision"][:, None], None, *found
 
 
 class _Step:
@@ -327,10 +343,11 @@ class _JointStep(_Step):
         new = copy(self.components)
         new.set_scale(scale, new.sizes)
         prior = new.natural_prior(self.center)
-        q = {key: self.q[key] + (prior[key] - self.prior[key]) for key in prior}
-        if not Factors(new.factors).valid(q):
+        q = followed(self.q, self.prior, prior)
+        moments = _moments_inside(new, q)
+        if moments is None:
             return False
-        _, _, self.precision, self.log_dets = new.moments(q)
+        _, _, self.precision, self.log_dets = moments
         self.components, self.prior, self.q = new, prior, q
         self.scale, self.eta = scale, new.scale_prior_dof
         self._set_traces()

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...data.units import Rows
-from ...families._structure import mirror
+from ...families._structure import Triangle, mirror
 from .._base import LOG_2PI, compiled
+from ._features import Features
 from ._moments import CHUNK, Summary, comparable_units
 from ._pattern_groups import Group
 from ._wide_gaussians import NO_SHARE
@@ -50,6 +51,18 @@ class Gaussians(NamedTuple):
     def stacked(self) -> np.ndarray:
         """The precision matrices below each other, as kernels read them."""
         return np.ascontiguousarray(self.precision.reshape(-1, self.mean.shape[1]))
+
+
+def gaussians_of(features: Features, triangle: Triangle) -> Gaussians:
+    """Return the precision matrices and the other terms of the log densities of features."""
+    k, d = features.terms.mean.shape
+    if features.layout in ("diag", "spherical"):
+        precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
+    else:
+        packed = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
+        precision = (packed / triangle.factors).take(triangle.places, axis=1)
+        precision = np.broadcast_to(precision, (k, d, d))
+    return Gaussians(features.terms.mean, precision, *features.terms[1:])
 
 
 class Moments(NamedTuple):
@@ -160,13 +173,13 @@ def completed_moments(
         first,
         count,
     )
-    for about, m, total, n in zip(second, mean, first, count, strict=True):
-        mirror(about)
-        # Moments about the center, and no longer about the mean.
-        shift = np.outer(total + 0.5 * n * m, m)
-        about += shift
-        about += shift.T
-        total += n * m
+    mirror(second)
+    # Moments about the center, and no longer about the means.
+    added = count[:, None] * mean
+    shift = (first + 0.5 * added)[:, :, None] * mean[:, None, :]
+    second += shift
+    second += np.swapaxes(shift, 1, 2)
+    first += added
     for index in groups:
         group = Group.of(rows.X[order[index]], rows.center, precision)
         found = group.moments(mean, shares[index])
@@ -181,6 +194,8 @@ def _grouped(
     if rows.patterns is None or rows.plain:
         return [], np.arange(len(order))
     codes = rows.patterns[order]
+    if len(codes) * n_components < _GROUP:
+        return [], np.arange(len(codes))
     starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)[: len(codes)]
     sizes = np.diff(np.append(starts, len(codes)))
     large = sizes * n_components >= _GROUP

@@ -82,7 +82,7 @@ def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) ->
         target = raw.shared[0] if tied else own[k, : -d - 1]
         least = NO_SHARE * np.abs(r).max()
         # Factors of an annealing method can make shares negative.
-        for sign in (1.0, -1.0):
+        for sign in (1.0, -1.0) if r.min(initial=0.0) < 0.0 else (1.0,):
             some = np.flatnonzero(sign * r > least)
             if len(some):
                 weighted = copies[: len(some)]

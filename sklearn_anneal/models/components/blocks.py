@@ -12,7 +12,7 @@ import numpy as np
 
 from ...data.units import Rows, cell_patterns
 from ...families import Factor, Natural
-from .._base import DataSummary, Expected, merged, whole
+from .._base import DataSummary, Expected, Known, merged, whole
 from ._base import Components, Draws, Profile, RawStatistics
 from ._linear import scaled
 
@@ -159,7 +159,13 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, late: bool, rows_stay: bool = False
+        self,
+        q: Natural,
+        prior: Natural,
+        rho: float,
+        late: bool,
+        rows_stay: bool = False,
+        known: Known | None = None,
     ) -> tuple[BlockComponents, Natural]:
         model = copy(self)
         new: Natural = {}

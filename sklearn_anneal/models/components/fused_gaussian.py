@@ -128,11 +128,16 @@ class FusedGaussian(GaussianComponents):
     def known(self, q: Natural, before: Known | None) -> Known | None:
         """Return the moments of many columns, whose matrices are factorised once for each visit.
 
-        Values for the divergence from the same prior are kept from visit to visit.
+        Learning the priors may have factorised those of the next q. Values for the divergence from
+        the same prior are kept from visit to visit.
         """
         if not (self.joint and self.is_wide(self.covariance_type)):
             return None
-        return {**(before or {}), "moments": self.moments(q)}
+        known = dict(before or {})
+        expected, moments = known.pop("next", ({}, None))
+        if moments is None or any(not np.array_equal(q[key], expected[key]) for key in expected):
+            moments = self.moments(q)
+        return {**known, "moments": moments}
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         family, pick = self._normal_wishart, self.factors[0].pick
@@ -262,21 +267,19 @@ class FusedGaussian(GaussianComponents):
         The kernel takes those without missing cells. Of the others, a limited number is in memory
         at a time. ``one`` calls either step for the rows with the numbers that it is given.
         """
-        complete, some, blank = rows.by_completeness
+        complete, rest = rows.by_completeness[0], None
         step = one(fused, rows.whole(complete), complete)
-        found: list = [step.inverse_temperatures]
-        order = np.concatenate([some, blank])
-        others, rest = rows.take(order), None
+        order, found = [complete], [step.inverse_temperatures]  # type: Any, Any
         size = rows_at_a_time(self.n_features, self.n_components)
-        for start in range(0, len(order), size):
-            part = slice(start, start + size)
-            next_step = one(plain, others.take(part), order[part])
+        for index, others in rows.incomplete(size):
+            next_step = one(plain, others, index)
             rest = next_step if rest is None else rest + next_step
+            order.append(index)
             found.append(next_step.inverse_temperatures)
         step = step if rest is None else step + rest
         if found[0] is not None:
             step.inverse_temperatures = np.empty(rows.n_units)
-            step.inverse_temperatures[np.append(complete, order)] = np.concatenate(found)
+            step.inverse_temperatures[np.concatenate(order)] = np.concatenate(found)
         return step
 
     def partition(self, x: np.ndarray, summary: Summary) -> RowPartition:

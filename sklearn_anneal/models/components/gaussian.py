@@ -272,7 +272,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
-        inverse_scale = np.full(rows + event, inverse_scale)
+        inverse_scale = np.broadcast_to(inverse_scale, rows + event)
         mean = np.broadcast_to(mean, (k, d))
         dof = np.full(rows, self.degrees_of_freedom_prior, dtype=float)
         strength = np.full(k, self.mean_precision_prior, dtype=float)
@@ -285,7 +285,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return {
             "mean_precision": precision,
             "mean_natural": self.structure.multiply(precision, mean),
-            "scatter": inverse_scale,
+            "scatter": inverse_scale.copy(),
             "dof": dof,
         }
 
@@ -627,14 +627,14 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
         """Return the precision matrices and the other terms of log densities."""
-        k, d = self.n_components, self.n_features
-        if features.layout in ("diag", "spherical"):
-            precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
-        else:
-            packed = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
-            precision = (packed / self._triangle.factors).take(self._triangle.places, axis=1)
-            precision = np.broadcast_to(precision, (k, d, d))
-        return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
+        found: missing_cells.Gaussians | None = features.gaussians
+        return missing_cells.gaussians_of(features, self._triangle) if found is None else found
+
+    def for_rows(self, expected: Features, rows: Rows) -> Features:
+        # All chunks of rows with missing cells read the same matrices.
+        if rows.patterns is None:
+            return expected
+        return expected._replace(gaussians=self.gaussians_of(expected))
 
     def is_wide(self, layout: str) -> bool:
         """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``).

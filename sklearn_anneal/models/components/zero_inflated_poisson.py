@@ -31,6 +31,7 @@ from scipy.sparse import csr_array, issparse
 
 from ...data.units import Rows
 from ...families import Factor, Natural
+from .._base import Known
 from ._base import Draws, Profile
 from ._gamma_rates import Moments
 from ._linear import LinearSums
@@ -113,7 +114,13 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
         return self.inflation.learns
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, late: bool, rows_stay: bool = False
+        self,
+        q: Natural,
+        prior: Natural,
+        rho: float,
+        late: bool,
+        rows_stay: bool = False,
+        known: Known | None = None,
     ) -> tuple[ZeroInflatedPoissonComponents, Natural]:
         learned: Any = self._learned(q, prior, rho)[0] if self.learned_names else copy(self)
         learned.inflation = self.inflation.learned(q, prior, rho, late)[0]
