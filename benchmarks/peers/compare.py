@@ -159,9 +159,9 @@ def written(chosen: dict[str, Contest], cache: Cache, n_seeds: int) -> str:
         "Where a peer is ahead",
         "Our default against each peer: *better* is a score that is better by more than the margin "
         "of the contest in the median of paired differences, and *as good* one within the margin. "
-        f"Scores and seconds are medians over {n_seeds} seeds, which also divide rows, sequences "
-        "and documents into training and held-out ones, but neither ratings nor pictures. Seconds "
-        "are processor time of the fit on one thread. "
+        f"Scores and seconds are medians over {n_seeds} seeds, which also divide rows, sequences, "
+        "documents and ratings into training and held-out ones, but not pictures. Seconds are "
+        "processor time of the fit on one thread. "
         f"In {len({r[0] for r in lost if not r[2].startswith('as')})} of {len(found)} contests "
         "some peer predicts better.",
     )
