@@ -108,7 +108,7 @@ def test_a_quick_run_against_other_libraries_names_losses_first(no_data, tmp_pat
     first = lines.index("## Where a peer is ahead")
     rows = [line for line in lines[first : lines.index("## Errors")] if line.startswith("| Err")]
     (row,) = rows
-    assert row.startswith("| Errors | ahead | better") and "| 0.8000 | 1.0000 |" in row
+    assert row.startswith("| Errors | ahead | better") and "| +0.2000 | 0.8000 | 1.0000 |" in row
     assert "- no-such-package: not installed" in lines
     assert not any("absent" in line for line in lines)
     # An equal score counts only with less time.

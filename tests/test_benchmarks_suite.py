@@ -348,9 +348,9 @@ def test_further_splits_decide_about_held_out_figures():
     assert [c.held_out_is_better for c in (below, noisy, better)] == [False, False, True]
 
 
-@pytest.mark.parametrize("kind", ["rows", "sparse", "sequences"])
+@pytest.mark.parametrize("kind", ["rows", "sparse", "sequences", "ratings"])
 def test_other_splits_have_the_same_rows_and_sizes(kind):
-    from benchmarks.suite.data import Sequences, divided_anew
+    from benchmarks.suite.data import Ratings, Sequences, divided_anew
 
     X = np.arange(24.0).reshape(12, 2)
     parts = X[:8], X[8:]
@@ -358,9 +358,13 @@ def test_other_splits_have_the_same_rows_and_sizes(kind):
         parts = tuple(csr_matrix(part) for part in parts)
     if kind == "sequences":
         parts = Sequences(X[:8], np.array([5, 1, 2])), Sequences(X[8:], np.array([3, 1]))
+    if kind == "ratings":
+        parts = tuple(Ratings(part.astype(int), part[:, 0]) for part in parts)
     found = [divided_anew(*parts, split) for split in (1, 1, 2)]
 
     def content(part):
+        if kind == "ratings":
+            return set(zip(*part.X.T, part.y, strict=True))
         if kind == "sequences":
             return {s.tobytes() for s in np.split(part.X, np.cumsum(part.lengths)[:-1])}
         return {row.tobytes() for row in (part.toarray() if kind == "sparse" else part)}

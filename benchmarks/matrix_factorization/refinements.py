@@ -46,14 +46,7 @@ def divided(name: str, n_components: int, seed: int) -> RatingSet:
     file, every, _ = RATINGS[name]
     read = partial(data.ratings, f"{file}.npz", every)
     instance = Instance(f"ratings/{file} {n_components}", n_components, read, f"{file}.npz")
-    family = RatingSet(instance)
-    X = np.concatenate([family.train.X, family.test.X])
-    y = np.concatenate([family.train.y, family.test.y])
-    order = np.random.default_rng(seed).permutation(len(y))
-    held_out, rest = np.split(order, [len(order) // 10])
-    kind = type(family.train)
-    family.train, family.test = (kind(X[part], y[part]) for part in map(np.sort, (rest, held_out)))
-    return family
+    return RatingSet(instance, seed)
 
 
 def timed(fit: Callable[[], Any]) -> tuple[Any, float]:

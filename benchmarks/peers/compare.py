@@ -136,7 +136,7 @@ def losses(contest: Contest, found: dict[str, Found]) -> list[list[str]]:
             continue
         scores = [f"{side.score:.4f}" for side in (peer, ours)]
         times = [f"{side.time:.2g}" for side in (peer, ours)]
-        rows.append([contest.title, name, how, *scores, *times])
+        rows.append([contest.title, name, how, f"{gain:+.4f}", *scores, *times])
     return rows
 
 
@@ -158,14 +158,15 @@ def written(chosen: dict[str, Contest], cache: Cache, n_seeds: int) -> str:
     page.section(
         "Where a peer is ahead",
         "Our default against each peer: *better* is a score that is better by more than the margin "
-        "of the contest in the median of paired differences, and *as good* one within the margin. "
-        f"Scores and seconds are medians over {n_seeds} seeds, which also divide rows, sequences "
-        "and documents into training and held-out ones, but neither ratings nor pictures. Seconds "
-        "are processor time of the fit on one thread. "
+        "of the contest in the median of paired differences, *by*, and *as good* one within the "
+        "margin. Medians of scores may be the other way round where data are divided anew. "
+        f"Scores and seconds are medians over {n_seeds} seeds, which also divide rows, sequences, "
+        "documents and ratings into training and held-out ones, but not pictures. Seconds are "
+        "processor time of the fit on one thread. "
         f"In {len({r[0] for r in lost if not r[2].startswith('as')})} of {len(found)} contests "
         "some peer predicts better.",
     )
-    page.table(["contest", "peer", "it is", "its score", "ours", "its seconds", "ours"], lost)
+    page.table(["contest", "peer", "it is", "by", "its score", "ours", "its seconds", "ours"], lost)
     for name, each in found.items():
         contest = chosen[name]
         page.section(

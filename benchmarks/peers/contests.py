@@ -32,6 +32,7 @@ from . import libraries
 from .libraries import Score
 
 OURS, PLAIN = "ours", 'ours, `annealing="none"`'
+SCALES = "ours, `user_scales=True`"
 
 
 class Contestant(NamedTuple):
@@ -91,21 +92,22 @@ _FAMILIES: dict[tuple[str, int], Any] = {}
 
 def family_of(instance: Instance, seed: int) -> Any:
     """The family of an instance, whose data are read and divided once for each seed."""
-    key = instance.name, seed if instance.can_be_divided else 0
+    key = instance.name, seed
     if key not in _FAMILIES:
-        _FAMILIES[key] = FAMILY[instance.family](instance, key[1])
+        _FAMILIES[key] = FAMILY[instance.family](instance, seed)
     return _FAMILIES[key]
 
 
 def _ours(instance: Instance, figure: str = "held_out") -> dict[str, Contestant]:
     """Our default, and one plain fit."""
-
-    def fit(seed: int, **parameters: Any) -> Score:
-        family = family_of(instance, seed)
-        fitted = family.fit_ours(seed, parameters)
-        return lambda: family.predictions(fitted)[figure]
-
+    fit = partial(_fitted, instance, figure)
     return {OURS: Contestant(fit), PLAIN: Contestant(partial(fit, annealing="none"))}
+
+
+def _fitted(instance: Instance, figure: str, seed: int, **parameters: Any) -> Score:
+    family = family_of(instance, seed)
+    fitted = family.fit_ours(seed, parameters)
+    return lambda: family.predictions(fitted)[figure]
 
 
 def _of(instance: Instance, *given: tuple[Any, ...]) -> dict[str, Contestant]:
@@ -185,7 +187,8 @@ def _topics(instance: Instance) -> dict[str, Contestant]:
 
 
 def _ratings(instance: Instance) -> dict[str, Contestant]:
-    return _ours(instance, "rmse") | _of(
+    scales = partial(_fitted, instance, "rmse", user_scales=True)
+    return _ours(instance, "rmse") | {SCALES: Contestant(scales)} | _of(
         instance,
         ("cmfrec", libraries.cmfrec, {},
          "30 alternations, the best of five ridges for a tenth of the ratings", "cmfrec"),

@@ -70,16 +70,20 @@ class Sequences:
 
 
 def divided_anew(train: Any, test: Any, split: int) -> tuple[Any, Any]:
-    """The same rows or sequences in other training and held-out parts of the same sizes.
+    """The same rows, sequences or ratings in other training and held-out parts of the same sizes.
 
     Both keep the scales of the first training part.
 
     Parameters
     ----------
-    train, test : ndarray, sparse matrix or Sequences
+    train, test : ndarray, sparse matrix, Sequences or Ratings
     split : int
         The seed of the order in which rows are dealt out.
     """
+    if isinstance(train, Ratings):
+        every = Ratings(np.concatenate([train.X, test.X]), np.concatenate([train.y, test.y]))
+        held_out, rest = _dealt(len(every), len(test), split)
+        return every.take(np.sort(rest)), every.take(np.sort(held_out))
     if isinstance(train, Sequences):
         each = [s for part in (train, test) for s in np.split(part.X, np.cumsum(part.lengths)[:-1])]
         first, rest = _dealt(len(each), len(train.lengths), split)
@@ -89,9 +93,9 @@ def divided_anew(train: Any, test: Any, split: int) -> tuple[Any, Any]:
     return stacked[first], stacked[rest]
 
 
-def _dealt(n: int, n_train: int, split: int) -> tuple[np.ndarray, np.ndarray]:
+def _dealt(n: int, n_first: int, split: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng(split).permutation(n)
-    return order[:n_train], order[n_train:]
+    return order[:n_first], order[n_first:]
 
 
 # Rows, for mixtures

@@ -70,7 +70,7 @@ class Instance:
 
     @property
     def can_be_divided(self) -> bool:
-        """Whether its rows or sequences can be divided anew into training and held-out parts.
+        """Whether the suite divides its rows or sequences anew for each seed.
 
         Held-out rows of drawn groups have labels, and ratings are not rows of their own.
         """
