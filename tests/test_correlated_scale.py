@@ -70,6 +70,7 @@ def factors(n, d=20, seed=0, k=6):
 
 
 MADE = AnnealedBayesianGaussianMixture(6, annealing="none", random_state=0, max_iter=300)
+HMM = AnnealedHMM(6, annealing="none", random_state=0, max_iter=300)
 
 
 @pytest.mark.parametrize("n", [60, 100, 160])
@@ -84,6 +85,15 @@ def test_a_matrix_is_learned_where_components_share_covariances(n, monkeypatch):
     assert np.count_nonzero(diagonal.covariance_prior_) == 20
     assert mixture.lower_bound_ > diagonal.lower_bound_
     assert mixture.score(others) > diagonal.score(others)
+
+
+@pytest.mark.parametrize("n", [20, 50, 75])
+@pytest.mark.parametrize("model, matrix", [(MADE, "covariance_prior_"), (HMM, "scale_prior_")])
+def test_single_components_learn_a_matrix(model, matrix, n):
+    """The rows of a single component never move, so that the first pass changes the prior alone."""
+    fitted = clone(model).set_params(n_components=1).fit(factors(n, d=8))
+    assert np.count_nonzero(getattr(fitted, matrix)) == 64
+    assert np.diff(fitted.lower_bounds_).min() > -1e-6
 
 
 @pytest.mark.parametrize("n", [60, 160])
@@ -110,7 +120,7 @@ def test_weights_are_repeated_rows_where_a_matrix_is_learned(rng):
 
 def test_states_of_hidden_markov_models_share_a_matrix():
     X = factors(100)
-    model = AnnealedHMM(6, annealing="none", random_state=0, max_iter=300).fit(X)
+    model = clone(HMM).fit(X)
     assert np.count_nonzero(model.scale_prior_) == 2400
     assert np.diff(model.lower_bounds_).min() > -1e-6
 
