@@ -47,6 +47,14 @@ def test_a_diagonal_loses_nothing():
     assert lost(log_correlation(np.diag([1.0, 4.0, 9.0])), 10.0, 3) == (0.0, np.inf)
 
 
+@pytest.mark.parametrize("unit", [1e-150, 1e-90, 1e90, 1e150])
+def test_units_do_not_matter_to_correlations(unit, rng):
+    """Products of two variances leave the range of numbers."""
+    scale = np.cov(rng.normal(size=(4, 20)))
+    units = np.multiply.outer([unit, unit, unit, 2.0], [unit, unit, unit, 2.0])
+    assert log_correlation(units * scale) == pytest.approx(log_correlation(scale))
+
+
 def test_steps_end_where_the_slope_is_zero(rng):
     x = rng.normal(size=(3, 30, 5)) @ rng.normal(size=(5, 5))
     scatters, n, dof, eta = np.swapaxes(x, 1, 2) @ x, 30.0, 12.0, 8.0

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ...families._empirical_bayes import maximizer, trigamma
-from ...families._structure import lower_root, symmetrize
+from ...families._structure import inverse_of_root, log_det_of_root, lower_root
 
 # η − D + 1 is between these bounds. With the larger one, V is as good as diagonal.
 _SMALLEST, _LARGEST = 1e-6, 1e8
@@ -31,8 +31,9 @@ def log_correlation(scale: np.ndarray) -> float:
     variances = np.diagonal(scale)
     if np.count_nonzero(scale) == np.count_nonzero(variances):
         return 0.0
-    root = np.diagonal(lower_root(scale / np.sqrt(np.multiply.outer(variances, variances))))
-    return 2.0 * float(np.log(root).sum())
+    # Products of two variances can overflow.
+    spread = np.sqrt(variances)
+    return float(log_det_of_root(lower_root(scale / spread / spread[:, None])))
 
 
 def kappa(a: float, n_features: int) -> tuple[float, float]:
@@ -71,5 +72,5 @@ def learned_matrix(precision: np.ndarray, scale: np.ndarray, dof: float, eta: fl
     """
     for _ in range(_STEPS):
         rest = precision + np.diag(eta / np.diagonal(scale))
-        scale = symmetrize((dof + eta) * np.linalg.inv(rest))
+        scale = (dof + eta) * inverse_of_root(lower_root(rest))
     return scale
