@@ -13,8 +13,8 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
 from sklearn_anneal.models.components import _resolved_gaussians
 from sklearn_anneal.models.components._correlated_scale import (
     learned_matrix,
+    least_loss,
     log_correlation,
-    lost,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -37,14 +37,14 @@ def test_losses_are_the_smallest_ones(d, each, dof):
 
     how = {"method": "Nelder-Mead", "options": {"fatol": 1e-10, "xatol": 1e-8, "maxiter": 4000}}
     best = min(minimize(loss, [np.log(s * total)], **how).fun for s in (1e-3, 0.1, 1, 30))
-    found = lost(r, total, d)
+    found = least_loss(r, total, d)
     assert found[0] == pytest.approx(best, rel=1e-5)
-    change = [lost(r * factor, total, d)[0] for factor in (1 + 1e-5, 1 - 1e-5)]
+    change = [least_loss(r * factor, total, d)[0] for factor in (1 + 1e-5, 1 - 1e-5)]
     assert (change[0] - change[1]) / (-2e-5 * r) == pytest.approx(0.5 * found[1], rel=1e-3)
 
 
 def test_a_diagonal_loses_nothing():
-    assert lost(log_correlation(np.diag([1.0, 4.0, 9.0])), 10.0, 3) == (0.0, np.inf)
+    assert least_loss(log_correlation(np.diag([1.0, 4.0, 9.0])), 10.0, 3) == (0.0, np.inf)
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1e-90, 1e90, 1e150])

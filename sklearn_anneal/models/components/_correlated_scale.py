@@ -43,25 +43,25 @@ def kappa(a: float, n_features: int) -> tuple[float, float]:
     return float(value), 0.5 * float(trigamma(halves).sum()) - n_features / a
 
 
-def lost(log_correlation: float, total_dof: float, n_features: int) -> tuple[float, float]:
+def least_loss(log_det: float, total_dof: float, n_features: int) -> tuple[float, float]:
     """Return the loss in nats and the best η, given log|R|, Σ_k ν₀ and D.
 
     The derivative by η is 0 where κ(a) − κ(η) = −log|R|.
     """
-    if log_correlation == 0.0:
+    if log_det == 0.0:
         return 0.0, np.inf
     d = n_features
 
     def slope(excess: float) -> tuple[float, float]:
         eta = d - 1.0 + excess
         after, before = kappa(eta + total_dof, d), kappa(eta, d)
-        return after[0] - before[0] + log_correlation, after[1] - before[1]
+        return after[0] - before[0] + log_det, after[1] - before[1]
 
     eta = d - 1.0 + maximizer(slope, _SMALLEST, _LARGEST, float(d))
     a = eta + total_dof
     logs = [gammaln(0.5 * (x - np.arange(d))).sum() for x in (a, eta)]
     own = [0.5 * x * d * (np.log(0.5 * x) - 1.0) for x in (a, eta)]
-    return float(own[0] - logs[0] - own[1] + logs[1] - 0.5 * eta * log_correlation), eta
+    return float(own[0] - logs[0] - own[1] + logs[1] - 0.5 * eta * log_det), eta
 
 
 def learned_matrix(precision: np.ndarray, scale: np.ndarray, dof: float, eta: float) -> np.ndarray:
