@@ -13,8 +13,8 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
 from sklearn_anneal.models.components import _resolved_gaussians
 from sklearn_anneal.models.components._correlated_scale import (
     learned_matrix,
+    least_loss,
     log_correlation,
-    lost,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -37,14 +37,22 @@ def test_losses_are_the_smallest_ones(d, each, dof):
 
     how = {"method": "Nelder-Mead", "options": {"fatol": 1e-10, "xatol": 1e-8, "maxiter": 4000}}
     best = min(minimize(loss, [np.log(s * total)], **how).fun for s in (1e-3, 0.1, 1, 30))
-    found = lost(r, total, d)
+    found = least_loss(r, total, d)
     assert found[0] == pytest.approx(best, rel=1e-5)
-    change = [lost(r * factor, total, d)[0] for factor in (1 + 1e-5, 1 - 1e-5)]
+    change = [least_loss(r * factor, total, d)[0] for factor in (1 + 1e-5, 1 - 1e-5)]
     assert (change[0] - change[1]) / (-2e-5 * r) == pytest.approx(0.5 * found[1], rel=1e-3)
 
 
 def test_a_diagonal_loses_nothing():
-    assert lost(log_correlation(np.diag([1.0, 4.0, 9.0])), 10.0, 3) == (0.0, np.inf)
+    assert least_loss(log_correlation(np.diag([1.0, 4.0, 9.0])), 10.0, 3) == (0.0, np.inf)
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e-90, 1e90, 1e150])
+def test_units_do_not_matter_to_correlations(unit, rng):
+    """Products of two variances leave the range of numbers."""
+    scale = np.cov(rng.normal(size=(4, 20)))
+    units = np.multiply.outer([unit, unit, unit, 2.0], [unit, unit, unit, 2.0])
+    assert log_correlation(units * scale) == pytest.approx(log_correlation(scale))
 
 
 def test_steps_end_where_the_slope_is_zero(rng):
@@ -70,6 +78,7 @@ def factors(n, d=20, seed=0, k=6):
 
 
 MADE = AnnealedBayesianGaussianMixture(6, annealing="none", random_state=0, max_iter=300)
+HMM = AnnealedHMM(6, annealing="none", random_state=0, max_iter=300)
 
 
 @pytest.mark.parametrize("n", [60, 100, 160])
@@ -84,6 +93,15 @@ def test_a_matrix_is_learned_where_components_share_covariances(n, monkeypatch):
     assert np.count_nonzero(diagonal.covariance_prior_) == 20
     assert mixture.lower_bound_ > diagonal.lower_bound_
     assert mixture.score(others) > diagonal.score(others)
+
+
+@pytest.mark.parametrize("n", [20, 50, 75])
+@pytest.mark.parametrize("model, matrix", [(MADE, "covariance_prior_"), (HMM, "scale_prior_")])
+def test_single_components_learn_a_matrix(model, matrix, n):
+    """The rows of a single component never move, so that the first pass changes the prior alone."""
+    fitted = clone(model).set_params(n_components=1).fit(factors(n, d=8))
+    assert np.count_nonzero(getattr(fitted, matrix)) == 64
+    assert np.diff(fitted.lower_bounds_).min() > -1e-6
 
 
 @pytest.mark.parametrize("n", [60, 160])
@@ -110,7 +128,7 @@ def test_weights_are_repeated_rows_where_a_matrix_is_learned(rng):
 
 def test_states_of_hidden_markov_models_share_a_matrix():
     X = factors(100)
-    model = AnnealedHMM(6, annealing="none", random_state=0, max_iter=300).fit(X)
+    model = clone(HMM).fit(X)
     assert np.count_nonzero(model.scale_prior_) == 2400
     assert np.diff(model.lower_bounds_).min() > -1e-6
 

@@ -177,15 +177,16 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         component has a multiple of one inverse scale: W₀⁻¹ = s_k V, with sizes s_k ~ Gamma(a, a)
         that are inferred and a and V that are learned, because components of real data often differ
         in size and agree in shape (``factorization="joint"`` only). From 10 n_features rows on (for
-        "diag", any number) V is the matrix at which the bound is highest. This matrix would repeat
-        fewer rows. With them V has a Wishart prior of its own, whose mean is diagonal and learned,
-        and whose strength is learned as well. Where it is infinite, as by a covariance of the data
-        that is not positive definite, V is diagonal: columns are independent a priori, so that
-        variances in directions without data come from the columns. With
-        ``factorization="independent"`` V is diagonal with fewer than 2 n_features rows. A stream
-        decides this by its first batch. For "tied" ``"auto"`` is None, or its diagonal with
-        no more rows than columns, because one shared matrix would be learned from itself with ever
-        more certainty. With ``factorization="independent"`` the inverse of this matrix, times
+        "diag", any number) V is the matrix at which the bound is highest. With fewer rows this
+        matrix would repeat the data. V then has a Wishart prior of its own, whose diagonal mean and
+        strength are learned. A diagonal V, which is the limit of an infinite strength, makes
+        columns independent a priori, so that variances in directions without data come from the
+        columns. V becomes a matrix where the bound is higher, but not in minibatches and streams,
+        nor if the covariance of the data is not positive definite. A stream takes the number of
+        rows of its first batch. With ``factorization="independent"`` V is diagonal with fewer than
+        2 n_features rows, and the best matrix with more. For "tied" ``"auto"`` is None, or its
+        diagonal with no more rows than columns, because one shared matrix would be learned from
+        itself with ever more certainty. With independent factors the inverse of this matrix, times
         ``mean_precision_prior``, is also the precision of the prior of the means. It is then
         learned from the means too.
     factorization : {"joint", "independent"}, default="joint"
@@ -359,10 +360,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     update. Learned priors raise the bound, and mostly the density of new rows, above all with many
     features and few rows per component. In exchange a fit takes more passes, the bound no longer
     compares models that were given the same prior, and a prior that few components determine can
-    fit them too closely. A mixture of one component learns its priors only from 50 rows on. They
-    repeat the data of the component, so that predictions from fewer rows would be too certain. With
-    full covariances of fewer than ten rows per column, priors do not, and are learned from any
-    number. With learned priors, its bound compares with those of more components.
+    fit them too closely. A mixture of one component learns its priors only from 50 rows on,
+    because they repeat the data of the component, and predictions from fewer rows would be too
+    certain. Full covariances of fewer than ten rows per column have priors that do not repeat the
+    data, and that are always learned. With learned priors, the bound of one component compares with
+    those of more.
 
     Cells of X that are NaN are missing ([5]_). They are integrated out, so that the lower bound and
     all predictions are those of the observed cells, and :meth:`impute` gives their posterior means.

@@ -223,7 +223,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         self.transmat_prior = transmat_prior
         self.init_params = init_params
         self.learned_names = learned_names
-        # The frames of each state when priors were last learned after a pass.
+        # The frames of each state when priors were last learned.
         self.counts: np.ndarray | None = None
         # None if nothing is forbidden. Priors that are learned have no zeros, before and after.
         self._supports = {k: None if p.all() else p > 0 for k, p in self.chain_prior().items()}
@@ -680,7 +680,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         model, new = copy(self), {key: prior[key] for key in self.emission.keys}
         counts = self.expected_counts(q, prior)
         changed = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
-        model.counts = None if step is None else counts
+        model.counts = counts
         if self.emission.learns_from(float(counts.sum())):
             stay = step is not None and changed <= SHARE_THAT_MOVES * counts.sum()
             model.emission, new = self.emission.learned(q, new, rho, late, stay)

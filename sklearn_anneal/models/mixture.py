@@ -401,10 +401,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         model = copy(self)
         counts = self.weights.expected_counts(q, prior)
         moved = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
-        # There is no step without a pass over the data, as for a start, whose rows will still move.
-        model.counts = None if step is None else counts
+        model.counts = counts
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         if self.components.learns_from(float(counts.sum())):
+            # There is no step without a pass over the data, as for a start, whose rows will move.
             stay = step is not None and moved <= SHARE_THAT_MOVES * counts.sum()
             how = rho, late, stay, None if step is None else step.known
             model.components, of_components = self.components.learned(q, prior, *how)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ...families._empirical_bayes import maximizer, trigamma
-from ...families._structure import lower_root, symmetrize
+from ...families._structure import inverse_of_root, log_det_of_root, lower_root
 
 # η − D + 1 is between these bounds. With the larger one, V is as good as diagonal.
 _SMALLEST, _LARGEST = 1e-6, 1e8
@@ -31,8 +31,9 @@ def log_correlation(scale: np.ndarray) -> float:
     variances = np.diagonal(scale)
     if np.count_nonzero(scale) == np.count_nonzero(variances):
         return 0.0
-    root = np.diagonal(lower_root(scale / np.sqrt(np.multiply.outer(variances, variances))))
-    return 2.0 * float(np.log(root).sum())
+    # Products of two variances can overflow.
+    spread = np.sqrt(variances)
+    return float(log_det_of_root(lower_root(scale / spread / spread[:, None])))
 
 
 def kappa(a: float, n_features: int) -> tuple[float, float]:
@@ -42,25 +43,25 @@ def kappa(a: float, n_features: int) -> tuple[float, float]:
     return float(value), 0.5 * float(trigamma(halves).sum()) - n_features / a
 
 
-def lost(log_correlation: float, total_dof: float, n_features: int) -> tuple[float, float]:
+def least_loss(log_det: float, total_dof: float, n_features: int) -> tuple[float, float]:
     """Return the loss in nats and the best η, given log|R|, Σ_k ν₀ and D.
 
     The derivative by η is 0 where κ(a) − κ(η) = −log|R|.
     """
-    if log_correlation == 0.0:
+    if log_det == 0.0:
         return 0.0, np.inf
     d = n_features
 
     def slope(excess: float) -> tuple[float, float]:
         eta = d - 1.0 + excess
         after, before = kappa(eta + total_dof, d), kappa(eta, d)
-        return after[0] - before[0] + log_correlation, after[1] - before[1]
+        return after[0] - before[0] + log_det, after[1] - before[1]
 
     eta = d - 1.0 + maximizer(slope, _SMALLEST, _LARGEST, float(d))
     a = eta + total_dof
     logs = [gammaln(0.5 * (x - np.arange(d))).sum() for x in (a, eta)]
     own = [0.5 * x * d * (np.log(0.5 * x) - 1.0) for x in (a, eta)]
-    return float(own[0] - logs[0] - own[1] + logs[1] - 0.5 * eta * log_correlation), eta
+    return float(own[0] - logs[0] - own[1] + logs[1] - 0.5 * eta * log_det), eta
 
 
 def learned_matrix(precision: np.ndarray, scale: np.ndarray, dof: float, eta: float) -> np.ndarray:
@@ -71,5 +72,5 @@ def learned_matrix(precision: np.ndarray, scale: np.ndarray, dof: float, eta: fl
     """
     for _ in range(_STEPS):
         rest = precision + np.diag(eta / np.diagonal(scale))
-        scale = symmetrize((dof + eta) * np.linalg.inv(rest))
+        scale = (dof + eta) * inverse_of_root(lower_root(rest))
     return scale

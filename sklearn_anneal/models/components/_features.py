@@ -35,9 +35,8 @@ class Features(NamedTuple):
     # ``"tied"``.
     shared: np.ndarray
     terms: Terms  # further values for rows with missing cells
-    gaussians: Any = (
-        None  # what rows with missing cells read, if there are such (``_missing_cells``)
-    )
+    # The ``Gaussians`` that rows with missing cells read, if there are such rows.
+    gaussians: Any = None
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ _SMALLEST_STRENGTH = 1e-8
 # The inverse scale of every component stays above this multiple of the covariance of the data.
 # Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
 _SMALLEST_SCALE = 1e-6
-# The degrees of freedom of a diagonal prior exceed D by so many times the rows at most.
+# Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
 # A diagonal V gives way to a matrix if the bound is higher after so many steps.
 _STEPS_OF_START = 6
@@ -66,7 +66,7 @@ def learnable(covariance_type: str) -> tuple[str, ...]:
 
 
 def least_dof(components: GaussianComponents) -> float:
-    """Return the smallest ν₀ that is learned with a diagonal V, which is D N / (N − K).
+    """Return the smallest ν₀ that is learned from few rows, which is D N / (N − K).
 
     As V shrinks, Σ_k ν₀ log|V| − (ν₀ + N_k) log|V + S_k| grows without limit if ν₀ Σ_k r_k is less
     than Σ_k N_k (D − r_k). Here r_k is the rank of S_k, which is N_k − 1 if the mean of the
@@ -227,7 +227,8 @@ class _Step:
 
         It would have no upper limit if all components were alike. Its limit is D + N / K, so that
         the prior never counts more than the rows that a component has on average, because these
-        rows have determined W₀. A diagonal W₀ has few entries, and may count ten times all rows.
+        rows have determined W₀. A diagonal W₀ has few entries, and a matrix with a prior of its
+        own does not repeat the rows: both may count ten times all rows.
         """
         d, most = self.components.n_features, self.rows_each
         if not self.components.learns_matrix:
@@ -254,7 +255,7 @@ class _Step:
             # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
             weights = c.per_row(np.broadcast_to(strength, c.n_components))
             squares, shift = (weights * self.squares).mean(axis=0), 1.0
-        if not c.learns_matrix and self.eta < np.inf:
+        if self.eta < np.inf:
             each = self.eta / c.n_components
             inverse = precision + np.diag(each / np.diagonal(self.scale))
             inverse, log_det = self.structure.inverse_and_log_det(inverse, d)
@@ -282,7 +283,7 @@ class _JointStep(_Step):
     statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
     for fixed q are short: components without rows would leave the prior as it is.
 
-    V is diagonal. Its entries are learned first, and then its size. A component of size s has the
+    The entries of V are learned first, and then its size. A component of size s has the
     posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
     has a term −log(s + l) in the bound. If one λ, for which Σ 1 / (s + l) = D / (s + λ) at the s
     now, is in the place of all l, the sum of these terms has the same slope now, and is nowhere

@@ -1,7 +1,7 @@
 """Priors of Gaussian components that depend on the data, before anything is learned.
 
-Here is decided how a covariance prior is learned: as the best matrix from many rows for each
-column, and from few rows as a diagonal that can become a matrix (``_correlated_scale``).
+They decide how a covariance prior is learned: as the best matrix from many rows for each column,
+and from few rows as a diagonal that can become a matrix (``_correlated_scale``).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from . import _wide_gaussians as wide
 from ._base import Components, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
-from ._correlated_scale import log_correlation, lost
+from ._correlated_scale import least_loss, log_correlation
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
 from ._learned_gaussians import Sizes, learnable, learned_gaussians
 from ._missing_cells import Moments
@@ -208,7 +208,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.common_scale, self.sizes = common, sizes
         if self.correlates:
             total = float(np.broadcast_to(self.degrees_of_freedom_prior, self.n_components).sum())
-            self.scale_loss, self.scale_prior_dof = lost(
+            self.scale_loss, self.scale_prior_dof = least_loss(
                 log_correlation(common), total, self.n_features
             )
         self.covariance_prior = common
