@@ -19,8 +19,8 @@ class StructuredVI(DampedMixin, Annealing):
     size ``learning_rate``, in batch mode too. A fit of topics to all documents at once even
     integrates topics and proportions out, and draws the topics of tokens. With fewer than 8,192
     documents it also moves whole topics after 20 passes, and after 30 and 40 if something moved
-    before: two topics become one, and a third is divided, where this raises the joint probability
-    of words and topics of tokens. Nothing moves once topics have priors of their own.
+    before: two topics become one, and a third is divided, where this clearly raises the joint
+    probability of words and topics of tokens. Nothing moves once topics have priors of their own.
 
     Plain inference does not follow its passes, because it would undo the gain of the method. The
     estimator's ``max_iter`` and ``tol`` therefore have no effect. The local steps do not yield the

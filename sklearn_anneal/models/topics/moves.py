@@ -1,7 +1,7 @@
 """Moves of sampled topics: two topics become one, and the free one takes a part of a third.
 
 A sampler that changes one token at a time hardly ever divides a topic that holds two, or joins two
-that share one. A move is made if it raises the log joint of words and topics of tokens,
+that share one. A move is made if it clearly raises the log joint of words and topics of tokens,
 
     Σ_k Σ_w log Γ(n_kw + η_w)/Γ(η_w) − Σ_k log Γ(n_k + Ση)/Γ(Ση) + Σ_d Σ_k log Γ(n_dk + α)/Γ(α)
 
@@ -29,6 +29,9 @@ from .._base import compiled
 _PASSES = 12
 # Topics with which each topic may be joined: those whose words are most alike.
 _PARTNERS = 2
+# Moves gain at least so many nats per token of their topics. Smaller ones, which texts that follow
+# no true topics have many of, do not last, and other documents lose by them.
+_LEAST_GAIN = 0.05
 
 kernels = partial(compiled, "topic_sampler")
 
@@ -133,12 +136,13 @@ class Tokens:
 def move_topics(
     tokens: Tokens, topics: np.ndarray, n_topics: int, seed: int, workers: Workers
 ) -> np.ndarray:
-    """Change the topics of tokens by all moves that raise the log joint.
+    """Change the topics of tokens by all moves that clearly raise the log joint.
 
     Returns the topics that have changed. The result does not depend on the number of workers,
     which share the topics to divide.
     """
     of_rows, of_documents = tokens.counts(topics, n_topics)
+    totals = of_rows.sum(axis=0)
     before = tokens.log_joint(of_rows, of_documents)
     order = np.argsort(topics, kind="stable")
     edges = np.searchsorted(topics[order], np.arange(n_topics + 1))
@@ -158,14 +162,15 @@ def move_topics(
     workers.share(divide, n_topics, 1)
     merges = _merges(tokens, of_rows, of_documents)
     changed: set[int] = set()
-    for k in np.argsort(-gains, kind="stable"):
+    for k in map(int, np.argsort(-gains, kind="stable")):
         for gain, i, j in merges:
             if gain + gains[k] <= 0.0:
                 break
-            if len({i, j, k} - changed) == 3:
+            enough = gain + gains[k] >= _LEAST_GAIN * (totals[i] + totals[j] + totals[k])
+            if enough and len({i, j, k} - changed) == 3:
                 topics[topics == j] = i
                 topics[second[k]] = j
-                changed |= {i, j, int(k)}
+                changed |= {i, j, k}
                 break
     return np.array(sorted(changed), dtype=np.int64)
 
