@@ -31,7 +31,7 @@ _PASSES = 12
 _PARTNERS = 2
 # Moves gain at least so many nats per token of their topics. Smaller ones, which texts that follow
 # no true topics have many of, do not last, and other documents lose by them.
-_LEAST_GAIN = 0.05
+_LEAST_GAIN = 0.045
 
 kernels = partial(compiled, "topic_sampler")
 

@@ -39,9 +39,9 @@ _SMALLEST_CHUNK = 4_096
 _TOKENS_OF_TURNS, _TURNS = 100_000, 2
 # How often the blocks of a turn exchange their numbers of tokens.
 _MEETINGS = 8
-# Topics are moved before the visits that follow so many others, until nothing moves. Earlier moves
-# lead small data astray, and later ones would make topics of different meanings one mean.
-_VISITS_BEFORE_MOVES = (20, 30, 40)
+# Topics are moved before the visits that follow so many others, until nothing moves. The chain has
+# to settle before, and later moves would make topics of different meanings one mean.
+_VISITS_BEFORE_MOVES = (40, 50)
 
 kernels = partial(compiled, "topic_sampler")
 
