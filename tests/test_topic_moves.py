@@ -76,7 +76,7 @@ def test_weights_of_documents_are_copies(rng):
     twice = Tokens(
         np.concatenate([tokens.documents, tokens.documents + 12]),
         *(np.tile(a, 2) for a in (tokens.rows, tokens.masses)),
-        *(np.ones(24), tokens.alpha, tokens.eta, tokens.eta_of_all),
+        *(np.ones(24), tokens.alpha, tokens.eta, tokens.eta_of_all, 1.0),
     )
     topics = rng.integers(N_TOPICS, size=len(tokens.rows))
     assert log_joint(tokens, topics) == pytest.approx(log_joint(twice, np.tile(topics, 2)))

@@ -29,9 +29,11 @@ from .._base import compiled
 _PASSES = 12
 # Topics with which each topic may be joined: those whose words are most alike.
 _PARTNERS = 2
-# Moves gain at least so many nats per token of their topics. Smaller ones, which texts that follow
-# no true topics have many of, do not last, and other documents lose by them.
-_LEAST_GAIN = 0.045
+# Moves gain at least so many nats per token of their topics, times the mean number of tokens of a
+# word in a document. Smaller gains, which texts that follow no true topics have many of, do not
+# last, and other documents lose by them. The log joint counts a word that a document repeats as
+# if each time were a reason of its own, which is true of draws from the model alone.
+_LEAST_GAIN = 0.03
 
 kernels = partial(compiled, "topic_sampler")
 
@@ -51,6 +53,8 @@ class Tokens:
         η of the word of each row.
     eta_of_all : float
         Σ η over all words, which are more than the rows if some do not occur.
+    repeats : float
+        The mean number of tokens of a word in a document that has it, or 1 if that is more.
     """
 
     documents: np.ndarray
@@ -60,13 +64,14 @@ class Tokens:
     alpha: float
     eta: np.ndarray
     eta_of_all: float
+    repeats: float
 
     @classmethod
     def of(cls, documents: tuple, priors: tuple[float, np.ndarray, float]) -> Tokens:
         """Return the tokens of documents as the sampler numbers them.
 
         ``documents`` are counts, rows and indptr, where the tokens of each document begin, and
-        weights; ``priors`` are the last three fields.
+        weights; ``priors`` are the fields from α on.
         """
         counts, rows, _, starts, weights = documents
         counts, most = counts.astype(np.float64), compiled("document_steps").MOST_TOKENS
@@ -77,7 +82,8 @@ class Tokens:
         masses[numbers.cumsum()[some] - 1] += np.minimum(counts - numbers, 0.0)[some]
         of_tokens = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
         weights = weights if len(weights) else np.ones(len(starts) - 1)
-        return cls(of_tokens, np.repeat(rows, numbers), masses, weights, *priors)
+        repeats = max(1.0, float(counts.sum()) / max(int(some.sum()), 1))
+        return cls(of_tokens, np.repeat(rows, numbers), masses, weights, *priors, repeats)
 
     def some(self, which: np.ndarray) -> Tokens:
         """Return some of the tokens."""
@@ -162,11 +168,12 @@ def move_topics(
     workers.share(divide, n_topics, 1)
     merges = _merges(tokens, of_rows, of_documents)
     changed: set[int] = set()
+    least = _LEAST_GAIN * tokens.repeats
     for k in map(int, np.argsort(-gains, kind="stable")):
         for gain, i, j in merges:
             if gain + gains[k] <= 0.0:
                 break
-            enough = gain + gains[k] >= _LEAST_GAIN * (totals[i] + totals[j] + totals[k])
+            enough = gain + gains[k] >= least * (totals[i] + totals[j] + totals[k])
             if enough and len({i, j, k} - changed) == 3:
                 topics[topics == j] = i
                 topics[second[k]] = j
