@@ -53,6 +53,7 @@ def test_tokens_are_those_of_the_sampler():
     assert_array_equal(tokens.rows, [0, 0, 2, 2, *[0] * 1024, 2])
     assert_array_equal(tokens.documents, [0] * 4 + [1] * 1025)
     assert_array_equal(tokens.weights, 1.0)
+    assert tokens.repeats == pytest.approx(counts.sum() / 4)
 
 
 def test_log_joints_and_gains_of_merges_are_those_of_counts(rng):
