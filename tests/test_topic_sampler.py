@@ -166,7 +166,7 @@ def test_topics_are_drawn_from_their_posterior_distribution(
     units = DocumentsInFewChunks(X.data, X.indices, X.indptr, None)
     for i in range(n_draws):
         step = step_of(model, q, units, topics, seed=i)
-        topics = step.local
+        topics = step.local.topics
         q = {
             TOPICS: np.asfortranarray(
                 ETA + model.block_statistics(None, step.statistics, q)[TOPICS]
@@ -191,16 +191,16 @@ def test_statistics_are_those_of_the_topics_of_tokens(n_visits, n_turns, dtype, 
     for seed in range(n_visits):
         step = visited(model, q, X, topics, seed, weights, n_turns)
         words = model.block_statistics(None, step.statistics, q)[TOPICS]
-        topics, q = step.local, {TOPICS: np.asfortranarray(ETA + words)}
+        topics, q = step.local.topics, {TOPICS: np.asfortranarray(ETA + words)}
     words, held = np.zeros((2, 3)), np.zeros((20, 2))
     t = 0
     for d in range(20):
         for i in range(X.indptr[d], X.indptr[d + 1]):
             for _ in range(int(X.data[i])):
-                words[step.local[t], X.indices[i]] += weights[d]
-                held[d, step.local[t]] += 1
+                words[step.local.topics[t], X.indices[i]] += weights[d]
+                held[d, step.local.topics[t]] += 1
                 t += 1
-    assert t == len(step.local)
+    assert t == len(step.local.topics)
     statistics = model.block_statistics(None, step.statistics, None)[TOPICS]
     assert_allclose(statistics, words, rtol=1e-12)
     *expected, n, normalizer = step.statistics["doc_topic"]
@@ -215,10 +215,10 @@ def test_fractions_of_counts_and_large_counts_keep_their_mass():
     model, q, topics = model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, None
     for n_turns in (1, 1, 2):
         step = visited(model, q, X, topics, n_turns=n_turns)
-        assert len(step.local) == 1 + 3 + load("document_steps").MOST_TOKENS + 3
+        assert len(step.local.topics) == 1 + 3 + load("document_steps").MOST_TOKENS + 3
         found = model.block_statistics(None, step.statistics, None)[TOPICS]
         assert_allclose(found.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-12)
-        topics, q = step.local, {TOPICS: np.asfortranarray(ETA + found)}
+        topics, q = step.local.topics, {TOPICS: np.asfortranarray(ETA + found)}
 
 
 def test_a_topic_without_weight_is_never_drawn():
@@ -226,7 +226,7 @@ def test_a_topic_without_weight_is_never_drawn():
     X = csr_matrix(np.full((5, 3), 4.0, dtype=np.float32))
     topics = np.array([[1.0, 1.0, 1.0], [1e-60, 1e-60, 1.0]])
     step = visited(model_of_two_topics(np.float32), {TOPICS: np.asfortranarray(topics)}, X)
-    assert (step.local.reshape(5, 3, 4)[:, :2] == 0).all()
+    assert (step.local.topics.reshape(5, 3, 4)[:, :2] == 0).all()
 
 
 @pytest.mark.parametrize("n_passes", [1, 4])

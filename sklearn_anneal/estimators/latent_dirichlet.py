@@ -204,7 +204,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         reach. The search ends early when every move has failed three times in a row. ``"auto"``: 1
         if ``annealing`` is ``"deterministic"`` or ``"reheating"``, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` do not search, and refuse a number above 0.
+        inference, and ``"structured"`` do not search, and refuse a number above 0. Moves of whole
+        topics, which are a part of the sampler of ``"structured"``, do not depend on it.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.

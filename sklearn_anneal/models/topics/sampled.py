@@ -25,6 +25,7 @@ from ...parallel.workers import SEQUENTIAL, Workers
 from .._base import LocalStep, compiled
 from .collapsed import CollapsedLatentDirichlet
 from .model import LatentDirichlet
+from .moves import Tokens, move_topics
 from .tables import Concentrations, Words, words_of_task
 from .visit import NOTHING, TOPICS, Addends, TopicsVisit
 
@@ -38,6 +39,9 @@ _SMALLEST_CHUNK = 4_096
 _TOKENS_OF_TURNS, _TURNS = 100_000, 2
 # How often the blocks of a turn exchange their numbers of tokens.
 _MEETINGS = 8
+# Topics are moved before the visits that follow so many others, until nothing moves. The chain has
+# to settle before, and later moves would make topics of different meanings one mean.
+_VISITS_BEFORE_MOVES = (40, 50)
 
 kernels = partial(compiled, "topic_sampler")
 
@@ -57,6 +61,8 @@ class Assignments(NamedTuple):
     # None if the tokens have no topics yet, and are not in λ, (n_tokens,).
     topics: np.ndarray | None
     seed: int
+    n_visits: int = 0  # the number of visits that have drawn them
+    moves: bool = True  # whether all attempts to move topics so far have moved some
 
 
 class SampledDirichlet(RepeatedDirichlet):
@@ -149,7 +155,8 @@ class SampledVisit(TopicsVisit):
     def start(
         self, units: Documents, local: Any, exploring: bool, noise: float, rng: np.random.Generator
     ) -> Any:
-        return Assignments(local, int(rng.integers(2**62)))
+        seed = int(rng.integers(2**62))
+        return Assignments(None, seed) if local is None else local._replace(seed=seed)
 
     def forgets(self, exploring: bool, noise: float) -> bool:
         return False
@@ -185,6 +192,9 @@ class SampledVisit(TopicsVisit):
             self.workers.share(begin, len(table), words_of_task(shape[1]))
         else:
             begin(slice(None))
+        moves = local.moves
+        if moves and alone and local.n_visits in _VISITS_BEFORE_MOVES:
+            moves = self.move(documents, topics, local.seed, table, totals)
         of_part = kept_memory.zeros_apart(n_turns, model.n_components)
         theta = kept_memory.zeros_apart(n_turns, model.n_components + 2)
 
@@ -208,7 +218,36 @@ class SampledVisit(TopicsVisit):
             self.workers.share(partial(sample, turn, meeting), n_turns, 1)
             totals += (of_part - totals).sum(axis=0)
         statistics: dict[str, Any] = {TOPICS: Addends([out]), "doc_topic": theta.sum(axis=0)}
-        return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=topics)
+        kept = Assignments(topics, local.seed, local.n_visits + 1, moves)
+        return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=kept)
+
+    def move(
+        self, documents: tuple, topics: np.ndarray, seed: int, table: np.ndarray, totals: np.ndarray
+    ) -> bool:
+        """Move topics, and change the topics of tokens, λ and its sums accordingly.
+
+        Returns whether something moved.
+
+        There are no moves where topics have priors of their own, so that they cannot take each
+        other's place; where tokens are heavier than one, which the sampler cannot divide; or where
+        λ is not the sum of η and of these tokens, but remembers earlier ones, or other documents.
+        """
+        model, rows, n_topics = self.model, self.words.rows, self.model.n_components
+        alpha, eta = model.doc_topic_prior, model.topic_word_prior
+        if n_topics < 3 or eta.ndim == 2 or (alpha != alpha[0]).any():
+            return False
+        of_rows, of_all = np.ones(len(table)), float(eta.sum())
+        of_rows[rows] = eta[self.words.names]
+        tokens = Tokens.of(documents, (float(alpha[0]), of_rows, of_all))
+        found = of_all + tokens.counts(topics, n_topics)[0].sum(axis=0)
+        light = tokens.masses.max(initial=0.0) <= 1.0
+        if not light or not np.allclose(totals, found, rtol=1e-6, atol=0.0):
+            return False
+        changed = move_topics(tokens, topics, n_topics, seed, self.workers)
+        counts = tokens.counts(topics, n_topics)[0][:, changed]
+        table[np.ix_(rows, changed)] = of_rows[rows, None] + counts[rows]
+        totals[changed] = of_all + counts.sum(axis=0)
+        return len(changed) > 0
 
     def finish(self, step: LocalStep) -> LocalStep:
         self.add_up(step.statistics)

@@ -160,11 +160,11 @@ class Words:
     @cached_property
     def _row_of_word(self) -> np.ndarray:
         rows = np.empty(int(self.names[-1]) + 1 if len(self.names) else 0, dtype=np.int32)
-        rows[self.names] = self._rows
+        rows[self.names] = self.rows
         return rows
 
     @property
-    def _rows(self) -> np.ndarray:
+    def rows(self) -> np.ndarray:
         """The rows of these words in a table."""
         return np.arange(len(self.names), dtype=np.int32) if self.few else self.occurring
 
