@@ -94,16 +94,17 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     common_scale : ndarray or float
         The covariance prior of a component of size 1.
     learns_matrix : bool
-        Whether all entries of the covariance prior are learned from any rows, so that it is the
-        matrix at which the bound is highest. With few rows for each column this matrix would
-        repeat them. The covariance prior is diagonal then, unless ``correlates``.
+        Whether the covariance prior is the matrix at which the bound is highest. It is so from many
+        rows for each column on; fewer rows would be repeated by this matrix. If it is False, the
+        covariance prior is a diagonal, or a matrix that has a prior of its own.
     correlates : bool
-        Whether it may become a matrix where the bound is higher, which it lowers for that.
+        Whether the diagonal may become such a matrix. It does where the bound is higher then,
+        although the prior of the matrix lowers the bound.
     scale_loss, scale_prior_dof : float
-        What the bound loses then, and η of the prior of the covariance prior
+        What the bound loses by the prior of the covariance prior, and the η of this prior
         (``_correlated_scale``). They are 0 and infinite for a diagonal.
     n_alike : int
-        The number of steps for which it has been a diagonal, or a matrix.
+        The number of steps since the covariance prior has changed between both forms.
     n_rows, least_dof : float
         The number of rows of all data, if there are few, and the smallest ν₀ with them.
     """
