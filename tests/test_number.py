@@ -143,6 +143,16 @@ def test_of_sequences_the_smallest_number_counts_that_none_is_better_than():
     assert preferred(tried | {4: Tried(9.0, 4, of_sequences(4.0, 4.0, 4.0, 4.0))}) == 4
 
 
+@pytest.mark.parametrize(("bound", "number"), [(9.1, 2), (8.9, 1), (np.nan, 1)])
+def test_few_rows_have_groups_if_the_bound_rises_by_more_than_by_chance(bound, number):
+    """Their densities, which would prefer two components, do not count."""
+    tried = {
+        1: Tried(0.0, 1, densities(0.0, 0.0, 0.0, 0.0), by_chance=6.0),
+        2: Tried(bound, 2, densities(9.0, 9.0, 9.0, 9.0)),
+    }
+    assert preferred(tried) == number
+
+
 def test_no_more_components_than_rows_are_tried():
     best, tried = best_number(lambda k, near: {k: Tried(float(k), k)}, 21)
     assert best == 21
@@ -311,6 +321,17 @@ def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_boun
     evidence = tried["lower_bound"] + tried["log_density_left_out"]
     best = evidence[tried["lower_bound"].argmax()]
     assert est.lower_bound_ + left_out.total >= best - 1e-9 * abs(best)
+
+
+@pytest.mark.parametrize("emission", ["bernoulli", "gaussian"])
+def test_many_columns_have_groups_where_rows_differ_and_none_in_white_noise(emission):
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=(30, 30))
+    groups = noise + 2.5 * np.outer(np.arange(30) % 2, np.arange(30) < 12)
+    for X, number in ((noise, 1), (groups, 2)):
+        est = AnnealedBayesianMixture("auto", emission=emission, random_state=0)
+        rows = (X > 0.8 * number - 0.8) if emission == "bernoulli" else X
+        assert est.fit(rows.astype(float)).n_components_ == number
 
 
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(20, 2), (40, 4), (40, 5), (40, 15)])

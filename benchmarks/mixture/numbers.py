@@ -2,7 +2,7 @@
 
 Tables and series without structure, and others of two groups, are fitted with
 ``n_components="auto"``, and by scikit-learn's ``GaussianMixture`` with the number of the lowest
-BIC. In the second section, groups are compared with known ones before and after a column is added
+BIC. In the last section, groups are compared with known ones before and after a column is added
 that depends on the others.
 
 ``--write`` writes the page ``doc/results/few_rows.md``; without it the page is printed. ``--quick``
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,10 @@ MIXED = [("real", "gaussian", [0, 1]), ("kinds", "categorical", [2])]
 Data = Any
 
 
-def by_bic(X: np.ndarray) -> int:
+def by_bic(X: np.ndarray, covariance_type: str = "full") -> int:
     """Return the number of components with the lowest BIC, of one to eight or two rows each."""
     fits = [
-        GaussianMixture(k, n_init=10, random_state=0).fit(X)
+        GaussianMixture(k, covariance_type=covariance_type, n_init=10, random_state=0).fit(X)
         for k in range(1, min(MOST, len(X) // 2) + 1)
     ]
     return 1 + int(np.argmin([fitted.bic(X) for fitted in fits]))
@@ -130,6 +131,53 @@ def add_kinds(page: Page, quick: bool) -> None:
     page.table(["data", "one group", "two groups"], rows)
 
 
+# Rows and columns of tables of many columns, the columns in which their groups differ.
+MANY = ((40, 40), (100, 40), (200, 60))
+DIFFERENT = 8
+
+
+def many_columns(kind: str, n: int, d: int, n_groups: int, rng: np.random.Generator) -> np.ndarray:
+    """Return a table of one or two groups, which differ in some of its columns."""
+    second = np.outer(np.arange(n) % n_groups == 1, np.arange(d) < DIFFERENT)
+    if kind == "gaussian":
+        return rng.normal(size=(n, d)) + 2.5 * second
+    if kind == "bernoulli":
+        p = 0.5 if n_groups == 1 else 0.5 + 0.35 * (2 * second - 1.0) * (np.arange(d) < DIFFERENT)
+        return (rng.random((n, d)) < p).astype(int)
+    if kind == "poisson":
+        return rng.poisson(np.where(second, 5.0, 2.0))
+    kinds = rng.integers(3, size=(n, d))
+    own = (rng.random((n, d)) < 0.6) & (np.arange(d) < DIFFERENT) & (n_groups == 2)
+    return np.where(own, second.astype(int), kinds)
+
+
+def add_many_columns(page: Page, quick: bool) -> None:
+    page.section(
+        "Many columns",
+        f"{N_DATA} tables of each kind without structure, and as many of two groups that differ in "
+        f"{DIFFERENT} columns. The columns count those in which the true number is found by "
+        '`AnnealedBayesianMixture("auto")`, and by the lowest BIC of `GaussianMixture` with '
+        f"diagonal covariances, ten starts and up to {MOST} components.",
+    )
+    rows = []
+    n_data = 1 if quick else N_DATA
+    for kind in ("gaussian", "bernoulli", "categorical", "poisson"):
+        for n, d in ((20, 20),) if quick else MANY:
+            progress(f"{kind}, {n} x {d}")
+            ours, peer = [0, 0], [0, 0]
+            for n_groups, seed in product((1, 2), range(n_data)):
+                X = many_columns(kind, n, d, n_groups, np.random.default_rng(seed))
+                ours[n_groups - 1] += automatic(kind).fit(X).n_components_ == n_groups
+                if kind == "gaussian":
+                    peer[n_groups - 1] += by_bic(X, "diag") == n_groups
+            cells = [f"{number} of {n_data}" for number in (*ours, *peer)]
+            rows.append(
+                [kind, f"{n}", f"{d}", *(cells if kind == "gaussian" else cells[:2] + ["", ""])]
+            )
+    header = ["data", "rows", "columns", "one group", "two groups"]
+    page.table([*header, "one group, lowest BIC", "two groups, lowest BIC"], rows)
+
+
 def _drawn(seed: int) -> tuple[np.ndarray, np.ndarray]:
     labels = np.arange(120) < 60
     X = np.random.default_rng(seed).normal(size=(120, 4))
@@ -185,7 +233,7 @@ def written(quick: bool) -> str:
     page.lines += [f"Written by `python -m benchmarks.mixture.numbers --write`. {machine()}", ""]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for add in (add_noise, add_kinds, add_columns):
+        for add in (add_noise, add_kinds, add_many_columns, add_columns):
             add(page, quick)
     return "\n".join(page.lines).rstrip() + "\n"
 

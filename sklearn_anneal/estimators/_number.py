@@ -15,10 +15,13 @@ therefore subtracted, and 3 nats have to remain, which is strong evidence [3]_.
 Frames of a sequence resemble each other more than their states imply, so that the bound rises with
 every state that learns the peculiarities of one sequence. For several sequences, only the density
 of those that are left out counts, by the same standard. For few sequences, and for counts, there is
-only the bound: their data points cannot be left out of a fit that is over. Only the bound counts,
-too, for fewer rows than columns. The other rows keep the assignments and the priors that were
-learned with the rows that are left out, and so many columns make these fit each row so closely that
-every further component raises its density, by many nats in white noise.
+only the bound: their data points cannot be left out of a fit that is over.
+
+Rows are left out with the assignments and priors of the others as they are, which were learned with
+these rows. With many columns they fit each row so closely that several components raise its density
+in white noise, by tens of nats in a table. With fewer than ten rows per column, several components
+therefore have to raise the bound itself, by 3 nats and as much as they were seen to raise it by
+chance. With fewer rows than columns, densities of rows that are left out do not count at all.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -79,6 +82,9 @@ class Tried(NamedTuple):
     n_used: int  # components that explain more than one data point
     # The densities of data points given others; None if the model cannot leave them out.
     left_out: LeftOut | None = None
+    # By how much the bounds of several components can exceed this one without groups, nats; None
+    # if other evidence decides. Only a single component has it.
+    by_chance: float | None = None
 
     @property
     def of_sequences(self) -> bool:
@@ -178,8 +184,14 @@ def preferred(tried: dict[int, Tried]) -> int:
     """Return the number with the highest bound, or another one if its evidence is so much higher.
 
     Of equal ones that of fewer components counts; it is 1 if none has been tried. Where only the
-    densities of sequences count, it is the smallest number that none is so much better than.
+    densities of sequences count, it is the smallest number that none is so much better than. It is
+    1 if several components raise the bound by no more than they can by chance.
     """
+    alone = tried.get(1)
+    if alone is not None and alone.by_chance is not None:
+        highest = max((found.lower_bound for k, found in tried.items() if k > 1), default=-np.inf)
+        if not highest - alone.lower_bound > alone.by_chance + _STRONG:
+            return 1
     by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
     if by_bound in tried:
         # Components without use can only lower the bound, but for what priors have learned so far.
@@ -316,6 +328,7 @@ class ChoosesNumber:
             found = self._start_anew(model, strategy, plan, *how)
             ctx = found.kept.ctx
             left_out = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
+            by_chance = ctx.model.gain_by_chance(units, ctx.summary) if k == 1 else None
         except np.linalg.LinAlgError:
             raise
         except ValueError as error:
@@ -327,7 +340,8 @@ class ChoosesNumber:
             of_rows = "" if left_out is None else f", rows left out {left_out.total:.6f}"
             print(f"n_components={k}: lower bound {bound:.6f}{of_rows}", flush=True)
         n_used = len(in_use(ctx))
-        return found, Tried(bound if np.isfinite(bound) else -np.inf, n_used, left_out)
+        bound = bound if np.isfinite(bound) else -np.inf
+        return found, Tried(bound, n_used, left_out, by_chance)
 
 
 def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:

@@ -180,6 +180,14 @@ class Searchable(ABC, Generic[U, S]):
         """
         return None
 
+    def gain_by_chance(self, units: U, summary: S) -> float | None:
+        """Return by how much several components can exceed the bound of one without groups, nats.
+
+        It is None where the densities of :meth:`left_out` tell whether there are groups, and where
+        all rises of the bound count.
+        """
+        return None
+
     @property
     def has_one_optimum(self) -> bool:
         """Whether plain inference ends at the same optimum from every start."""

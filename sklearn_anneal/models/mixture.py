@@ -46,6 +46,11 @@ from .components._linear import scaled
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
+# With so many rows for each column, densities of rows that are left out tell groups from none.
+_ROWS_PER_COLUMN = 10
+# In tables without groups, several components raised the bound by up to so many nats per column,
+# and 3 nats: priors of each column are learned, and follow differences of components by chance.
+_CHANCE_PER_COLUMN = 0.15
 _NO_VOLUME = (
     "the weights of rows depend on covariates, so that every row has a log c(T) of its own, which "
     "sums over all rows that it could have been"
@@ -734,6 +739,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             # component that divides noise.
             return None
         return left_out(self, rows, q, summary, prior)
+
+    def gain_by_chance(self, units: Rows, summary: Summary) -> float | None:
+        rows: Any = self.sampled(units)
+        n_columns = rows.X.shape[1]
+        if summary.weight >= _ROWS_PER_COLUMN * n_columns:
+            return None
+        return _CHANCE_PER_COLUMN * n_columns
 
     @property
     def n_parameters(self) -> int:
