@@ -53,7 +53,7 @@ def test_step_is_the_evidence_of_a_student_t(rng):
     V = rng.standard_normal((4, 2))
     y = rng.standard_normal(4)
     nothing = np.zeros((4, 0))
-    across = model.empty_moments(4)._replace(mean=V, table=model._table(V), squares=nothing)
+    across = model.empty_moments(4)._replace(mean=V, table=model.table_of(V), squares=nothing)
     visit = model.visit(context_of(est).q, None, evaluation=True)
     units = Ratings(y, np.arange(4, dtype=np.int32), np.array([0, 4]), 4)
     step = type(visit)(model, across, *visit_settings(visit), statistics=False).step(units)

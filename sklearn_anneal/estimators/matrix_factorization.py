@@ -375,7 +375,7 @@ class AnnealedPMF(RatingRefinements):
         "fit_intercept": ["boolean"],
         "biases": ["boolean"],
         "hierarchical": ["boolean"],
-        "user_scales": ["boolean"],
+        "user_scales": ["boolean", StrOptions({"auto"})],
         "implicit_feedback": ["boolean", StrOptions({"auto"})],
         "noise_variance": _VARIANCE,
         "factor_variance": _VARIANCE,
@@ -396,7 +396,7 @@ class AnnealedPMF(RatingRefinements):
         fit_intercept=True,
         biases=True,
         hierarchical=True,
-        user_scales=False,
+        user_scales="auto",
         implicit_feedback="auto",
         noise_variance="auto",
         factor_variance="auto",
@@ -457,7 +457,7 @@ class AnnealedPMF(RatingRefinements):
         "the ratings."
     )
     _only_with = {
-        "user_scales": dict.fromkeys(("user_precisions_", "user_precision_shape_"), (True,)),
+        "user_scales": dict.fromkeys(("user_precisions_", "user_precision_shape_"), (True, "auto")),
         "biases": dict.fromkeys(("item_biases_", "user_biases_", "bias_variance_"), (True,)),
         "hierarchical": dict.fromkeys(
             ("user_prior_mean_", "user_prior_cov_", "item_prior_mean_", "item_prior_cov_"), (True,)
@@ -605,7 +605,7 @@ class AnnealedPMF(RatingRefinements):
             bool(self.biases),
             bool(self.fit_intercept),
             bool(self.hierarchical),
-            bool(self.user_scales),
+            "auto" if self.user_scales == "auto" else bool(self.user_scales),
             self._learns_from_raters(),
             _variance(self.noise_variance),
             _variance(self.factor_variance),
@@ -733,7 +733,7 @@ class AnnealedPMF(RatingRefinements):
             "user_factors_": mean[:, :d].copy(),
         }
         if self.user_scales:
-            # If all ratings are equal, the model has no scales.
+            # If they stayed out, or all ratings are equal, the model has no scales.
             attributes["user_precisions_"] = np.ones(len(mean)) if scales is None else scales.mean
         return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
 
