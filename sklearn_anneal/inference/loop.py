@@ -19,7 +19,6 @@ from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural, settled
 from ..models._base import Known, LocalStep
-from ..models._deciding import Decides
 from ..parallel.workers import SEQUENTIAL, Workers
 from . import gradient, visits
 from .minibatches import UPDATES, Minibatches
@@ -172,9 +171,6 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
             progress.pause(visited, bound)
             return False
     trace.converged = settled or (tested and run.settings.stop.converged(history))
-    if _is_due(progress, run, p) and _decide(progress, run):
-        trace.converged = False
-        visited = visits.visit(ctx, method, run.units, run.workers)
     if p == run.n_passes or trace.converged or trace.stopped:
         is_final = method is PLAIN and visited.visit.gives_bound and progress.as_returned() is ctx
         trace.evaluated, trace.final = not is_final, bound
@@ -267,27 +263,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> bool:
     history = run.history(trace)
     tested = p + 1 >= run.first_test
     trace.converged = tested and (stop.settled(history) or stop.converged(history))
-    if _is_due(progress, run, p + 1) and _decide(progress, run):
-        trace.converged = False
     return trace.converged or trace.stopped
-
-
-def _is_due(progress: Progress, run: _Run, p: int) -> bool:
-    """Return whether what waits is decided on after pass p, with passes that follow."""
-    model, trace = progress.ctx.model, progress.trace
-    if not (isinstance(model, Decides) and model.waiting and run.n_annealed <= p < run.n_passes):
-        return False
-    due = trace.converged or p - run.n_annealed >= model.passes_before_decision
-    return due and progress.strategy.finish and not trace.stopped
-
-
-def _decide(progress: Progress, run: _Run) -> bool:
-    """Let the model decide on what waits; return whether that is there from now on."""
-    ctx = progress.ctx
-    seen = visits.visit(ctx, PLAIN, run.units, run.workers, keep=False, evaluation=True)
-    taken, *found = ctx.model.decided(ctx.q, ctx.prior, seen.step)
-    ctx.model, ctx.prior, ctx.q = found
-    return bool(taken)
 
 
 def _end(progress: Progress, run: _Run) -> None:

@@ -23,7 +23,7 @@ from ..families._structure import lower_triangle
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
-from ._deciding import Decides, Decision
+from ._extensible import Extensible
 from ._rating_hierarchy import GaussianPrior, Hierarchy, Rows, columns_of_moments, packed
 from ._rating_raters import Raters
 from ._rating_scales import FIRST_SHAPE, GAINS, SHAPES, Scales, best_shape, scales_of
@@ -82,7 +82,7 @@ def _side(name: str, size: int, held: bool = True) -> UnitBlock:
 
 
 class MatrixFactorization(
-    ReadsWholeData, Decides, Componentwise[Summary], ConjugateModel[Ratings, Summary]
+    ReadsWholeData, Extensible, Componentwise[Summary], ConjugateModel[Ratings, Summary]
 ):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
@@ -103,7 +103,7 @@ class MatrixFactorization(
     n_items : int
     biases, fit_intercept, hierarchical, effects_of_raters : bool
     user_scales : bool or "auto"
-        "auto": users have scales from a later pass on, if the bound is higher with them.
+        "auto": a fit adds them at its end, if the bound is higher with them.
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
         "auto" learns a better one by empirical Bayes, unless all ratings are equal: from this value
@@ -118,9 +118,6 @@ class MatrixFactorization(
     (2008), Probabilistic matrix factorization, and Bayesian probabilistic matrix factorization
     using Markov chain Monte Carlo; Paisley et al., SVI+, section IV-A.
     """
-
-    # Many fits have not come near their optimum after fewer, and need others to adapt afterwards.
-    passes_before_decision = 50
 
     recommended: ClassVar[Recommended] = {
         "deterministic": {
@@ -824,14 +821,18 @@ class MatrixFactorization(
             model.hierarchy = replace(hierarchy, variances=model.variances)
         return model, model._prior(), q
 
-    def decided(self, q: Natural, prior: Natural, step: LocalStep) -> Decision:
-        model, gains = copy(self), step.statistics[GAINS]
-        model.waiting, best = False, int(np.argmax(gains))
+    def extended(
+        self, q: Natural, prior: Natural, step: LocalStep
+    ) -> tuple[Self, Natural, Natural] | None:
+        gains = step.statistics[GAINS]
+        best = int(np.argmax(gains))
         if not gains[best] > 0.0:
-            return Decision(False, model, prior, q)
+            return None
+        model = copy(self)
+        model.waiting, model.user_scales, model.shape = False, True, float(SHAPES[best])
         # Users with scales are local variables.
-        model.user_scales, model.shape, model.holds_users = True, float(SHAPES[best]), False
-        return Decision(True, model, model._prior(), {key: q[key] for key in model.factors().keys})
+        model.holds_users = False
+        return model, model._prior(), {key: q[key] for key in model.factors().keys}
 
     def _rows(self, number: float, sums: np.ndarray) -> Rows:
         """Return the moments of rows, given their number and the sums of their tables."""
