@@ -146,17 +146,21 @@ class AnnealedPMF(RatingRefinements):
         more than one way at once: well-liked items, for example, are rated higher by everybody,
         and most of all by some users. Its fits take two to four times the time. Where the
         variances are known, False states them exactly, and is the simpler model of small tables.
-    user_scales : bool, default=False
-        Whether users differ in how widely they rate. If True, user i has a precision τ_i, drawn
-        from a gamma distribution with mean 1, whose shape is learned, from 10 on: the variance of
-        the noise is σ² / τ_i, and the covariance matrix of the user's factors and bias is divided
-        by τ_i. Ratings of users who are predicted well then count more, and predictions for others
-        have larger standard deviations. Standard deviations and densities of held-out ratings
-        improve. Errors of predicted means fell on all divisions of jokes with ten factors; with
-        fewer, and on films, they are smaller on one division and larger on the next. A pass takes
-        1.2 to 1.5 times as long. At temperatures above 1 all τ_i are 1, and so they are if all
-        ratings are equal, unless every variance is a number. Annealing methods that put noise into
-        users and items then put it into items alone.
+    user_scales : bool or "auto", default="auto"
+        Whether users differ in how widely they rate. If so, user i has a precision τ_i, drawn
+        from a gamma distribution with mean 1, whose shape is learned: the variance of the noise
+        is σ² / τ_i, and the covariance matrix of the user's factors and bias is divided by τ_i.
+        Ratings of users who are predicted well then count more, and predictions for others have
+        larger standard deviations.
+        With ``"auto"`` a fit is searched for without scales, and goes on with them if its lower
+        bound is then higher: for up to ``max_iter`` passes, with any ``effort``. Scales that are
+        there from the beginning can take the place of factors. FIGURES
+        Data in parts and minibatches have scales in the same way. ``"structured"`` is plain
+        inference at no time, and has none. A warm start or a stream that goes on from a fit keeps
+        its scales, or does without, and a stream from its first batch on has none.
+        With True, scales are there as soon as the temperature is 1, also in streams, and annealing
+        methods that put noise into users and items put it into items alone. All τ_i are 1 if all
+        ratings are equal, unless every variance is a number, and at temperatures above 1.
     implicit_feedback : bool or "auto", default="auto"
         Whether the users who rated an item tell about it, whatever their ratings are. If so, the
         mean of the prior of an item is that of all items, plus an effect of each of its raters,
@@ -283,10 +287,11 @@ class AnnealedPMF(RatingRefinements):
     noise_variance_, factor_variance_, bias_variance_ : float
         The variances that were used, whether given or learned.
     user_precisions_ : ndarray of shape (n_users,)
-        Posterior means of the precisions τ of users. Only with ``user_scales``.
+        Posterior means of the precisions τ of users, which are ones if there are no scales. Not
+        with ``user_scales=False``.
     user_precision_shape_ : float
         Shape of their gamma prior: the larger it is, the less users differ. It is at least 1.5, and
-        infinite if all τ are 1 because all ratings are equal. Only with ``user_scales``.
+        infinite if all τ are 1. Not with ``user_scales=False``.
     user_prior_mean_, item_prior_mean_ : ndarray of shape (n_components,) or (n_components + 1,)
         Mean of the factors of all users, or of all items, and of their biases, where there are
         biases, as the last entry. Users and items without ratings have it. Only of a hierarchical
