@@ -1,4 +1,4 @@
-"""Held-out ratings without the evidence of who rated an item, and without Gibbs sampling.
+"""Held-out ratings without who rated an item, scales of users, or Gibbs sampling.
 
     python -m benchmarks.matrix_factorization.refinements --write
 
@@ -28,6 +28,7 @@ from ..suite.instances import Instance
 PAGE = RESULTS / "ratings_refinements.md"
 WITHOUT: dict[str, dict[str, Any]] = {
     "Who rated an item": {"implicit_feedback": False},
+    "Scales of users": {"user_scales": False},
     "Averages over Gibbs sampling": {"gibbs_sweeps": 0},
 }
 # The file, the number n where every nth user is taken, and the number of divisions.
@@ -68,7 +69,7 @@ def span(values: np.ndarray, digits: int) -> str:
 
 
 def written(quick: bool) -> str:
-    page = Page(["# Who rated an item, and averages over Gibbs sampling", ""])
+    page = Page(["# Who rated an item, scales of users, and averages over Gibbs sampling", ""])
     page.lines += [
         "Written by `python -m benchmarks.matrix_factorization.refinements --write`. " + machine(),
         "",
