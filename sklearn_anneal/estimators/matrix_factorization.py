@@ -155,12 +155,12 @@ class AnnealedPMF(RatingRefinements):
         With ``"auto"`` a fit is searched for without scales, and goes on with them if its lower
         bound is then higher: for up to ``max_iter`` passes, with any ``effort``. Scales that are
         there from the beginning can take the place of factors. FIGURES
-        Data in parts and minibatches have scales in the same way. ``"structured"`` is plain
-        inference at no time, and has none. A warm start or a stream that goes on from a fit keeps
-        its scales, or does without, and a stream from its first batch on has none.
+        Fits to data in parts and in minibatches go on in the same way. There are no scales with
+        ``"structured"``, which does not end with plain inference, and in streams of ``partial_fit``
+        alone; what follows a fit, a warm start or a stream, keeps what the fit has decided.
         With True, scales are there as soon as the temperature is 1, also in streams, and annealing
         methods that put noise into users and items put it into items alone. All τ_i are 1 if all
-        ratings are equal, unless every variance is a number, and at temperatures above 1.
+        ratings are equal, unless every variance is a number.
     implicit_feedback : bool or "auto", default="auto"
         Whether the users who rated an item tell about it, whatever their ratings are. If so, the
         mean of the prior of an item is that of all items, plus an effect of each of its raters,

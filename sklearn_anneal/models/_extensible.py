@@ -1,4 +1,4 @@
-"""The interface of models with a part that a fit adds at its end, if the bound is higher with it."""
+"""The interface of models with a part that waits for the end of the search."""
 
 from __future__ import annotations
 
