@@ -154,7 +154,9 @@ class AnnealedPMF(RatingRefinements):
         larger standard deviations.
         With ``"auto"`` a fit is searched for without scales, and goes on with them if its lower
         bound is then higher: for up to ``max_iter`` passes, with any ``effort``. Scales that are
-        there from the beginning can take the place of factors. FIGURES
+        there from the beginning can take the place of factors. Densities of held-out ratings rose
+        by 0.020 to 0.029 nats on films and 0.075 on jokes, errors fell by 0.002 to 0.005 stars and
+        0.003 to 0.016 of ratings from −10 to 10, on average, and fits took up to 1.5 times as long.
         Fits to data in parts and in minibatches go on in the same way. There are no scales with
         ``"structured"``, which does not end with plain inference, and in streams of ``partial_fit``
         alone; what follows a fit, a warm start or a stream, keeps what the fit has decided.
@@ -167,8 +169,8 @@ class AnnealedPMF(RatingRefinements):
         divided by the square root of their number. A hundredth of the variance of effects is that
         of one which all raters share, for items that many have rated. Effects and their covariance
         matrix are learned with the prior. Items with few ratings gain most.
-        Held-out films have errors lower by 0.012 to 0.013 stars on average, and jokes by 0.007 to
-        0.012 of ratings from −10 to 10; a fit takes 1.3 to 2.6 times as long. ``"auto"`` is True
+        Held-out films have errors lower by 0.012 to 0.013 stars on average, and jokes by 0.004 to
+        0.009 of ratings from −10 to 10; a fit takes 1.3 to 2.0 times as long. ``"auto"`` is True
         for ratings in memory in a hierarchical model. Streams and data in parts are fitted without
         it, and items of a fit keep their priors when a stream goes on.
     noise_variance : float, "auto" or None, default="auto"
@@ -197,9 +199,9 @@ class AnnealedPMF(RatingRefinements):
         Number of sweeps of Gibbs sampling after a fit. The bound keeps users and items apart, which
         makes their Gaussians too narrow and moves their means. Sampling begins at the optimum, with
         the learned variances and priors, and predictions and attributes then have the means and the
-        covariances of the items over the sweeps. Held-out errors fall by 0.002 to 0.005 stars on
-        films and by 0.001 to 0.014 on jokes, of ratings from −10 to 10, on average, and 100 sweeps
-        make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
+        covariances of the items over the sweeps. Held-out errors fall by 0.001 to 0.007 on jokes,
+        of ratings from −10 to 10, on average, and by less than 0.001 stars on films; without scales
+        of users they fall by more. 100 sweeps make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
         100 for ratings in memory in a hierarchical model. It is 0 in others, whose variances suit
         the optimum, with ``"local_tempering"``, and in streams and data in parts, which never have
         all ratings together. A start without a pass stays, and so does a fit to equal ratings.
