@@ -143,3 +143,18 @@ def test_shares_of_clusters_are_probabilities():
     # A missing cell leaves the share of the other: clusters have (2 + 1) / 4 and (0 + 1) / 4.
     (one,) = density_of_clusters(np.array([0, 0, 1, 1]), 2, train, np.array([[0, -1]]))
     assert np.exp(one) == pytest.approx(0.5)
+
+
+def test_probabilities_under_a_boltzmann_machine_are_those_of_an_enumeration(rng):
+    from sklearn.neural_network import BernoulliRBM
+
+    from benchmarks.peers.libraries import log_probability
+
+    every = np.unpackbits(np.arange(32, dtype=np.uint8)[:, None], axis=1)[:, 3:].astype(float)
+    rbm = BernoulliRBM(3, random_state=0).fit(every)
+    rbm.components_ = 2.0 * rng.normal(size=(3, 5))
+    rbm.intercept_hidden_, rbm.intercept_visible_ = rng.normal(size=3), rng.normal(size=5)
+    logs = -rbm._free_energy(every)
+    expected = logs.mean() - np.log(np.exp(logs).sum())
+    found = log_probability(rbm, every, np.full(5, 0.4))
+    assert found == pytest.approx(expected, abs=0.05)

@@ -264,3 +264,17 @@ def test_frames_of_chains_are_not_left_out(rng):
 def test_rows_that_stand_for_all_are_spread_over_them():
     few = Rows(np.arange(40.0)[:, None], (np.arange(40) >= 20).astype(float)).spread(4)
     assert few.X.ravel().tolist() == [20.0, 25.0, 30.0, 35.0]
+
+
+@pytest.mark.parametrize(("n_rows", "counts"), [(11, False), (12, True)])
+def test_rows_fewer_than_columns_are_not_left_out(n_rows, counts, rng):
+    """Their densities would rise with every component, because it was learned with these rows."""
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0, effort=0, max_iter=3)
+    tried = est.fit(rng.normal(size=(n_rows, 12))).component_results_
+    assert ("log_density_left_out" in tried) == counts
+
+
+def test_fewer_rows_of_white_noise_than_columns_are_one_group():
+    """The densities of rows that are left out say that this table has several groups."""
+    X = np.random.default_rng(5).normal(size=(40, 61))
+    assert AnnealedBayesianGaussianMixture("auto", random_state=0).fit(X).n_components_ == 1

@@ -15,7 +15,10 @@ therefore subtracted, and 3 nats have to remain, which is strong evidence [3]_.
 Frames of a sequence resemble each other more than their states imply, so that the bound rises with
 every state that learns the peculiarities of one sequence. For several sequences, only the density
 of those that are left out counts, by the same standard. For few sequences, and for counts, there is
-only the bound: their data points cannot be left out of a fit that is over.
+only the bound: their data points cannot be left out of a fit that is over. Only the bound counts,
+too, for fewer rows than columns. The other rows keep the assignments and the priors that were
+learned with the rows that are left out, and so many columns make these fit each row so closely that
+every further component raises its density, by many nats in white noise.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of

@@ -298,9 +298,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, the log density of all rows given other rows, in nats
-        (``log_density_left_out``), and how many of its components explain more than one row
-        (``n_effective_components``). A single component has learned priors there, also where few
-        rows leave ``lower_bound_`` to the usual ones.
+        (``log_density_left_out``; not for fewer rows than columns), and how many of its components
+        explain more than one row (``n_effective_components``). A single component has learned
+        priors there, also where few rows leave ``lower_bound_`` to the usual ones.
     n_effective_components_ : int
         Number of components whose expected number of rows exceeds 1.
     weight_concentration_ : tuple of two ndarrays, or ndarray, of shape (n_components,)

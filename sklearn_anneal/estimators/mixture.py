@@ -286,8 +286,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     component_results_ : dict of ndarrays of shape (n_numbers,)
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, the log density of all rows given other rows, in nats
-        (``log_density_left_out``), and how many of its components explain more than one row
-        (``n_effective_components``).
+        (``log_density_left_out``; not for fewer rows than columns), and how many of its components
+        explain more than one row (``n_effective_components``).
     n_effective_components_ : int
         Number of components whose expected number of rows exceeds 1.
     lower_bound_ : float

@@ -727,7 +727,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if self.weights.differ:
             # Coefficients follow other rows in several passes, and not by leaving statistics out.
             return None
-        return left_out(self, self.sampled(units), q, summary, prior)
+        rows: Any = self.sampled(units)
+        if summary.weight < rows.X.shape[1]:
+            # Assignments and priors were learned with the rows that are left out. If columns
+            # outnumber rows, both fit each row so closely that its density rises with every
+            # component that divides noise.
+            return None
+        return left_out(self, rows, q, summary, prior)
 
     @property
     def n_parameters(self) -> int:
