@@ -200,8 +200,8 @@ class AnnealedPMF(RatingRefinements):
         makes their Gaussians too narrow and moves their means. Sampling begins at the optimum, with
         the learned variances and priors, and predictions and attributes then have the means and the
         covariances of the items over the sweeps. Held-out errors fall by 0.001 to 0.007 on jokes,
-        of ratings from −10 to 10, on average, and by less than 0.001 stars on films; without scales
-        of users they fall by more. 100 sweeps make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
+        of ratings from −10 to 10, on average, and by less than 0.001 stars on films. 100 sweeps
+        make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
         100 for ratings in memory in a hierarchical model. It is 0 in others, whose variances suit
         the optimum, with ``"local_tempering"``, and in streams and data in parts, which never have
         all ratings together. A start without a pass stays, and so does a fit to equal ratings.
