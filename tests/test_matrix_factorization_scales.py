@@ -366,7 +366,10 @@ def test_scales_are_taken_only_if_the_bound_is_higher(hierarchical):
     assert not all(taken[:6]) and all(taken[6:])
 
 
-@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic", "svi_plus"])
+METHODS = ("none", "deterministic", "stochastic", "svi_plus", "local_tempering")
+
+
+@pytest.mark.parametrize("annealing", METHODS)
 def test_the_bound_does_not_fall_when_scales_enter(annealing, rng):
     """Methods that put noise into users hold them in q until then."""
     Y, _ = drawn(rng, 60, 12)
