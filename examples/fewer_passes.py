@@ -19,7 +19,7 @@ users, items = rng.normal([3, 0, 0], [0.5, 1, 1], (600, 3)), rng.normal([1, 0, 0
 X = np.argwhere(rng.random((600, 200)) < 0.15)
 y = np.sum(users[X[:, 0]] * items[X[:, 1]], axis=1) + 0.6 * rng.standard_normal(len(X))
 model = {"biases": False, "fit_intercept": False, "hierarchical": False}
-model |= {"noise_variance": 0.36, "factor_variance": 1.0}
+model |= {"user_scales": False, "noise_variance": 0.36, "factor_variance": 1.0}
 
 plt.rc("font", size=18)
 figure, ax = plt.subplots(figsize=(6, 4.2), layout="constrained")

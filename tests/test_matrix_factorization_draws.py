@@ -74,8 +74,8 @@ def test_averages_are_those_of_the_exact_posterior(rng):
     """One user and one item, with one rating, by weighted draws of the prior."""
     X = np.array([[3.0]])
     est = factorized(
-        1, biases=False, fit_intercept=False, hierarchical=False, noise_variance=1.0,
-        factor_variance=1.0, gibbs_sweeps=2000, clip=False,
+        1, biases=False, fit_intercept=False, hierarchical=False, user_scales=False,
+        noise_variance=1.0, factor_variance=1.0, gibbs_sweeps=2000, clip=False,
     ).fit(X)  # fmt: skip
     u, v = rng.standard_normal((2, 400_000))
     weights = norm.pdf(3.0, u * v)

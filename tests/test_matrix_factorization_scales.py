@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import plain_matrix_factorization as plain
 import pytest
 from cases_matrix_factorization import NAN, pairs_of, ratings, rows_of, small
-from harness import context_of
+from harness import assert_identical, context_of, lower_bound
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 from scipy.stats import gamma, multivariate_t, norm
+from sklearn.base import clone
 
 from sklearn_anneal import Shards
 from sklearn_anneal.data.units import Ratings
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.models._rating_scales import Scales, best_shape, log_densities
+from sklearn_anneal.models._rating_scales import GAINS, SHAPES, Scales, best_shape, log_densities
 from sklearn_anneal.models._rating_visits import EVIDENCE, FoldingVisit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -53,7 +56,7 @@ def test_step_is_the_evidence_of_a_student_t(rng):
     V = rng.standard_normal((4, 2))
     y = rng.standard_normal(4)
     nothing = np.zeros((4, 0))
-    across = model.empty_moments(4)._replace(mean=V, table=model._table(V), squares=nothing)
+    across = model.empty_moments(4)._replace(mean=V, table=model.table_of(V), squares=nothing)
     visit = model.visit(context_of(est).q, None, evaluation=True)
     units = Ratings(y, np.arange(4, dtype=np.int32), np.array([0, 4]), 4)
     step = type(visit)(model, across, *visit_settings(visit), statistics=False).step(units)
@@ -306,3 +309,204 @@ def test_unseen_users_are_users_without_ratings(rng):
     X, y = pairs_of(Y)
     est = scaled(input="pairs", n_users=25, max_iter=30).fit(X, y)
     assert est.score([[24, 3]], [5.0]) == pytest.approx(est.score([[99, 3]], [5.0]), rel=1e-12)
+
+
+# Scales that wait for the end of the search
+
+
+def waiting(n_components=2, **params):
+    """A fit that may take its scales at the end, with learned variances."""
+    learned = dict.fromkeys(("noise_variance", "factor_variance", "bias_variance"), "auto")
+    settings = {"user_scales": "auto", "hierarchical": True, "max_iter": 60, "tol": 1e-6}
+    return scaled(n_components, **(learned | settings | params))
+
+
+def extensions(est):
+    moves = est.search_results_
+    return moves["kept"][moves["move"] == "extension"].tolist()
+
+
+@both_priors
+@pytest.mark.parametrize("biases", [True, False])
+def test_gains_of_scales_are_those_of_the_bound(biases, hierarchical, rng):
+    Y, _ = drawn(rng, 30, 8)
+    est = waiting(hierarchical=hierarchical, biases=biases, user_scales=False).fit(Y)
+    ctx = context_of(est)
+    ctx.model.waiting, weights = True, rng.uniform(0.5, 2.0, len(Y))
+    units = est._make_units(est._validate_data(Y, reset=False), weights)
+    step = ctx.model.visit(ctx.q, units, evaluation=True).step(units)
+    without = lower_bound(ctx, units)
+    for shape, gain in zip(SHAPES[::5], step.statistics[GAINS][::5], strict=True):
+        ctx.model.user_scales, ctx.model.shape = True, shape
+        assert lower_bound(ctx, units) - without == pytest.approx(gain, abs=1e-8 * abs(without))
+
+
+@both_priors
+def test_scales_are_taken_only_if_the_bound_is_higher(hierarchical):
+    taken = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        Y, _ = drawn(rng, 100, 20, shape=1e6 if seed < 6 else 6.0)
+        auto, without = (
+            waiting(hierarchical=hierarchical, user_scales=value).fit(Y)
+            for value in ("auto", False)
+        )
+        found = bool(np.isfinite(auto.user_precision_shape_))
+        assert extensions(auto) == [True] * found
+        if found:
+            n = len(without.lower_bounds_)
+            assert_array_equal(auto.lower_bounds_[:n], without.lower_bounds_)
+            assert auto.lower_bound_ > without.lower_bound_
+        else:
+            assert auto.lower_bound_ == without.lower_bound_
+            assert_array_equal(auto.predict_rows(Y), without.predict_rows(Y))
+            assert_array_equal(auto.user_precisions_, np.ones(len(Y)))
+        taken.append(found)
+    # Users who do not differ can do so by chance.
+    assert not all(taken[:6]) and all(taken[6:])
+
+
+METHODS = ("none", "deterministic", "stochastic", "svi_plus", "local_tempering")
+
+
+@pytest.mark.parametrize("annealing", METHODS)
+def test_the_bound_does_not_fall_when_scales_enter(annealing, rng):
+    """Methods that put noise into users hold them in q until then."""
+    Y, _ = drawn(rng, 60, 12)
+    est = waiting(annealing=annealing, max_iter=30).fit(Y)
+    assert extensions(est) == [True]
+    plain = est.lower_bounds_[len(est.lower_bounds_) - 40 :]
+    assert np.diff(plain).min() > -1e-9 * abs(est.lower_bound_)
+
+
+def held_out(Y, rng):
+    """The same ratings without a fifth of them, and these as pairs."""
+    gone = np.isfinite(Y) & (rng.random(Y.shape) < 0.2)
+    return np.where(gone, NAN, Y), np.argwhere(gone), Y[gone]
+
+
+def densities(Y, rng, **params):
+    X, pairs, y = held_out(Y, rng)
+    found = []
+    for scales in (False, "auto"):
+        est = waiting(user_scales=scales, annealing="deterministic", **params).fit(X)
+        mean, std = est.predict_ratings(*pairs.T, return_std=True)
+        _, q = context_of(est).model.users_of(est._user_statistics)
+        shape = np.full(len(y), np.inf) if q is None else q.shape[pairs[:, 0]]
+        found.append(log_densities(y, mean, std, shape).mean())
+    return est, found
+
+
+def test_users_who_differ_are_predicted_better(rng):
+    est, (without, auto) = densities(drawn(rng)[0], rng, max_iter=100)
+    assert 1.5 < est.user_precision_shape_ < 4.0
+    assert auto > without + 0.05
+
+
+def test_users_who_do_not_differ_are_predicted_as_well(rng):
+    for n_users, n_items in ((60, 12), (200, 20)):
+        _, (without, auto) = densities(drawn(rng, n_users, n_items, shape=1e6)[0], rng)
+        assert auto > without - 0.01
+
+
+@pytest.mark.parametrize("input", ["matrix", "pairs"])
+def test_threads_take_the_same_scales(input, rng):
+    Y, _ = drawn(rng, 900, 30)
+    given = pairs_of(Y) if input == "pairs" else (Y,)
+    one, two = (waiting(input=input, n_jobs=n, max_iter=5).fit(*given) for n in (1, 2))
+    assert extensions(one) == [True]
+    assert_identical(one, two)
+
+
+def test_scales_that_were_taken_survive_copies(rng):
+    Y, _ = drawn(rng, 60, 12)
+    est = waiting(max_iter=10).fit(Y)
+    assert clone(est).user_scales == "auto"
+    again = pickle.loads(pickle.dumps(est))
+    assert_identical(est, again)
+    for found, known in zip(
+        again.predict_rows(Y, return_std=True), est.predict_rows(Y, return_std=True), strict=True
+    ):
+        assert_array_equal(found, known)
+
+
+def test_warm_starts_and_streams_keep_what_a_fit_has_decided(rng):
+    Y, _ = drawn(rng, 60, 12)
+    est = waiting(max_iter=20, warm_start=True).fit(Y)
+    shape, bound = est.user_precision_shape_, est.lower_bound_
+    assert np.isfinite(shape)
+    est.set_params(max_iter=1).fit(Y)
+    assert est.lower_bound_ >= bound - 1e-9 * abs(bound)
+    assert est.user_precision_shape_ == pytest.approx(shape, rel=0.1)
+    est.partial_fit(drawn(rng, 20, 12)[0])
+    assert est.user_precisions_.std() > 0.1
+    # One that has not taken them does without, although it would take them now.
+    none = waiting(max_iter=0, warm_start=True).fit(Y)
+    assert np.isinf(none.set_params(max_iter=20).fit(Y).user_precision_shape_)
+
+
+def test_a_new_stream_has_no_scales(rng):
+    batches = [drawn(rng, 20, 8)[0] for _ in range(4)]
+    auto, without = (waiting(user_scales=value) for value in ("auto", False))
+    for batch in batches:
+        auto.partial_fit(batch)
+        without.partial_fit(batch)
+    assert_array_equal(auto.components_, without.components_)
+    assert_array_equal(auto.user_precisions_, np.ones(20))
+
+
+def test_parts_and_minibatches_take_scales(rng):
+    Y, _ = drawn(rng, 60, 12)
+    whole, parts = waiting().fit(Y), waiting().fit(Shards([Y[:25], Y[25:]]))
+    assert extensions(parts) == [True]
+    assert parts.lower_bound_ == pytest.approx(whole.lower_bound_, rel=1e-9)
+    assert parts.user_precision_shape_ == pytest.approx(whole.user_precision_shape_, rel=1e-6)
+    batches = waiting(batch_size=20).fit(Y)
+    assert extensions(batches) == [True]
+    assert batches.user_precision_shape_ == pytest.approx(whole.user_precision_shape_, rel=0.5)
+
+
+def test_restarts_are_compared_without_scales(rng):
+    Y, _ = drawn(rng, 60, 12)
+    for restarts in ("full", "race"):
+        auto, without = (
+            waiting(user_scales=value, n_init=3, restarts=restarts).fit(Y)
+            for value in ("auto", False)
+        )
+        assert_array_equal(auto.restart_lower_bounds_, without.restart_lower_bounds_)
+        assert auto.lower_bound_ > without.lower_bound_
+
+
+def test_fits_without_plain_passes_have_no_scales(rng):
+    Y, _ = drawn(rng, 60, 12)
+    for params in ({"annealing": "structured", "max_iter": 20}, {"max_iter": 0}):
+        est = waiting(**params).fit(Y)
+        assert extensions(est) == []
+        assert np.isinf(est.user_precision_shape_)
+    same = waiting().fit(np.full((3, 3), 2.0))
+    assert extensions(same) == []
+    assert_array_equal(same.user_precisions_, np.ones(3))
+
+
+def test_an_interrupted_extension_goes_on(rng, tmp_path, monkeypatch):
+    Y, _ = drawn(rng, 60, 12)
+    whole, cut = (waiting(max_iter=20) for _ in range(2))
+    whole.fit(Y)
+    n = whole.search_results_["n_before"][whole.search_results_["move"] == "extension"][0]
+    with monkeypatch.context() as patch:
+        step, scaled_steps = FoldingVisit.step, []
+
+        def interrupted(visit, *args, **kwargs):
+            if visit.model.user_scales:
+                scaled_steps.append(1)
+            if len(scaled_steps) == 6:
+                raise KeyboardInterrupt
+            return step(visit, *args, **kwargs)
+
+        patch.setattr(FoldingVisit, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cut.fit(Y, checkpoint=tmp_path / "fit")
+    cut.fit(Y, checkpoint=tmp_path / "fit")
+    assert n < len(cut.lower_bounds_)
+    assert_array_equal(cut.lower_bounds_, whole.lower_bounds_)
+    assert_array_equal(cut.user_precisions_, whole.user_precisions_)

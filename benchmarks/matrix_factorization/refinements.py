@@ -1,10 +1,11 @@
-"""Held-out ratings without the evidence of who rated an item, and without Gibbs sampling.
+"""Held-out ratings without who rated an item, scales of users, or Gibbs sampling.
 
     python -m benchmarks.matrix_factorization.refinements --write
 
 The ratings of the suite, and all films beside the suite's third of their users, are divided anew.
 The default, fits without one refinement each, and Gibbs sampling by myfm, if it is installed, read
-the same training ratings, one after another.
+the same training ratings, one after another. Drawn ratings, by users who differ and by users who do
+not, say what scales of users do if they are there at the end of a fit, or from the beginning.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_anneal import AnnealedPMF
+
 from ..common import RESULTS
 from ..common.measuring import progress
 from ..common.report import Page, machine, write_or_print
 from ..peers import libraries
 from ..peers.compare import is_installed
 from ..suite import data
-from ..suite.families import RatingSet
+from ..suite.families import RatingSet, rmse
 from ..suite.instances import Instance
 
 PAGE = RESULTS / "ratings_refinements.md"
 WITHOUT: dict[str, dict[str, Any]] = {
     "Who rated an item": {"implicit_feedback": False},
+    "Scales of users": {"user_scales": False},
     "Averages over Gibbs sampling": {"gibbs_sweeps": 0},
 }
 # The file, the number n where every nth user is taken, and the number of divisions.
@@ -39,6 +43,11 @@ RATINGS = {
 # Factors of ours and of myfm, of which each has the better one among those tried.
 RANKS = {"films": ((5, 15), (5, 8)), "jokes": ((3, 10), (3, 10)), "all films": ((10, 30), (10, 20))}
 ITERATIONS = 500
+# Users, items, factors, and the share of ratings that are there.
+DRAWN = ((800, 100, 3, 0.05), (400, 60, 3, 0.15), (500, 200, 3, 0.3), (1000, 50, 5, 0.1))
+# The shape of the gamma distribution of users' precisions; infinite for users who do not differ.
+DRAWN_SHAPES = (np.inf, 10.0, 2.0)
+DRAWS = 8
 
 
 def divided(name: str, n_components: int, seed: int) -> RatingSet:
@@ -68,7 +77,7 @@ def span(values: np.ndarray, digits: int) -> str:
 
 
 def written(quick: bool) -> str:
-    page = Page(["# Who rated an item, and averages over Gibbs sampling", ""])
+    page = Page(["# Who rated an item, scales of users, and averages over Gibbs sampling", ""])
     page.lines += [
         "Written by `python -m benchmarks.matrix_factorization.refinements --write`. " + machine(),
         "",
@@ -93,6 +102,7 @@ def written(quick: bool) -> str:
             + ["bound rises by", "error lower on", "time"],
             rows,
         )
+    _add_drawn(page, quick)
     if is_installed("myfm") and not quick:
         _add_gibbs(page, {key: with_[:, [0, 3]].T for key, (with_, _) in found.items()})
     return "\n".join(page.lines).rstrip() + "\n"
@@ -123,6 +133,67 @@ def _row(name: str, k: int, with_: np.ndarray, without: np.ndarray) -> list[str]
         f"{np.sum(change[:, 0] < 0)} of {len(change)}",
         f"{np.median(with_[:, 3] / without[:, 3]):.1f}",
     ]
+
+
+def drawn(
+    n_users: int, n_items: int, n_components: int, share: float, shape: float, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Draw pairs and ratings for training, and a tenth of all to hold out."""
+    rng = np.random.default_rng(seed)
+    tau = rng.gamma(shape, 1.0 / shape, n_users) if np.isfinite(shape) else np.ones(n_users)
+    u, v = (rng.standard_normal((n, n_components)) for n in (n_users, n_items))
+    b, c = (rng.standard_normal((n, 1)) for n in (n_users, n_items))
+    of_users = 0.6 * u @ (0.8 * v.T) + 0.4 * b + 0.8 * rng.standard_normal((n_users, n_items))
+    ratings = 3.0 + 0.5 * c.T + of_users / np.sqrt(tau)[:, None]
+    pairs = rng.permutation(np.argwhere(rng.random(ratings.shape) < share))
+    y, n = ratings[tuple(pairs.T)], len(pairs) * 9 // 10
+    return pairs[:n], y[:n], pairs[n:], y[n:]
+
+
+def _add_drawn(page: Page, quick: bool) -> None:
+    page.section(
+        "Scales of users in drawn ratings",
+        f"Drawn from the model, {DRAWS} tables of each kind: users whose precisions have a gamma "
+        "distribution of this shape, and users who do not differ. A tenth of the ratings is held "
+        'out. Changes of the error and of the density by `user_scales="auto"`, the default, and by '
+        "`True`, against `False`: means and their standard errors. *Taken*: tables in which the "
+        "default took scales. *Time*: as above.",
+    )
+    rows = []
+    for size in DRAWN[:1] if quick else DRAWN:
+        for shape in DRAWN_SHAPES:
+            n_users, n_items, k, share = size
+            progress(f"drawn, {n_users} users, shape {shape}")
+            found = []
+            for seed in range(1 if quick else DRAWS):
+                X, y, held, truth = drawn(*size, shape, seed)
+                how = {"input": "pairs", "n_users": n_users, "n_items": n_items}
+                for scales in (False, "auto", True):
+                    est = AnnealedPMF(k, user_scales=scales, random_state=seed, **how)
+                    _, seconds = timed(partial(est.fit, X, y))
+                    taken = bool(scales) and np.isfinite(est.user_precision_shape_)
+                    error = rmse(est.predict(held), truth)
+                    found.append([error, est.score(held, truth), seconds, taken])
+            table = np.reshape(found, (-1, 3, 4))
+            rows.append([*_described(size, shape), f"{table[:, 0, 0].mean():.3f}"])
+            rows[-1].append(f"{table[:, 1, 3].sum():.0f} of {len(table)}")
+            for i in (1, 2):
+                rows[-1] += [_mean(table[:, i, j] - table[:, 0, j]) for j in (0, 1)]
+                rows[-1].append(f"{np.median(table[:, i, 2] / table[:, 0, 2]):.1f}")
+    names = ["users", "items", "K", "ratings of a user", "shape", "error without", "taken"]
+    default = ["error", "density", "time"]
+    page.table([*names, *default, *(f"{name}, `True`" for name in default)], rows)
+
+
+def _described(size: tuple[int, int, int, float], shape: float) -> list[str]:
+    n_users, n_items, k, share = size
+    alike = f"{shape:g}" if np.isfinite(shape) else "alike"
+    return [str(n_users), str(n_items), str(k), f"{0.9 * share * n_items:.1f}", alike]
+
+
+def _mean(values: np.ndarray) -> str:
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{values.mean():+.4f} ± {error:.4f}"
 
 
 def _add_gibbs(page: Page, errors: dict[Any, Any]) -> None:

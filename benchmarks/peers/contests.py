@@ -33,7 +33,7 @@ from . import libraries
 from .libraries import Score
 
 OURS, PLAIN = "ours", 'ours, `annealing="none"`'
-SCALES = "ours, `user_scales=True`"
+WITHOUT_SCALES = "ours, `user_scales=False`"
 
 
 class Contestant(NamedTuple):
@@ -188,8 +188,8 @@ def _topics(instance: Instance) -> dict[str, Contestant]:
 
 
 def _ratings(instance: Instance) -> dict[str, Contestant]:
-    scales = partial(_fitted, instance, "rmse", user_scales=True)
-    return _ours(instance, "rmse") | {SCALES: Contestant(scales)} | _of(
+    without = partial(_fitted, instance, "rmse", user_scales=False)
+    return _ours(instance, "rmse") | {WITHOUT_SCALES: Contestant(without)} | _of(
         instance,
         ("cmfrec", libraries.cmfrec, {},
          "30 alternations, the best of five ridges for a tenth of the ratings", "cmfrec"),

@@ -83,7 +83,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "an offset of the rows": {"factorial": {"center": True}},
     "given means of users and items": {"ratings": {"hierarchical": False}},
     "no implicit feedback": {"ratings": {"implicit_feedback": False}},
-    "scales of users": {"ratings": {"user_scales": True}},
+    "no scales of users": {"ratings": {"user_scales": False}},
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 
@@ -103,7 +103,7 @@ def is_ours(setting: str) -> bool:
 # them do not count.
 _REFERENCE_VERSION = "2"
 # The same of families whose plain inference alone has changed since.
-_REFERENCE_VERSIONS = {"counts": "3", "factors": "4", "ratings": "3"}
+_REFERENCE_VERSIONS = {"counts": "3", "factors": "4", "ratings": "4"}
 
 
 def has_peer(family: str) -> bool:

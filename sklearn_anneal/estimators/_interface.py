@@ -30,7 +30,7 @@ from ..inference.stopping import RiseOfBound
 from ..kernels import load
 from ..models._base import Model
 from ..models._componentwise import Given
-from ..search.moves import Continuation
+from ..search.moves import Continuation, Extension
 from ..search.search import Found
 from ._attributes import Attributes, ExplainedAttributes
 from ._given_starts import gives_nothing
@@ -408,7 +408,8 @@ class Interface(
     def _warn(self, ctx: Context, trace: Trace) -> None:
         results = self.search_results_
         if not trace.converged and not trace.stopped and self.max_iter > 0:
-            more = int(results["n_passes"][results["move"] == Continuation.name].sum())
+            further = np.isin(results["move"], [Continuation.name, Extension.name])
+            more = int(results["n_passes"][further].sum())
             nor = f", nor in {more} more" if more else ""
             warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1{nor}. "

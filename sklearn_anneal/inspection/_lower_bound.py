@@ -22,6 +22,7 @@ _MARKS = {
     "plain": ("start without annealing", "<"),
     "reorder": ("other order of components", "X"),
     "continuation": ("more passes", ">"),
+    "extension": ("another part of the model", "h"),
     "reduction": ("components in use alone", "p"),
     "guided reshape": ("other durations of states", "D"),
     "random reshape": ("other durations of states", "D"),

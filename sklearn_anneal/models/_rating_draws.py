@@ -18,6 +18,7 @@ from ..data.units import Ratings
 from ..families import Natural
 from ..families._structure import lower_triangle
 from ..parallel.workers import SEQUENTIAL, Workers
+from ._rating_scales import scales_of
 from .matrix_factorization import kernels
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def drawn_users(
             spread[rows] = moments.table - model.moments_of_values(users[rows]).table
             spread[rows] *= (1.0 - 1.0 / copies[rows])[:, None]
         if model.user_scales:
-            q = model.scales_of(model.about_items(sums, some.known), natural, users[rows])
+            q = scales_of(model, model.about_items(sums, some.known), natural, users[rows])
             gammas[rows] = np.column_stack([q.shape, q.rate])
 
     _share(draw, units.n_units, across.table.shape[1], workers)

@@ -15,6 +15,7 @@ from scipy.special import softmax
 from ..data.units import Ratings
 from ..families import Natural, Tempering
 from ._base import LocalStep, Visit
+from ._rating_scales import GAINS, gains_of_scales, scaled, scales_of
 from ._unit_block import RowsOfSteps
 
 # Key of the statistics from which the hyperparameters of the model are learned.
@@ -97,8 +98,8 @@ class FoldingVisit(Visit[Ratings]):
             own = model.moments_of(natural["precision"], natural["natural_mean"])
             if self._has_scales:
                 ratings = model.about_items(sums, units.known)
-                scales = model.scales_of(ratings, natural, own.mean)
-                own = model.scaled(own, scales)
+                scales = scales_of(model, ratings, natural, own.mean)
+                own = scaled(model, own, scales)
             energies = model.energies(sums, model.squared_errors(sums, own.table), scales)
             if i < n_rounds:
                 of_grid = np.outer(model.n_ratings(sums), log_partition)
@@ -119,6 +120,9 @@ class FoldingVisit(Visit[Ratings]):
             if model.reads_evidence:
                 evidence = model.evidence_of_ratings(units, step.energy - of_scales)
                 step.statistics[EVIDENCE] = evidence + model.evidence_of_users(own, weights, scales)
+        elif model.waiting:
+            ratings = model.about_items(sums, units.known)
+            step.statistics = {GAINS: gains_of_scales(model, ratings, natural, own.mean, weights)}
         if temperatures is not None:
             each = model.n_ratings(sums) if units.counts_ratings else weights
             step.temperature, step.inverse_temperatures = float(np.sum(each / factor)), factor

@@ -23,9 +23,10 @@ from ..families._structure import lower_triangle
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LOG_2PI, Block, ConjugateModel, LocalStep, Recommended, compiled
 from ._componentwise import Componentwise, Given
+from ._extensible import Extensible
 from ._rating_hierarchy import GaussianPrior, Hierarchy, Rows, columns_of_moments, packed
 from ._rating_raters import Raters
-from ._rating_scales import FIRST_SHAPE, Scales, best_shape
+from ._rating_scales import FIRST_SHAPE, GAINS, SHAPES, Scales, best_shape, scales_of
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
 from ._unit_block import RowsOfSteps, UnitBlock
@@ -80,7 +81,9 @@ def _side(name: str, size: int, held: bool = True) -> UnitBlock:
     return UnitBlock(name, Gaussian("packed"), columns, held)
 
 
-class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel[Ratings, Summary]):
+class MatrixFactorization(
+    ReadsWholeData, Extensible, Componentwise[Summary], ConjugateModel[Ratings, Summary]
+):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
     If it is hierarchical, (u, b) and (v, c) have a mean and a full covariance matrix each, of which
@@ -98,7 +101,9 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
     ----------
     n_components : int
     n_items : int
-    biases, fit_intercept, hierarchical, user_scales, effects_of_raters : bool
+    biases, fit_intercept, hierarchical, effects_of_raters : bool
+    user_scales : bool or "auto"
+        "auto": a fit adds them at its end, if the bound is higher with them.
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
         "auto" learns a better one by empirical Bayes, unless all ratings are equal: from this value
@@ -149,7 +154,7 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
         biases: bool,
         fit_intercept: bool,
         hierarchical: bool,
-        user_scales: bool,
+        user_scales: bool | str,
         effects_of_raters: bool,
         noise_variance: float | str | None,
         factor_variance: float | str | None,
@@ -161,9 +166,9 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
         self.biases = biases
         self.fit_intercept = fit_intercept
         self.hierarchical = hierarchical
-        self.user_scales = user_scales
+        self.waiting, self.user_scales = user_scales == "auto", user_scales is True
         # a, the shape of the prior of users' precisions τ. Without scales, τ is 1.
-        self.shape = FIRST_SHAPE if user_scales else np.inf
+        self.shape = FIRST_SHAPE if self.user_scales else np.inf
         # The distributions of the means and the precisions of rows, which :meth:`resolved` sets,
         # and the effects of users on items, which :meth:`with_whole_data` sets.
         self.hierarchy: Hierarchy | None = None
@@ -230,7 +235,7 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
         scale = summary.variance
         if self.equal_ratings(summary) and not self.given_variances:
             scale, model.learns, model.hierarchical = 1.0, (), False
-            model.user_scales, model.shape = False, np.inf
+            model.waiting, model.user_scales, model.shape = False, False, np.inf
         model.holds_users = hold_units and not model.user_scales
         # Without an intercept, products of factors are as large as the ratings themselves.
         square = scale if self.fit_intercept else scale + summary.mean**2
@@ -497,9 +502,9 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
     def moments_of_values(self, value: np.ndarray) -> Moments:
         """Return the moments of rows with exact values, (n_rows, D)."""
         nothing = np.zeros((len(value), 0))
-        return Moments(value, self._table(value), nothing, nothing)
+        return Moments(value, self.table_of(value), nothing, nothing)
 
-    def _table(self, value: np.ndarray) -> np.ndarray:
+    def table_of(self, value: np.ndarray) -> np.ndarray:
         """Return the table of second moments of rows with exact values."""
         d = self.n_components
         parts = [value[:, :d], np.ones((len(value), 1)), value[:, d:]]
@@ -678,27 +683,6 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
         found = np.column_stack([self.n_ratings(sums), self.squared_errors(sums, nobody)])
         return found if known is None else found + known["ratings"]
 
-    def scales_of(self, ratings: np.ndarray, natural: Natural, mean: np.ndarray) -> Scales:
-        """Return q(τ) of users, given their ratings about items and their Gaussians at τ = 1."""
-        # With x = (u, b), E log p(y, x | τ) = ½ (n + D) log τ − ½ τ {(x − m)ᵀ P (x − m) + R} + …,
-        # where R = Σ E(r − c)² / σ² + E[μᵀ Λ μ] + mᵀ (P m − 2 h), and h = P m, at τ = 1. In this
-        # form rounding errors of m enter by their squares; −hᵀ m would magnify them.
-        count, squares = ratings.T
-        product = -2.0 * natural["natural_mean"]
-        kernels().add_matrix_products(natural["precision"], mean, product)
-        quadratic = 0.0 if self.hierarchy is None else self.hierarchy.of_side("users").quadratic
-        rest = squares / self.noise_variance + quadratic + np.einsum("nk,nk->n", product, mean)
-        return Scales(self.shape + 0.5 * count, self.shape + 0.5 * np.maximum(rest, 0.0))
-
-    def scaled(self, own: Moments, scales: Scales) -> Moments:
-        """Return moments of users times τ, given their moments at τ = 1."""
-        # E[τ x xᵀ] = E[τ] m mᵀ + P⁻¹
-        more, parts = (scales.mean - 1.0)[:, None], np.split(own.mean, [self.n_components], axis=1)
-        squares = np.column_stack([np.square(part).sum(axis=1) for part in parts])
-        table = own.table + (more * self._table(own.mean)).astype(self.dtype)
-        log_det = own.log_det + self.size * scales.log_mean
-        return Moments(own.mean, table, log_det, own.squares + more * squares)
-
     def per_noise(self, sums: Natural) -> Natural:
         """Return statistics, given sums over ratings that lack the factor 1/σ²."""
         return {key: sums[key] / self.noise_variance for key in self.users.columns}
@@ -837,6 +821,19 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
             model.hierarchy = replace(hierarchy, variances=model.variances)
         return model, model._prior(), q
 
+    def extended(
+        self, q: Natural, prior: Natural, step: LocalStep
+    ) -> tuple[Self, Natural, Natural] | None:
+        gains = step.statistics[GAINS]
+        best = int(np.argmax(gains))
+        if not gains[best] > 0.0:
+            return None
+        model = copy(self)
+        model.waiting, model.user_scales, model.shape = False, True, float(SHAPES[best])
+        # Users with scales are local variables.
+        model.holds_users = False
+        return model, model._prior(), {key: q[key] for key in model.factors().keys}
+
     def _rows(self, number: float, sums: np.ndarray) -> Rows:
         """Return the moments of rows, given their number and the sums of their tables."""
         first, second = columns_of_moments(self.n_components, self.biases)
@@ -869,9 +866,9 @@ class MatrixFactorization(ReadsWholeData, Componentwise[Summary], ConjugateModel
         found = self.moments_of(natural["precision"], natural["natural_mean"])
         if not self.user_scales:
             return found, None
-        scales = self.scales_of(sums["ratings"], natural, found.mean)
+        scales = scales_of(self, sums["ratings"], natural, found.mean)
         # E[x xᵀ] = m mᵀ + E[1/τ] P⁻¹
-        fixed, wider = self._table(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
+        fixed, wider = self.table_of(found.mean), scales.inverse_mean.astype(self.dtype)[:, None]
         return found._replace(table=fixed + wider * (found.table - fixed)), scales
 
     def mean_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:

@@ -29,9 +29,11 @@ from ..families import Natural
 from ..inference.loop import PLAIN
 from ..inference.progress import Progress
 from ..inference.stopping import FewCountAsMany, OutOfReach, Rule
+from ..inference.visits import visit
 from ..models._base import Model
+from ..models._extensible import Extensible
 from ..models._searchable import Rearranged, Searchable
-from ..parallel.workers import generator, legacy_generator
+from ..parallel.workers import SEQUENTIAL, generator, legacy_generator
 from .problem import Problem
 
 # Passes in which the noise of a reheat falls to zero.
@@ -331,6 +333,33 @@ class Continuation(Move):
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
         ctx.exploring = False
         return kept.resumed(ctx)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return FewCountAsMany(stop)
+
+
+@dataclass(frozen=True)
+class Extension(Move):
+    """A part of the model that waits for the end of the search, if the bound is higher with it.
+
+    It is tried with any effort, of which it is no part.
+    """
+
+    name = "extension"
+    counts = False
+    repeats = False
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        model = kept.ctx.model
+        if not (isinstance(model, Extensible) and model.waiting and kept.strategy.finish):
+            return None
+        ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
+        seen = visit(ctx, PLAIN, problem.units, SEQUENTIAL, keep=False, evaluation=True)
+        found = model.extended(ctx.q, ctx.prior, seen.step)
+        if found is None:
+            return None
+        ctx.model, ctx.prior, ctx.q = found
+        return Progress(ctx, PLAIN)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
         return FewCountAsMany(stop)

@@ -17,10 +17,12 @@ from ..inference.checkpoint import Checkpoint
 from ..inference.progress import Progress, Trace
 from ..inference.stopping import Rule
 from ..models._base import Model
+from ..models._extensible import Extensible
 from ..models._searchable import Searchable
 from ..parallel.workers import Workers
 from .moves import (
     Continuation,
+    Extension,
     FirstStart,
     Merge,
     Move,
@@ -336,6 +338,8 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     continuation = (Continuation(),) if continues and (effort > 0 or plan.guards) else ()
     if isinstance(problem.model, Searchable) and problem.model.has_one_optimum:
         return Moves(after=continuation, effort=effort)
+    waits = isinstance(problem.model, Extensible) and problem.model.waiting
+    extension = (Extension(),) if waits and problem.settings.max_iter > 0 else ()
     kinds = len(kinds_of_starts(problem.model))
     model = problem.model if isinstance(problem.model, Searchable) else Searchable
     reheats = [Reheat(noise) for noise in model.noises]
@@ -358,7 +362,8 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
         shapes = (Reshape(guided=True), *[Reshape(guided=False)] * _RANDOM_SHAPES)
         turns += [Reshape(guided=True), Reshape(guided=False)]
     before = (*guard, *tried, *shapes, *order)
-    after = (*order, *continuation, *reduction)
+    # A fit that is extended converges with the extension.
+    after = (*order, *extension, *continuation, *reduction)
     return Moves(before, tuple(turns), after, effort, plan.automatic)
 
 
