@@ -34,7 +34,7 @@ KERNELS = {
     "AnnealedBayesianMixture": (
         bits,
         "predict",
-        "add_shares collect_levels fill_table local_step",
+        "add_shares beta_divergence collect_levels fill_table local_step",
     ),
     "AnnealedFactorialMixture": (rows, "transform", "mean_field"),
     "AnnealedGammaProcessNMF": (

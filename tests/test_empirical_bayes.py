@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 import numpy as np
+import plain_empirical_bayes as plain
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import betaln, gammaln, multigammaln, polygamma, psi
 
 from sklearn_anneal.families import _empirical_bayes as eb
+from sklearn_anneal.kernels import empirical_bayes as kernels
 
 BOUNDS = (1e-4, 1e4)
+
+
+def concentrations(logs, starts, bounds, first_level):
+    """The concentrations of columns, whose levels are the first axis of ``logs``."""
+    found = np.array(starts, dtype=float)
+    kernels.dirichlet_concentrations(np.ascontiguousarray(logs), first_level, *bounds, found)
+    return found
+
+
+def concentration(logs, start=1.0, bounds=BOUNDS):
+    """The concentration of rows of one column."""
+    (found,) = concentrations(logs.T, [start], bounds, np.array([0, logs.shape[1]]))
+    return found
+
+
+def gamma_shape(target, with_rate, start=1.0, bounds=BOUNDS):
+    """The shape of the gamma prior of one column."""
+    found = np.array([start])
+    kernels.gamma_shapes(np.array([target]), int(with_rate), *bounds, found)
+    return found[0]
+
+
+def beta_pair(mean_log, mean_log_rest, start=(1.0, 1.0), bounds=BOUNDS):
+    """Both parameters of one column."""
+    pairs = np.array(start).reshape(2, 1)
+    logs = np.array([[mean_log], [mean_log_rest]])
+    kernels.beta_pairs(logs, np.zeros(1), *bounds, pairs)
+    return pairs[0, 0], pairs[1, 0]
 
 
 def best(objective, lower=BOUNDS[0], upper=BOUNDS[1]):
@@ -55,17 +85,17 @@ def test_dirichlet_concentration_maximises_the_expected_log_density(true, shape)
         return rows * (gammaln(v * alpha) - v * gammaln(alpha)) + (alpha - 1) * logs.sum()
 
     for start in (1e-4, 1.0, 1e4):
-        found = eb.dirichlet_concentration(logs, start)
+        found = concentration(logs, start)
         assert found == pytest.approx(best(objective), rel=1e-6)
 
 
 def test_dirichlet_concentration_stays_finite_at_the_edges():
     flat = np.full((3, 4), -np.log(4))
-    assert eb.dirichlet_concentration(flat) == eb.LARGEST
-    assert eb.dirichlet_concentration(np.array([[0.0, -1e9]])) == eb.SMALLEST
-    assert eb.dirichlet_concentration(np.zeros((5, 1)), start=0.7) == 0.7
-    assert eb.dirichlet_concentration(np.empty((0, 3)), start=0.7) == 0.7
-    assert eb.dirichlet_concentration(flat, bounds=(0.1, 2.0)) == 2.0
+    assert concentration(flat) == eb.LARGEST
+    assert concentration(np.array([[0.0, -1e9]])) == eb.SMALLEST
+    assert concentration(np.zeros((5, 1)), start=0.7) == 0.7
+    assert concentration(np.empty((0, 3)), start=0.7) == 0.7
+    assert concentration(flat, bounds=(0.1, 2.0)) == 2.0
 
 
 def test_the_concentration_of_a_dirichlet_process_is_in_closed_form():
@@ -93,15 +123,19 @@ def test_gamma_shapes_maximise_the_expected_log_density(true):
 
     for start in (1e-3, 1e3):
         assert eb.gamma_shape(mean, mean_log, start) == pytest.approx(best(with_rate), rel=1e-6)
-        found = eb.gamma_shape_given_rate(2.0, mean_log, start)
+        found = gamma_shape(np.log(mean) - mean_log, True, start)
+        assert found == pytest.approx(best(with_rate), rel=1e-6)
+        found = gamma_shape(np.log(2.0) + mean_log, False, start)
         assert found == pytest.approx(best(given_rate), rel=1e-6)
 
 
 def test_gamma_shapes_stay_finite_at_the_edges():
     assert eb.gamma_shape(2.0, np.log(2.0)) == eb.LARGEST
     assert eb.gamma_shape(1.0, -1e7) == eb.SMALLEST
-    assert eb.gamma_shape_given_rate(1.0, 1e3) == eb.LARGEST
-    assert eb.gamma_shape_given_rate(1.0, -1e7) == eb.SMALLEST
+    assert gamma_shape(0.0, True) == eb.LARGEST
+    assert gamma_shape(1e7, True) == eb.SMALLEST
+    assert gamma_shape(1e3, False) == eb.LARGEST
+    assert gamma_shape(-1e7, False) == eb.SMALLEST
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.03, 0.5), (1.0, 1.0), (40.0, 0.2), (300.0, 200.0)])
@@ -115,7 +149,7 @@ def test_beta_pair_maximises_the_expected_log_density(a, b):
 
     wanted = minimize(loss, np.log([a, b]), method="Nelder-Mead", options={"xatol": 1e-9})
     for start in [(1.0, 1.0), (1e-3, 1e3)]:
-        found = eb.beta_pair(*logs, start)
+        found = beta_pair(*logs, start)
         assert np.allclose(found, np.exp(wanted.x), rtol=1e-4)
         assert loss(np.log(found)) <= wanted.fun + 1e-12
         total = psi(sum(found))
@@ -123,11 +157,56 @@ def test_beta_pair_maximises_the_expected_log_density(a, b):
 
 
 def test_beta_pair_is_the_best_pair_between_the_bounds():
-    assert eb.beta_pair(np.log(0.5), np.log(0.5)) == (eb.LARGEST, eb.LARGEST)
-    a, b = eb.beta_pair(np.log(0.9), np.log(0.1), bounds=(0.01, 5.0))
+    assert beta_pair(np.log(0.5), np.log(0.5)) == (eb.LARGEST, eb.LARGEST)
+    a, b = beta_pair(np.log(0.9), np.log(0.1), bounds=(0.01, 5.0))
     assert a == 5.0
     assert psi(b) - psi(a + b) == pytest.approx(np.log(0.1))
-    assert eb.beta_pair(-1e-9, -1e9)[1] == eb.SMALLEST
+    assert beta_pair(-1e-9, -1e9)[1] == eb.SMALLEST
+
+
+def expected_logs(counts):
+    """E log p of Dirichlet distributions, whose entries are the first axis."""
+    return psi(counts) - psi(counts.sum(axis=0))
+
+
+def parameters(rng, *shape):
+    """Parameters of all sizes, some of which occur in many rows."""
+    some = 10.0 ** rng.uniform(-8.0, 9.0, size=shape)
+    alike = 10.0 ** rng.uniform(-8.0, 9.0, size=(shape[0], *[1] * (len(shape) - 1)))
+    return np.where(rng.random((1, *shape[1:])) < 0.3, alike, some)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 7])
+@pytest.mark.parametrize("bounds", [BOUNDS, (0.1, 1e4)])
+def test_concentrations_of_columns_are_those_of_the_plain_form(n_rows, bounds, rng):
+    for _ in range(20):
+        n_levels = rng.integers(1, 9, size=rng.integers(1, 12))
+        each = [expected_logs(parameters(rng, n, n_rows)) for n in n_levels]
+        first = np.concatenate([[0], np.cumsum(n_levels)])
+        starts = 10.0 ** rng.uniform(-5.0, 5.0, size=len(n_levels))
+        found = concentrations(np.concatenate(each), starts, bounds, first)
+        wanted = [
+            plain.concentration(logs.mean(), n, start, bounds)
+            for logs, n, start in zip(each, n_levels, starts, strict=True)
+        ]
+        assert_allclose(found, wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 7])
+@pytest.mark.parametrize("bounds", [BOUNDS, (0.1, 1e4)])
+def test_beta_pairs_of_columns_are_those_of_the_plain_form(n_rows, bounds, rng):
+    for _ in range(20):
+        n = int(rng.integers(1, 12))
+        logs = expected_logs(parameters(rng, 2, n_rows, n)).mean(axis=1)
+        starts = 10.0 ** rng.uniform(-5.0, 5.0, size=(2, n))
+        least = np.where(rng.random(n) < 0.5, 0.0, 10.0 ** rng.uniform(-9.0, -0.4, size=n))
+        found = starts.copy()
+        kernels.beta_pairs(logs, least, *bounds, found)
+        wanted = [
+            plain.permitted_pair(*log, mean, bounds)
+            for log, mean in zip(logs.T, least, strict=True)
+        ]
+        assert_allclose(found, np.transpose(wanted), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_features", [1, 4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import plain_empirical_bayes
 import pytest
 from harness import context_of
 from models.mixture import BLOCKS, table
@@ -20,9 +21,8 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.tables import Blocks, Coded, Packing, merged_rows, missing_cells
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Beta, Tempering
-from sklearn_anneal.families._empirical_bayes import beta_pair
-from sklearn_anneal.models.components import bernoulli
-from sklearn_anneal.models.components._base import BOUNDS, Joint
+from sklearn_anneal.kernels.empirical_bayes import beta_pairs
+from sklearn_anneal.models.components._base import BOUNDS, Joint, n_distinct
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
 
@@ -462,8 +462,9 @@ def test_beta_priors_of_many_columns_are_those_of_one_at_a_time(start, rng):
     a[:, 30:40], b[:, 30:40] = 9e4, 2e5
     total = psi(a + b)
     logs = np.array([(psi(a) - total).mean(axis=0), (psi(b) - total).mean(axis=0)])
-    found = bernoulli._best_pairs(logs, np.full((2, 60), start), np.zeros(60))
-    expected = [beta_pair(*log, (1.0, 1.0), BOUNDS) for log in logs.T]
+    found = np.full((2, 60), start)
+    beta_pairs(logs, np.zeros(60), *BOUNDS, found)
+    expected = [plain_empirical_bayes.pair(*log, (1.0, 1.0), BOUNDS) for log in logs.T]
     assert_allclose(found, np.transpose(expected), rtol=1e-6)
     assert (found == BOUNDS[0]).any()
     assert (found == BOUNDS[1]).any()
@@ -474,7 +475,9 @@ def test_the_mean_of_a_beta_prior_has_a_limit(rare, rng):
     """The best of all pairs whose means are large enough, as a search over a grid finds it."""
     least, logs = 0.02, np.array([[-7.0], [-0.002]])
     order = [rare, 1 - rare]
-    few, most = bernoulli._best_pairs(logs[order], np.ones((2, 1)), np.array([least]))[order, 0]
+    found = np.ones((2, 1))
+    beta_pairs(logs[order], np.array([least]), *BOUNDS, found)
+    few, most = found[order, 0]
     assert_allclose(few / (few + most), least)
 
     def gain(a, b):
@@ -566,3 +569,24 @@ def test_words_of_groups_of_counts(rng):
     # Weights that sum to one are proportions, and components are in use all the same.
     light = clone(counts).fit(X, sample_weight=np.full(80, 1 / 80))
     assert any(len(row) == 4 for row in light.top_words())
+
+
+@pytest.mark.parametrize("largest", [3.0, 1023.0, 1024.0, 1e7])
+def test_log_factorials_of_poisson_counts(largest, rng):
+    """Those of small whole numbers come from a table, and those of all others do not."""
+    components = mixture("poisson").fit(np.arange(60.0).reshape(20, 3))
+    part = context_of(components).model.components
+    X = rng.integers(0, 4, size=(50, 3)).astype(float)
+    X[7, 1] = largest
+    assert_array_equal(part._carrier(X), -gammaln(X + 1.0).sum(axis=1))
+    X[3, 2] += 0.5
+    assert_array_equal(part._carrier(X), -gammaln(X + 1.0).sum(axis=1))
+    assert part._carrier(X[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("distinct", [1, 3, 4, 5, 40])
+def test_number_of_distinct_points(distinct, rng):
+    """It is known from few points where those are different, and from all of them elsewhere."""
+    points = np.sort(np.append(np.arange(distinct), np.zeros(60)))[:, None] + np.zeros(2)
+    assert n_distinct(points, 4) == min(distinct, 4)
+    assert n_distinct(rng.permutation(points), 4) == min(distinct, 4)

@@ -388,6 +388,8 @@ def read_covariates(covariates: ArrayLike) -> tuple[np.ndarray, tuple[str, ...]]
         Z = check_array(
             covariates,
             dtype=np.float64,
+            # Data frames are often stored by columns, with which products would round otherwise.
+            order="C",
             ensure_all_finite="allow-nan",
             input_name="covariates",
         )

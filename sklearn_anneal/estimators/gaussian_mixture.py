@@ -479,7 +479,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_modules = ("gaussian_mixture", "mixture_steps", "missing_cells", "gamma")
+    _kernel_modules = (
+        *("gaussian_mixture", "mixture_steps", "missing_cells", "gamma"),
+        "empirical_bayes",
+    )
     _advice = (
         "some components have ill-defined covariances (of too few rows, or of rows whose scales "
         "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "

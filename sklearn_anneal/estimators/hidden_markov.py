@@ -510,12 +510,8 @@ class AnnealedHMM(StatePredictions):
         self.verbose_interval = verbose_interval
 
     _kernel_modules = (
-        "hidden_markov",
-        "hidden_semi_markov",
-        "gaussian_mixture",
-        "discrete",
-        "missing_cells",
-        "gamma",
+        *("hidden_markov", "hidden_semi_markov", "gaussian_mixture", "discrete"),
+        *("missing_cells", "gamma", "empirical_bayes"),
     )
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"

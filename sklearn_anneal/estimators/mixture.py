@@ -483,7 +483,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
+    _kernel_modules = (
+        *("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma"),
+        *("divergence", "empirical_bayes"),
+    )
     _levels_parameter = "n_categories"
     _start_parameters = ("weights_init", "emission_init")
     _model_parameters = (

@@ -17,6 +17,10 @@ from ._divergence import STRONG
 Natural = dict[str, np.ndarray]
 Share = Callable[[Callable[[slice], None], int, int], None]
 
+# The numbers 1 and 0 as arrays, which natural parameters of flat densities share.
+ONE, ZERO = np.ones(()), np.zeros(())
+for _number in (ONE, ZERO):
+    _number.flags.writeable = False
 # `backoff` halves a deviation at most this many times before it gives the deviation up.
 N_HALVINGS = 12
 # Large arrays are processed in parts of at most this many entries, which fit into the caches.

@@ -8,8 +8,8 @@ as every function here has a single maximum, the nearest bound is then the best 
 
 References
 ----------
-Minka (2000), Estimating a Dirichlet distribution; Bishop (2006), Pattern Recognition and Machine
-Learning, section 3.5 for empirical Bayes and appendix B for the expectations.
+Bishop (2006), Pattern Recognition and Machine Learning, section 3.5 for empirical Bayes and
+appendix B for the expectations.
 """
 
 from __future__ import annotations
@@ -141,41 +141,6 @@ def damped(old: float, new: float, rho: float, above: float = 0.0) -> float:
     return float(above + (old - above) * ((new - above) / (old - above)) ** rho)
 
 
-def dirichlet_concentration(
-    log_probabilities: np.ndarray,
-    start: float = 1.0,
-    bounds: tuple[float, float] = (SMALLEST, LARGEST),
-) -> float:
-    """Return the concentration that rows of probabilities with a symmetric Dirichlet prior share.
-
-    Parameters
-    ----------
-    log_probabilities : ndarray of shape (..., V)
-        E log p of all rows. Rows of only one probability determine no concentration, so that
-        ``start`` is returned for them.
-    start : float, default=1.0
-        The first guess.
-    bounds : tuple of float
-        The smallest and the largest permitted value.
-
-    Returns
-    -------
-    float
-        The α that maximises the sum over rows of
-        log Γ(V α) − V log Γ(α) + (α − 1) Σ_v E log p_v.
-    """
-    n_entries = log_probabilities.shape[-1]
-    if n_entries == 1 or not log_probabilities.size:
-        return start
-    mean = float(np.mean(log_probabilities))
-
-    def slope(alpha: float) -> tuple[float, float]:
-        value = psi(n_entries * alpha) - psi(alpha) + mean
-        return value, n_entries * trigamma(n_entries * alpha) - trigamma(alpha)
-
-    return maximizer(slope, *bounds, start)
-
-
 def stick_concentration(log_rest: np.ndarray) -> float:
     """Return the concentration of a Dirichlet process, given its sticks v_k ~ Beta(1, α).
 
@@ -224,71 +189,6 @@ def gamma_shape(
         return np.log(shape) - psi(shape) - gap, 1.0 / shape - trigamma(shape)
 
     return maximizer(slope, *bounds, start)
-
-
-def gamma_shape_given_rate(
-    rate: float,
-    mean_log: float,
-    start: float = 1.0,
-    bounds: tuple[float, float] = (SMALLEST, LARGEST),
-) -> float:
-    """Return the shape a of the gamma prior of numbers λ given its rate, ψ(a) = log rate + E log λ.
-
-    The arguments are those of :func:`gamma_shape`.
-    """
-    target = np.log(rate) + mean_log
-
-    def slope(shape: float) -> tuple[float, float]:
-        return target - psi(shape), -trigamma(shape)
-
-    return maximizer(slope, *bounds, start)
-
-
-def beta_pair(
-    mean_log: float,
-    mean_log_rest: float,
-    start: tuple[float, float] = (1.0, 1.0),
-    bounds: tuple[float, float] = (SMALLEST, LARGEST),
-) -> tuple[float, float]:
-    """Return both parameters of the beta prior of numbers v in (0, 1).
-
-    The expected log density is concave, so that for each a the best b is found, and among these
-    pairs the best a.
-
-    Parameters
-    ----------
-    mean_log, mean_log_rest : float
-        The means of E log v and of E log(1 − v) over all numbers with this prior.
-    start : tuple of float, default=(1.0, 1.0)
-        The first guess.
-    bounds : tuple of float
-        The smallest and the largest permitted value of each parameter.
-
-    Returns
-    -------
-    a, b : float
-        They solve ψ(a) − ψ(a + b) = E log v and ψ(b) − ψ(a + b) = E log(1 − v), unless a bound is
-        in the way.
-    """
-    lower, upper = bounds
-    b = start[1]
-
-    def slope(own: float, other: float, target: float) -> tuple[float, float]:
-        total = own + other
-        value = psi(total) - psi(own) + target
-        return value, trigamma(total) - trigamma(own)
-
-    def profile(a: float) -> tuple[float, float]:
-        nonlocal b
-        b = maximizer(lambda x: slope(x, a, mean_log_rest), lower, upper, b)
-        value, curvature = slope(a, b, mean_log)
-        if lower < b < upper:
-            mixed = trigamma(a + b)
-            curvature -= mixed * mixed / slope(b, a, mean_log_rest)[1]
-        return value, curvature
-
-    a = maximizer(profile, lower, upper, start[0])
-    return a, maximizer(lambda x: slope(x, a, mean_log_rest), lower, upper, b)
 
 
 def wishart_dof(

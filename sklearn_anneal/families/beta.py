@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import betaln, psi
 
-from ._base import Family, Natural
+from ._base import ONE, Family, Natural
 from .dirichlet import Dirichlet, dirichlet_divergence
 from .gamma import log_standard_gamma
 
@@ -53,7 +53,7 @@ class Beta(Family):
 
     def base(self, natural: Natural) -> Natural:
         """Return (1, 1), the flat density on the unit interval."""
-        return {"a": np.ones(()), "b": np.ones(())}
+        return {"a": ONE, "b": ONE}
 
     def expectations(self, natural: Natural) -> Natural:
         """Return (E log v, E log(1 - v)) under the keys ``a`` and ``b``."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln, logsumexp, psi
 
-from ._base import Family, Natural
+from ._base import ONE, Family, Natural
 from ._divergence import gammaln_divergence, gammaln_divergence_from_far, is_far
 from ._implicit import controlled_statistics, inverse_trigamma, log_gamma_derivative
 from .gamma import log_standard_gamma
@@ -60,7 +60,7 @@ class Dirichlet(Family):
 
     def base(self, natural: Natural) -> Natural:
         """Return 1, the flat density on the simplex."""
-        return {"concentration": np.ones(())}
+        return {"concentration": ONE}
 
     def expectations(self, natural: Natural) -> Natural:
         """Return E[log probabilities], of shape (..., K)."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ._base import Family, Natural
+from ._base import ONE, ZERO, Family, Natural
 from ._divergence import FAR, gamma_divergence, gammaln_divergence, log1p_excess
 from ._implicit import controlled_statistics, inverse_trigamma, log_gamma_derivative
 
@@ -56,7 +56,7 @@ class Gamma(Family):
 
     def base(self, natural: Natural) -> Natural:
         """Return shape 1 and rate 0, the flat density on the positive numbers."""
-        return {"shape": np.ones(()), "rate": np.zeros(())}
+        return {"shape": ONE, "rate": ZERO}
 
     def expectations(self, natural: Natural) -> Natural:
         """Return (E log x, -E x) under the keys ``shape`` and ``rate``."""

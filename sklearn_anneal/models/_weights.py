@@ -18,9 +18,9 @@ from ..families._empirical_bayes import (
     LARGEST,
     SMALLEST,
     damped,
-    dirichlet_concentration,
     stick_concentration,
 )
+from ._base import compiled
 
 # The second parameter of a stick of which nothing is left.
 _NOTHING = 1e-6
@@ -196,7 +196,10 @@ class DirichletWeights(WeightsOfAll):
         return {"weight_concentration": np.full(self.n_components, float(self.concentration))}
 
     def _best_concentration(self, q: Natural) -> float:
-        return dirichlet_concentration(self.log_weights(q)[None], self.concentration)
+        best, first_level = np.array([float(self.concentration)]), np.array([0, self.n_components])
+        logs, bounds = self.log_weights(q)[:, None], (SMALLEST, LARGEST)
+        compiled("empirical_bayes").dirichlet_concentrations(logs, first_level, *bounds, best)
+        return float(best[0])
 
     def statistics(self, counts: np.ndarray, gated: Any = None) -> Natural:
         return {"weight_concentration": counts}

@@ -41,6 +41,7 @@ from .components._base import (
     Components,
     Joint,
     clusterings,
+    n_distinct,
 )
 from .components._linear import scaled
 
@@ -481,7 +482,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             )
             return rows, _one_row_each(chosen)
         if not (as_theirs or issparse(points)):
-            k = min(k, len(np.unique(points, axis=0)))
+            k = n_distinct(points, k)
         means = clusterings().KMeans(n_clusters=k, n_init=1, random_state=random_state)
         labels = means.fit(points, sample_weight=weights).labels_
         return rows, self._one_component_each(labels)

@@ -388,7 +388,7 @@ class Components(ABC, Generic[P, R]):
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
         points = self.embedding(sample)
-        n_clusters = min(self.n_components, len(np.unique(points, axis=0)))
+        n_clusters = n_distinct(points, self.n_components)
         means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         return means.fit(points, sample_weight=sample.weights).labels_, sample
 
@@ -764,6 +764,14 @@ class Components(ABC, Generic[P, R]):
         None stands for components that know no missing cells.
         """
         return None
+
+
+def n_distinct(points: np.ndarray, most: int) -> int:
+    """Return the number of distinct points, or ``most`` if there are more."""
+    # Nearly always, a few points are enough to see it.
+    if len(np.unique(points[: 4 * most], axis=0)) >= most:
+        return most
+    return min(most, len(np.unique(points, axis=0)))
 
 
 def moved(old: np.ndarray, new: ArrayLike, rho: float) -> np.ndarray:

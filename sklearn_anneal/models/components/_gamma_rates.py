@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 from ...data.units import Rows
 from ...families import Factor, Gamma, Natural
-from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
+from .._base import compiled
 from ._base import BOUNDS, Profile, least_mean, moved
 from ._linear import LinearComponents, LinearSums, filled, unpacked
 
@@ -161,18 +161,17 @@ class GammaRates(LinearComponents[Moments]):
         neither are learned nor follow the shape stay as they are. Otherwise the shape is that of
         the prior with the means ``means_of_prior``.
         """
-        starts = self.shape[0]
-        if not (self.follows or "rate" in self.learned_names):
-            excess = (logs + np.log(self.rate)).mean(axis=0)
-            columns = zip(excess, starts, strict=True)
-            found = [gamma_shape_given_rate(1.0, log, start, BOUNDS) for log, start in columns]
-        else:
+        with_rates = self.follows or "rate" in self.learned_names
+        if with_rates:
             # The prior has the mean m and the rate a / m, so that the bound has the terms
             # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
             logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
-            pairs = zip(means_of_prior, logs, starts, strict=True)
-            found = [gamma_shape(mean, log, start, BOUNDS) for mean, log, start in pairs]
-        return np.array(found)
+            targets = np.log(means_of_prior) - logs
+        else:
+            targets = (logs + np.log(self.rate)).mean(axis=0)
+        found = np.array(self.shape[0], dtype=np.float64)
+        compiled("empirical_bayes").gamma_shapes(targets, int(with_rates), *BOUNDS, found)
+        return found
 
     @property
     def n_parameters(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,6 +131,10 @@ def scaled(points: Any) -> Any:
 
 class PackedComponents(Components[P, R]):
     """Components with independent columns, which tables can pack into codes."""
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:  # type: ignore[override]
+        return super().keys
 
     @abstractmethod
     def add_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: R) -> None:
@@ -288,8 +292,10 @@ class LinearComponents(PackedComponents[P, LinearSums]):
 
     def for_rows(self, expected: Expected, rows: Rows) -> Expected:
         if isinstance(rows.X, Coded) and not rows.plain:
-            ones = expected.slopes + expected.cells
-            levels = np.stack([expected.cells.T, ones.T], axis=1)
+            slopes, cells = expected.slopes.T, expected.cells.T
+            levels = np.empty((len(cells), 2, self.n_components))
+            levels[:, 0] = cells
+            np.add(slopes, cells, out=levels[:, 1])
             return table_of(levels.reshape(-1, self.n_components), rows)
         if issparse(rows.X):
             slopes, cells = (np.ascontiguousarray(c.T) for c in expected)
@@ -336,10 +342,12 @@ class LinearComponents(PackedComponents[P, LinearSums]):
     def add_levels(
         self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: LinearSums
     ) -> None:
-        pairs, some = levels.reshape(-1, 2, self.n_components), np.array(packing.missing)
+        pairs = levels.reshape(-1, 2, self.n_components)
         raw.count[:] += count
         raw.sum[:] += pairs[:, 1].T
-        raw.missing[:, some] += count[:, None] - pairs[some].sum(axis=1).T
+        if True in packing.missing:
+            some = np.array(packing.missing)
+            raw.missing[:, some] += count[:, None] - pairs[some].sum(axis=1).T
 
     # Missing cells
 

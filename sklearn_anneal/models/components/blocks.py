@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...data.units import Rows, cell_patterns
-from ...families import Factor, Natural
+from ...families import Factor, Factors, Natural
 from .._base import DataSummary, Expected, Known, merged, whole
-from ._base import Components, Draws, Profile, RawStatistics
+from ._base import Components, Draws, Joint, Profile, RawStatistics
 from ._linear import scaled
 
 
@@ -209,6 +209,32 @@ class BlockComponents(Components[Summaries, BlockSums]):
         self, q: Natural, rng: np.random.Generator | None = None
     ) -> dict[str, Expected]:
         return {n: part.expectations(self.own(n, q), rng) for n, part in self.parts.items()}
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        return {n: part.known(self.own(n, q), None) for n, part in self.parts.items()}
+
+    def joint_expectations(
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: Known | None = None,
+    ) -> Joint:
+        own = {
+            n: part.joint_expectations(
+                self.own(n, q), log_weights, rng, None if known is None else known[n]
+            ).own
+            for n, part in self.parts.items()
+        }
+        return Joint(own, log_weights)
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        total = 0.0
+        for name, part in self.parts.items():
+            own, other, given = self.own(name, q), self.own(name, prior), known[name]
+            found = None if given is None else part.kl_given(own, other, given)
+            total += Factors(part.factors).kl(own, other) if found is None else found
+        return total
 
     def draw(self, q: Natural, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
         return [d for n, part in self.parts.items() for d in part.draw(self.own(n, q), rng)]

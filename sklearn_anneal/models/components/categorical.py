@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
-from ...families._empirical_bayes import dirichlet_concentration
 from .._base import compiled
 from .._draws import drawn_labels
 from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, moved, multiplied
@@ -67,7 +66,9 @@ class CategoricalComponents(Components[None, SymbolSums]):
         (factor,) = self.factors
         logs = factor.family.expectations(factor.pick(q))["concentration"]
         old = self.concentration
-        best = dirichlet_concentration(logs, float(old[0, 0]), BOUNDS)
+        best, first_level = old[:1, 0].copy(), np.array([0, self.n_symbols])
+        levels = np.ascontiguousarray(logs.T)
+        compiled("empirical_bayes").dirichlet_concentrations(levels, first_level, *BOUNDS, best)
         learned = copy(self)
         learned.concentration = moved(old, best, rho)
         return learned, learned.prior(None)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import psi
 
 from ...data.tables import Coded, Packing
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
-from ...families._empirical_bayes import dirichlet_concentration
-from .._base import Expected
+from ...families._divergence import STRONG
+from .._base import Expected, Known, compiled
 from .._draws import drawn_labels, holes_of
-from ._base import BOUNDS, Draws, Profile, RawStatistics, log_means, moved, multiplied
+from ._base import BOUNDS, Draws, Joint, Profile, RawStatistics, log_means, moved, multiplied
 from ._linear import (
     Levels,
     PackedComponents,
@@ -61,7 +63,8 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     ):
         self.n_components = int(n_components)
         self.n_levels = tuple(int(n) for n in n_levels)
-        self.concentration = concentration
+        # In the order of the levels of all columns, (n_levels, n_components).
+        self.concentration = np.concatenate([column.T for column in concentration], dtype=float)
         self.learns = learns
 
     @property
@@ -69,41 +72,57 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         """The number of columns."""
         return len(self.n_levels)
 
-    def _groups(self) -> dict[str, list[int]]:
-        """Return the columns with each number of levels, by the key of their parameters."""
-        groups: dict[str, list[int]] = {}
-        for column, n in enumerate(self.n_levels):
-            groups.setdefault(f"levels_{n}", []).append(column)
-        return groups
+    @cached_property
+    def _first_level(self) -> np.ndarray:
+        """The place of the first level of each column among those of all, (n_features + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.n_levels, dtype=np.int64)])
 
-    @property
+    @cached_property
+    def _places(self) -> dict[str, np.ndarray]:
+        """The places of the levels of the columns of each key, (n_columns, n_levels)."""
+        groups: dict[str, list[np.ndarray]] = {}
+        for first, n in zip(self._first_level, self.n_levels, strict=False):
+            groups.setdefault(f"levels_{n}", []).append(np.arange(first, first + n))
+        return {key: np.array(levels) for key, levels in groups.items()}
+
+    @cached_property
     def factors(self) -> tuple[Factor, ...]:
-        return tuple(Factor(Dirichlet(), {"concentration": key}) for key in self._groups())
+        return tuple(Factor(Dirichlet(), {"concentration": key}) for key in self._places)
+
+    def _by_key(self, levels: np.ndarray) -> Natural:
+        """Return numbers of all levels of all columns, (n_levels, K), as natural parameters."""
+        return {
+            key: np.ascontiguousarray(levels[places].transpose(2, 0, 1))
+            for key, places in self._places.items()
+        }
+
+    def _by_level(self, natural: Natural) -> np.ndarray:
+        """Return arrays in the shapes of natural parameters as those of levels, (n_levels, K)."""
+        levels = np.empty((sum(self.n_levels), self.n_components))
+        for key, places in self._places.items():
+            levels[places] = natural[key].transpose(1, 2, 0)
+        return levels
 
     def gathered(self, columns: list[np.ndarray]) -> Natural:
         """Return arrays (n_components, n_levels), one for each column, as natural parameters."""
-        groups = self._groups().items()
-        return {key: np.stack([columns[c] for c in members], axis=1) for key, members in groups}
+        return self._by_key(np.concatenate([column.T for column in columns]))
 
     def columns(self, natural: Natural) -> list[np.ndarray]:
         """Return natural parameters as arrays (n_components, n_levels), one for each column."""
-        found: dict[int, np.ndarray] = {}
-        for key, members in self._groups().items():
-            found |= {column: natural[key][:, i] for i, column in enumerate(members)}
-        return [found[column] for column in range(self.n_features)]
+        return np.split(self._by_level(natural).T, self._first_level[1:-1], axis=1)
 
     def prior(self, summary: None) -> Natural:
-        return self.gathered(self.concentration)
+        return self._by_key(self.concentration)
 
     def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalColumns, Natural]:
-        logs = self.columns(self._expected_logs(q))
+        logs, first = self.expectations(q), self._first_level
+        best = self.concentration[first[:-1], 0]
+        compiled("empirical_bayes").dirichlet_concentrations(logs, first, *BOUNDS, best)
         model = copy(self)
-        model.concentration = [
-            moved(old, dirichlet_concentration(log, float(old[0, 0]), BOUNDS), rho)
-            for old, log in zip(self.concentration, logs, strict=True)
-        ]
+        each = np.repeat(best, self.n_levels)[:, None]
+        model.concentration = moved(self.concentration, each, rho)
         return model, model.prior(None)
 
     def posterior_like(
@@ -128,26 +147,41 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
             result[key] = prior[key] + counts[:, None, None] * shares
         return result
 
-    def _expected_logs(self, q: Natural) -> Natural:
-        return {
-            name: value
-            for factor in self.factors
-            for name, value in factor.rename(factor.family.expectations(factor.pick(q))).items()
-        }
-
-    def _by_level(self, logs: Natural) -> np.ndarray:
-        """Return logarithms of probabilities of all levels of all columns, (n_levels, K)."""
-        return np.concatenate([column.T for column in self.columns(logs)])
+    def _expected_logs(self, concentration: np.ndarray) -> np.ndarray:
+        """Return E log p of all levels, given their concentrations, both (n_levels, K)."""
+        total = np.add.reduceat(concentration, self._first_level[:-1], axis=0)
+        return psi(concentration) - np.repeat(psi(total), self.n_levels, axis=0)
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
         if rng is None:
-            return self._by_level(self._expected_logs(q))
+            return self._expected_logs(self._by_level(q))
         return self.coefficients(self.draw(q, rng))
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        concentration = self._by_level(q)
+        return {"concentration": concentration, "logs": self._expected_logs(concentration)}
+
+    def joint_expectations(
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: Known | None = None,
+    ) -> Joint:
+        if known is None:
+            return super().joint_expectations(q, log_weights, rng)
+        return Joint(known["logs"], log_weights)
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        arrays = known["concentration"], self._by_level(prior), known["logs"]
+        found = np.empty(2)
+        compiled("divergence").dirichlet_divergence(*arrays, self._first_level, found)
+        return float(found[0]) if found[1] <= STRONG else None
 
     def coefficients(self, draws: Draws) -> np.ndarray:
         """Return the logarithms of probabilities at one draw (:meth:`Components.draw`)."""
         logs = [draw["log_probabilities"] for draw in draws]
-        return self._by_level(dict(zip(self._groups(), logs, strict=True)))
+        return self._by_level(dict(zip(self._places, logs, strict=True)))
 
     def plug_in(self, q: Natural) -> np.ndarray:
         return self._by_level({key: log_means(q[key]) for key in self.keys})
@@ -174,8 +208,7 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     def statistics(
         self, raw: LevelSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        ends = np.cumsum(self.n_levels)[:-1]
-        return self.gathered([column.T for column in np.split(raw.levels, ends)])
+        return self._by_key(raw.levels)
 
     def probabilities(self, q: Natural) -> list[np.ndarray]:
         """Return the posterior means of the probabilities, (n_components, n_levels) per column."""

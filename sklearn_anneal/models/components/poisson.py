@@ -21,6 +21,8 @@ from ._predictive_moments import CellMoments
 _LARGE_RATE = 1e5
 # The smallest rate that the kernel of large counts takes.
 _SMALLEST_RATE = 1e-280
+# log 0!, log 1!, …
+_LOG_FACTORIALS = gammaln(np.arange(1.0, 1025.0))
 
 
 class Rates(NamedTuple):
@@ -135,4 +137,13 @@ class PoissonComponents(CountRates):
         return points_of(rows)
 
     def _carrier(self, X: np.ndarray) -> np.ndarray:
-        return -gammaln(X + 1.0).sum(axis=1)
+        return -_log_factorials(X).sum(axis=1)
+
+
+def _log_factorials(X: np.ndarray) -> np.ndarray:
+    """Return log x! of counts. Whole ones that are not large are looked up, which is quicker."""
+    if X.size and X.max() < len(_LOG_FACTORIALS):
+        whole = X.astype(np.intp)
+        if np.array_equal(whole, X):
+            return _LOG_FACTORIALS[whole]
+    return gammaln(X + 1.0)
