@@ -48,7 +48,7 @@ from .components._linear import scaled
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
 # Densities of rows that are left out tell groups from none with so many rows for each column.
-_ROWS_PER_COLUMN = 10
+_ROWS_PER_COLUMN = 20
 # In tables without groups, several components raised the bound by up to so many nats per column,
 # and 3 nats: priors of each column are learned, and follow differences of components by chance.
 _CHANCE_PER_COLUMN = 0.15
