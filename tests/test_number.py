@@ -334,6 +334,11 @@ def test_many_columns_have_groups_where_rows_differ_and_none_in_white_noise(emis
         assert est.fit(rows.astype(float)).n_components_ == number
 
 
+def test_many_columns_of_white_noise_are_one_state():
+    sequences = np.random.default_rng(52).normal(size=(10, 10, 20))
+    assert AnnealedHMM("auto", random_state=0).fit(list(sequences)).n_components_ == 1
+
+
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(20, 2), (40, 4), (40, 5), (40, 15)])
 def test_few_rows_of_white_noise_are_one_group(rng, n_rows, n_columns):
     """A single component is compared with learned priors, and predicts with the usual ones.

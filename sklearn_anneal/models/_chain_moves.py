@@ -12,7 +12,7 @@ from ..data.units import Sequences
 from ..families import Natural, Tempering
 from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
-from ._left_out import LeftOut, left_out
+from ._left_out import LeftOut, gain_by_chance, left_out
 from .components._base import Components, clusterings
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
         if units.n_units < _LEAST_SEQUENCES:
             return None
         return left_out(self, units, q, summary, prior, independent=False)
+
+    def gain_by_chance(self, units: Any, summary: Summary) -> float | None:
+        return gain_by_chance(self.n_rows(summary), units.spread(1).frames)
 
     def assigned(self, units: Sequences, q: Natural) -> Assigned:
         model: Any = self

@@ -32,7 +32,7 @@ from ._base import (
 from ._componentwise import Componentwise, Given, aligned
 from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
-from ._left_out import LeftOut, left_out
+from ._left_out import LeftOut, gain_by_chance, left_out
 from ._mixture_steps import rows_at_a_time, values_at
 from ._weights import WEIGHTS, Weights
 from .components._base import (
@@ -47,11 +47,6 @@ from .components._linear import scaled
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
-# Densities of rows that are left out tell groups from none with so many rows for each column.
-_ROWS_PER_COLUMN = 20
-# In tables without groups, several components raised the bound by up to so many nats per column,
-# and 3 nats: priors of each column are learned, and follow differences of components by chance.
-_CHANCE_PER_COLUMN = 0.15
 _NO_VOLUME = (
     "the weights of rows depend on covariates, so that every row has a log c(T) of its own, which "
     "sums over all rows that it could have been"
@@ -743,10 +738,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def gain_by_chance(self, units: Rows, summary: Summary) -> float | None:
         rows: Any = self.sampled(units)
-        n_columns = rows.X.shape[1]
-        if summary.weight >= _ROWS_PER_COLUMN * n_columns:
-            return None
-        return _CHANCE_PER_COLUMN * n_columns
+        return gain_by_chance(summary.weight, rows.X)
 
     @property
     def n_parameters(self) -> int:
