@@ -211,6 +211,23 @@ def test_the_divergence_of_sizes_is_that_of_gamma_distributions():
     assert found == pytest.approx(divergence_of_sizes(sizes, dof, d), rel=1e-12)
 
 
+@in_turn(least=(0.5, 0.9, 1.0), excess=(2.0, 30.0, 1e3), strength=(0.5, 20.0, 1e4))
+def test_a_smallest_size_does_not_let_the_bound_fall(least, excess, strength):
+    """The strength that is the best without it can be far from the best with it."""
+    dof, d = 3.6, 2
+    shape = np.full(4, strength + 0.5 * dof * d)
+    before = Sizes(strength, shape, shape)
+    traces = dof * d * excess * np.array([1.0, 1.1, 0.9, 1.0])
+
+    def terms(sizes):
+        own = 0.5 * dof * d * np.log(sizes.mean) - 0.5 * traces * sizes.mean
+        return float(own.sum()) - sizes.kl(dof, d)
+
+    after = before.learned(traces, np.zeros(4), dof, d, 1.0, least)
+    assert after.mean.min() >= least * (1 - 1e-12)
+    assert terms(after) >= terms(before)
+
+
 @pytest.mark.parametrize("name", GAUSSIAN)
 @all_factorizations
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])

@@ -716,7 +716,7 @@ class Sizes:
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
         best = terms.sizes(terms.best_strength(), least)
-        if (best.mean < terms.means(best.strength)).any():
+        if (terms.means(best.strength) < least).any():
             # The strength that is the best without limits may not be the best with them.
             best = max((best, terms.sizes(self.strength, least), self), key=terms.gain)
         return Sizes(
