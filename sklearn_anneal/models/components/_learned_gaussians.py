@@ -29,6 +29,7 @@ from ...families._empirical_bayes import (
 from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
 from .._base import Known
 from ._correlated_scale import kappa, learned_matrix, log_correlation
+from ._determinants import Determinants
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -283,18 +284,21 @@ class _JointStep(_Step):
     statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
     for fixed q are short: components without rows would leave the prior as it is.
 
-    The entries of V are learned first, and then its size. A component of size s has the
-    posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
-    has a term −log(s + l) in the bound. If one λ, for which Σ 1 / (s + l) = D / (s + λ) at the s
-    now, is in the place of all l, the sum of these terms has the same slope now, and is nowhere
-    larger up to a constant: in log s, its slope is minus the sum of p = s / (s + l), and for a
-    larger s these probabilities are concave functions of those now, for a smaller one convex ones.
-    An s that raises the terms with λ therefore raises the bound.
+    The entries of V are learned first, then the sizes of the components, and then the size of V
+    together with ν₀. A component of size s has the posterior inverse scale s V + S_k, where S_k has
+    D eigenvalues l in units of V. Each of them has a term −log(s + l) in the bound, for which the
+    last step has limits (``_determinants``). For its own size, one λ, for which
+    Σ 1 / (s + l) = D / (s + λ) at the s now, is in the place of all l. The sum of these terms then
+    has the same slope now, and is nowhere larger up to a constant, because the limits have
+    eigenvalues of the same mean, and the logarithm is concave. An s that raises the terms with λ
+    therefore raises the bound.
     """
 
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         super().__init__(components, q, prior)
         self.size, self.n_alike = np.ones(components.n_components), components.n_alike
+        # The factors of s_k V in this step, but for the one that is learned with ν₀.
+        self.growth = np.ones(components.n_components)
         if self.sizes is not None:
             self.size = self.sizes.mean
         self.old_strength = prior["mean_precision"]
@@ -452,23 +456,37 @@ class _JointStep(_Step):
         """Update the traces and the determinants for the new prior of the means.
 
         The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
-        the new one is added.
+        the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
         """
-        vectors, d = [], self.components.n_features
+        vectors, d, dof = [], self.components.n_features, self.q["dof"][:, None, None]
         n = np.where(self.counts > 0.0, self.counts, 1.0)
         for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
             moved = self.first - self.counts[:, None] * center
             scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
             vectors.append(scale[:, None] * moved)
         u = np.stack(vectors, axis=-1)  # (K, D, 2)
-        solved = self.precision @ u / self.q["dof"][:, None, None]
-        inner = np.swapaxes(u, 1, 2) @ solved
-        signs = np.diag([-1.0, 1.0])
-        small = np.eye(2) + signs @ inner
+        solved, signs = self.precision @ u / dof, np.diag([-1.0, 1.0])
+        small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
         self.log_dets = self.log_dets - np.linalg.slogdet(small)[1]
-        around = np.swapaxes(solved, 1, 2) @ (self.components.common_scale @ solved)
-        lost = np.trace(np.linalg.solve(small, signs @ around), axis1=1, axis2=2)
-        self.inverse_traces = np.minimum(self.inverse_traces - lost, d / self.size)
+        turned = self.components.common_scale @ solved
+        lost = np.linalg.solve(small, signs @ np.swapaxes(solved, 1, 2) @ turned)  # C uᵀ W V W u
+        traces = self.inverse_traces - np.trace(lost, axis1=1, axis2=2)
+        self.inverse_traces = np.minimum(traces, d / self.size)
+        again = signs @ np.swapaxes(turned, 1, 2) @ (self.precision @ turned / dof)
+        change = np.trace(lost @ lost - 2.0 * np.linalg.solve(small, again), axis1=1, axis2=2)
+        squares = self.squares_of_shares + self.size**2 * change
+        self.determinants = Determinants.of(self.size * self.inverse_traces, squares, d)
+
+    @property
+    def squares_of_shares(self) -> np.ndarray:
+        """tr(P P) of P = s_k V (s_k V + S_k)⁻¹, of shape (n_components,)."""
+        if self.eta < np.inf:
+            products = self.scale @ self.precision
+            squares = (products * np.swapaxes(products, 1, 2)).sum(axis=(1, 2))
+        else:
+            root = np.sqrt(np.diagonal(self.scale))
+            squares = ((root * self.precision * root[:, None]) ** 2).sum(axis=(1, 2))
+        return squares * (self.size / self.q["dof"]) ** 2
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
         """Learn the sizes of the components; the size of V is a part of ``scale`` from then on."""
@@ -477,11 +495,9 @@ class _JointStep(_Step):
         traces = self.q["dof"] * self.inverse_traces
         least = min(self.floor, float(sizes.mean.min()))
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
-        total = 1.0 + (learned.mean - sizes.mean) * decay
-        self.log_dets = self.log_dets - d * np.log(total)
         mean = float(learned.mean.mean())
+        self.growth = learned.mean / sizes.mean
         self.sizes = replace(learned, rate=learned.rate * mean)
-        self.inverse_traces = mean * self.inverse_traces / total
         self.scale = mean * self.scale
         self.size = self.sizes.mean
         self.smallest = float(self.size.min())
@@ -509,7 +525,8 @@ class _JointStep(_Step):
 class _OneScale:
     """The number c by which V is multiplied that maximises the bound, as a function of ν₀.
 
-    Given ν₀, c maximises Σ_k ν₀ log c − (ν₀ + N_k) log(c s_k + λ_k).
+    Given ν₀, c maximises Σ_k ν₀ D log c − (ν₀ + N_k) log|c s_k V + S_k|, where limits are in the
+    place of the determinants.
     """
 
     def __init__(self, step: _JointStep):
@@ -518,7 +535,7 @@ class _OneScale:
         self.rows, self.dof = step.q["dof"] - dof, float(dof.mean())
         # A given ν₀ may differ between components.
         self.difference = dof - self.dof
-        self.rest = np.maximum(self.n_features / step.inverse_traces - step.size, 0.0)
+        self.determinants, self.growth = step.determinants, step.growth
         self.own = float(np.log(np.diagonal(step.scale)).sum()) + log_correlation(step.scale)
         self.factor = 1.0
 
@@ -527,9 +544,9 @@ class _OneScale:
         after = before + self.rows
 
         def slope(c: float) -> tuple[float, float]:
-            share = self.step.size / (c * self.step.size + self.rest)
-            first, second = before / c - after * share, after * share**2 - before / c**2
-            return float(first.sum()), float(second.sum())
+            _, first, second = self.determinants.changes(c * self.growth)
+            value = float((self.n_features * before - after * first).sum())
+            return value / c, -(value + float((after * second).sum())) / c**2
 
         self.factor = maximizer(slope, min(self.step.floor, 1.0), _LARGEST_FACTOR, self.factor)
         return self.factor
@@ -540,14 +557,14 @@ class _OneScale:
 
     def log_det(self, dof: float) -> tuple[float, float]:
         """Return log|W₀⁻¹| plus the mean change of E log|Λ_k| from q now, and the derivative."""
-        c, d, size = self._best_factor(dof), self.n_features, self.step.size
-        halves, total = self._halves(dof), c * size + self.rest
-        change = (psi(halves) - psi(self._halves(self.dof))).sum() / size.size
-        change -= d * np.log(total / (size + self.rest)).mean()
-        derivative, share = 0.5 * trigamma(halves).sum() / size.size, c * size / total
-        curvature = float((2.0 * halves[:, 0] * share * (1.0 - share)).sum())
+        c, d, k = self._best_factor(dof), self.n_features, self.growth.size
+        halves = self._halves(dof)
+        grown, first, second = self.determinants.changes(c * self.growth)
+        change = (psi(halves) - psi(self._halves(self.dof))).sum() / k - grown.mean()
+        derivative = 0.5 * trigamma(halves).sum() / k
+        curvature = float((2.0 * halves[:, 0] * second).sum())
         if c > self.step.floor and curvature > 0.0:
-            derivative += d * (1.0 - share).mean() * (1.0 - share).sum() / curvature
+            derivative += (d - first).sum() ** 2 / k / curvature
         return self.own + d * float(np.log(c)) + float(change), float(derivative)
 
     def best(self, dof: float) -> np.ndarray:
