@@ -48,6 +48,10 @@ _ROWS_OF_DIAGONAL = 10.0
 _STEPS_OF_START = 6
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
+# A smaller difference from 1 has no digits left.
+_SMALLEST_REST = 1e-13
+# The prior mean goes so many times as far as for fixed q at most.
+_LONGEST_STEP = 100.0
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
 # largest one, sizes are 1 up to a hundredth, as if there were none.
 _STRENGTHS = (0.5, 1e4)
@@ -164,7 +168,8 @@ class _Step:
         c, d = self.components, self.components.n_features
         products = self.structure.multiplicity(d) * c.common_scale * self.precision
         traces = products.reshape(c.n_components, -1).sum(axis=1)
-        decay = np.zeros(c.n_components)
+        none = np.zeros(c.n_components)
+        decay = _Decay(none, none, none)
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
         if not self.is_above(self.scale * learned.mean.min()):
             # Components that would be too tight have the smallest size that is permitted.
@@ -328,20 +333,39 @@ class _JointStep(_Step):
             trial = copy(self)
             if trial._move_to(np.diag(np.diagonal(self.scale))) and trial._value() > highest:
                 best, highest = trial, trial._value()
-        n_steps, trial = 1, copy(self)
+        n_steps, trial, value = 1, copy(self), highest
         if self.eta == np.inf:
             n_steps, trial.eta = _STEPS_OF_START if tries else 0, float(c.n_features)
+            value = -np.inf
         for _ in range(n_steps):
-            precision = (self.size[:, None, None] * trial.precision).sum(axis=0)
-            total = float(self.prior["dof"].sum())
-            scale = learned_matrix(precision, trial.scale, total, trial.eta)
-            floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(c.reference)
-            if not (self.structure.positive(scale - floor) and trial._move_to(scale)):
+            found = trial._next_matrix(value)
+            if found is None:
                 break
-            value = trial._value()
+            trial, value = found
             if value > highest:
-                best, highest = copy(trial), value
+                best, highest = trial, value
         vars(self).update(vars(best))
+
+    def _next_matrix(self, value: float) -> tuple[_JointStep, float] | None:
+        """Return the state after a change of all entries of V and its value, or None if not valid.
+
+        Given q(Λ), the best V is only a part of the way, because q repeats V. Where components are
+        alike, this part is 1 − p, with the mean p of the eigenvalues of s_k V (s_k V + S_k)⁻¹,
+        which is Σ_k ν₀ / Σ_k (ν₀ + N_k) at the best V. So the way is made longer by this factor, if
+        the value is higher then than it is now.
+        """
+        total, after = float(self.prior["dof"].sum()), float(self.q["dof"].sum())
+        precision = (self.size[:, None, None] * self.precision).sum(axis=0)
+        change = learned_matrix(precision, self.scale, total, self.eta) - self.scale
+        further = (total + self.eta) / (total * (1.0 - total / after) + self.eta)
+        floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(self.components.reference)
+        for factor in (further, 1.0) if value > -np.inf else (1.0,):
+            there, scale = copy(self), self.scale + factor * change
+            if self.structure.positive(scale - floor) and there._move_to(scale):
+                found = there._value()
+                if found > value or factor == 1.0:
+                    return there, found
+        return None
 
     def _move_to(self, scale: np.ndarray) -> bool:
         """Change V; return False if this is not valid."""
@@ -425,30 +449,71 @@ class _JointStep(_Step):
         vars(self).update(vars(trial))
 
     def best_mean(self) -> np.ndarray:
-        """Return m₀, the weighted mean of the means of the components' rows.
+        """Return m₀, on the line from the one now to the weighted mean of the rows' means.
 
-        Without μ_k, the mean of N_k rows has the precision β₀ N_k / (β₀ + N_k) Λ_k.
+        Without μ_k, the mean of N_k rows has the precision β₀ N_k / (β₀ + N_k) Λ_k. For fixed Λ_k
+        the weighted mean is the best one. As q(Λ_k) follows the means, to go further is better.
         """
         shares = self.old_strength / (self.old_strength + self.counts)
         total = self.structure.multiply(self.precision, shares[:, None] * self.first).sum(axis=0)
         weights = np.tensordot(shares * self.counts, self.precision, axes=1)
-        return self.structure.solve(weights[None], total)[0]
+        change = self.structure.solve(weights[None], total)[0] - self.center[0]
+        n, moved, old, some = (
+            self.counts,
+            self._moved(self.center),
+            self.old_strength,
+            self.counts > 0,
+        )
+        along, dof = n[:, None] * change, self.q["dof"][some]
+        rest = (n * (old + n) / old + self.inner(moved, moved))[some]
+        mixed, square = self.inner(moved, along)[some], self.inner(along, along)[some]
+
+        def slope(step: float) -> tuple[float, float]:
+            total = rest + step * (step * square - 2.0 * mixed)
+            first = 2.0 * (mixed - step * square) / total
+            return float(dof @ first), float(dof @ (first**2 - 2.0 * square / total))
+
+        def value(step: float) -> float:
+            return -float(dof @ np.log(rest + step * (step * square - 2.0 * mixed)))
+
+        further = maximizer(slope, 1.0, _LONGEST_STEP, 1.0)
+        return self.center[0] + max(1.0, further, key=value) * change
+
+    def _moved(self, center: np.ndarray) -> np.ndarray:
+        """Return N_k (x̄_k − m₀), with the means x̄_k of the rows of components."""
+        return self.first - self.counts[:, None] * center
+
+    @cached_property
+    def _of_means(self) -> tuple[np.ndarray, np.ndarray]:
+        """y = W_k N_k (x̄_k − m₀) and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
+        moved, n = self._moved(self.old_center), np.where(self.counts > 0.0, self.counts, 1.0)
+        solved = self.structure.multiply(self.precision, moved) / self.q["dof"][:, None]
+        h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
+        return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
+
+    def inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀."""
+        solved = self.structure.multiply(self.precision, right) / self.q["dof"][:, None]
+        mean, factor = self._of_means
+        return (left * solved).sum(axis=1) + factor * (left * mean).sum(1) * (right * mean).sum(1)
 
     def best_strength(self) -> float:
         """Return β₀, which is not larger than the number of rows.
 
-        The terms of the bound are D log(β₀ / (β₀ + N)) − β₀ N / (β₀ + N) xᵀ Λ_k x, halved, where x
-        is the difference of the rows' mean and m₀.
+        With the difference x of the rows' mean and m₀ and h = β₀ N / (β₀ + N), the terms of the
+        bound are D log(h / N) − (ν₀ + N) log|M + h x xᵀ|, halved. The determinant is that of M
+        times 1 + h xᵀ M⁻¹ x.
         """
-        n, d, old = self.counts, self.components.n_features, float(self.old_strength[0])
-        moved = self.first - n[:, None] * self.center
-        squares = (moved * self.structure.multiply(self.precision, moved)).sum(axis=1)
+        some, moved = self.counts > 0.0, self._moved(self.center)
+        n, dof, d = self.counts[some], self.q["dof"][some], self.components.n_features
+        squares, old = self.inner(moved, moved)[some], float(self.old_strength[0])
 
         def slope(beta: float) -> tuple[float, float]:
-            total = beta + n
-            first = d * n / (beta * total) - squares / total**2
-            second = 2.0 * squares / total**3 - d * n * (beta + total) / (beta * total) ** 2
-            return float(first.sum()), float(second.sum())
+            total, grown = beta + n, n**2 + beta * (n + squares)
+            rise, loss = d * n / (beta * total), dof * n * squares / (grown * total)
+            fall = d * n * (beta + total) / (beta * total) ** 2
+            second = loss * ((n + squares) / grown + 1.0 / total) - fall
+            return float((rise - loss).sum()), float(second.sum())
 
         return maximizer(slope, _SMALLEST_STRENGTH, max(self.n_rows, old), old)
 
@@ -461,9 +526,8 @@ class _JointStep(_Step):
         vectors, d, dof = [], self.components.n_features, self.q["dof"][:, None, None]
         n = np.where(self.counts > 0.0, self.counts, 1.0)
         for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
-            moved = self.first - self.counts[:, None] * center
             scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
-            vectors.append(scale[:, None] * moved)
+            vectors.append(scale[:, None] * self._moved(center))
         u = np.stack(vectors, axis=-1)  # (K, D, 2)
         solved, signs = self.precision @ u / dof, np.diag([-1.0, 1.0])
         small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
@@ -491,12 +555,13 @@ class _JointStep(_Step):
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
         """Learn the sizes of the components; the size of V is a part of ``scale`` from then on."""
         c, d = self.components, self.components.n_features
-        decay = np.minimum(self.inverse_traces / d, 1.0 / sizes.mean)
-        traces = self.q["dof"] * self.inverse_traces
+        limits, now, traces = self.determinants, sizes.mean, self.q["dof"] * self.inverse_traces
+        certain = 0.5 * self.q["dof"] * (d - limits.n_above)
+        decay = _Decay(certain, limits.p_above / now, limits.p_below / now)
         least = min(self.floor, float(sizes.mean.min()))
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
         mean = float(learned.mean.mean())
-        self.growth = learned.mean / sizes.mean
+        self.growth = learned.mean / now
         self.sizes = replace(learned, rate=learned.rate * mean)
         self.scale = mean * self.scale
         self.size = self.sizes.mean
@@ -718,7 +783,7 @@ class Sizes:
     def learned(
         self,
         traces: np.ndarray,
-        decay: np.ndarray,
+        decay: _Decay,
         dof: np.ndarray | float,
         n_features: int,
         rho: float,
@@ -726,16 +791,18 @@ class Sizes:
     ) -> Sizes:
         """Return the sizes and their strength that maximise the bound together, after a step ρ.
 
-        ``traces`` has tr(V E Λ_k) of the components, and ``decay`` has the numbers e by which they
-        are divided by 1 + (s − E s_k) e for another size s. No expected size is below ``least``,
-        which those of this object are not.
+        ``traces`` has tr(V E Λ_k) of the components, and ``decay`` says how they change with the
+        sizes. No expected size is below ``least``, which those of this object are not.
         """
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
-        best = terms.sizes(terms.best_strength(), least)
-        if (terms.means(best.strength) < least).any():
+        strengths = np.array([terms.best_strength(), self.strength])
+        means, shapes = terms.means(strengths), np.add.outer(strengths, counts)
+        rates = shapes / np.maximum(means, max(least, 1e-300))
+        best, same = map(Sizes, strengths.tolist(), shapes, rates)
+        if (means[0] < least).any():
             # The strength that is the best without limits may not be the best with them.
-            best = max((best, terms.sizes(self.strength, least), self), key=terms.gain)
+            best = max((best, same, self), key=terms.gain)
         return Sizes(
             damped(self.strength, best.strength, rho),
             (1.0 - rho) * self.shape + rho * best.shape,
@@ -743,33 +810,43 @@ class Sizes:
         )
 
 
-class _OfSizes(NamedTuple):
-    """The terms of the bound that depend on the sizes of components.
+class _Decay(NamedTuple):
+    """How the slopes of the terms −t(s) of the bound change with the sizes s of components.
 
-    A size s_k has the term n log s − t(s), where dt/ds is t at the size now, and falls as
-    t / (1 + (s − now) e) with it. It is constant if e = 0.
+    dt/ds is m / s plus a rest that falls as 1 / (1 + (s − now) e), where m is 0 for smaller sizes.
     """
 
+    certain: np.ndarray  # m of larger sizes
+    above: np.ndarray  # e of larger sizes, not above 1 / now
+    below: np.ndarray  # e of smaller ones
+
+
+class _OfSizes(NamedTuple):
+    """The terms n log s − t(s) of the bound that depend on the sizes of components."""
+
     counts: np.ndarray  # n
-    slopes: np.ndarray  # t
-    decay: np.ndarray  # e, not above 1 / now
+    slopes: np.ndarray  # dt/ds at the sizes now
+    decay: _Decay
     now: np.ndarray
 
     def means(self, a: np.ndarray | float) -> np.ndarray:
         """Return the best expected sizes for strengths of shape (...), (..., n_components)."""
         a = np.asarray(a)[..., None]
-        # (n + a) / s = a + t / (1 + (s − now) e) is a quadratic equation.
-        total, rest = a + self.counts, 1.0 - self.now * self.decay
-        linear = a * rest + self.slopes - total * self.decay
-        root = np.sqrt(linear**2 + 4.0 * a * self.decay * total * rest)
+        larger = a + self.counts > (a + self.slopes) * self.now
+        certain, slopes, decay = self._terms(larger)
+        # (n + a − m) / s = a + t / (1 + (s − now) e) is a quadratic equation.
+        total, rest = a + self.counts - certain, 1.0 - self.now * decay
+        linear = a * rest + slopes - total * decay
+        root = np.sqrt(linear**2 + 4.0 * a * decay * total * rest)
         with np.errstate(divide="ignore", invalid="ignore"):
-            falling = 0.5 * (root - linear) / (a * self.decay)
+            falling = 0.5 * (root - linear) / (a * decay)
         return np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
 
-    def sizes(self, a: float, least: float) -> Sizes:
-        """Return the best sizes of this strength, of which none is expected below ``least``."""
-        shape = a + self.counts
-        return Sizes(a, shape, shape / np.maximum(self.means(a), max(least, 1e-300)))
+    def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
+        certain = np.where(larger, self.decay.certain, 0.0)
+        rest = np.maximum(self.slopes - certain / self.now, 0.0)
+        return certain, rest, np.where(larger, self.decay.above, self.decay.below)
 
     def gain(self, sizes: Sizes) -> float:
         """Return the terms of these sizes, less their divergence from the prior, in nats."""
@@ -777,11 +854,12 @@ class _OfSizes(NamedTuple):
         return float(np.sum(terms - sizes._divergences()))
 
     def _losses(self, sizes: np.ndarray) -> np.ndarray:
-        change = (sizes - self.now) * self.decay
+        certain, slopes, decay = self._terms(sizes > self.now)
+        change = (sizes - self.now) * decay
         # log(1 + x) / x, which is 1 at 0.
         some = np.where(change == 0.0, 1.0, change)
         ratio = np.where(change == 0.0, 1.0, np.log1p(change) / some)
-        return self.slopes * (sizes - self.now) * ratio
+        return certain * np.log(sizes / self.now) + slopes * (sizes - self.now) * ratio
 
     def best_strength(self) -> float:
         """Return the strength that maximises the terms at the best sizes for it.
@@ -797,8 +875,9 @@ class _OfSizes(NamedTuple):
 
         def slope(a: float) -> tuple[float, float]:
             total, s = a + self.counts, self.means(a)
-            decline = self.slopes * self.decay / (1.0 + (s - self.now) * self.decay) ** 2
-            change = (1.0 / s - 1.0) ** 2 / (total / s**2 - decline)
+            certain, slopes, decay = self._terms(s > self.now)
+            decline = slopes * decay / (1.0 + (s - self.now) * decay) ** 2
+            change = (1.0 / s - 1.0) ** 2 / ((total - certain) / s**2 - decline)
             first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()
             second = (trigamma(total) - 1.0 / total + change).mean()
             return float(first), float(1.0 / a - trigamma(a) + second)
