@@ -50,7 +50,7 @@ def test_slopes_are_those_of_the_values(y):
 
 
 def test_rounding_errors_leave_no_other_numbers():
-    """Sums that no eigenvalues between 0 and 1 have are moved to the nearest ones that some have."""
+    """Sums that no eigenvalues between 0 and 1 have are moved to the nearest that some have."""
     first, second = np.array([7.0 + 1e-9, 3.0, 3.0, -1e-9]), np.array([7.0 + 1e-8, 3.1, 1.0, 1e-9])
     limits = Determinants.of(first, second, 7)
     for values in limits[1:]:

@@ -601,6 +601,66 @@ def test_priors_of_few_rows_take_a_fifth_of_the_steps_once_rows_stay(k, loading,
     assert together[-1] > alone[-1] - 1e-3
     assert together[5] > alone[20]
     assert together[20] > alone[100]
+    assert together[25] > together[-1] - 1e-2
+
+
+@in_turn(k=(1, 2, 3), n=(8, 20, 40), loading=(0.0, 2.0))
+def test_steps_end_where_no_other_prior_is_better(k, n, loading):
+    """Given the statistics, a search over V, ν₀, β₀ and m₀ together finds nothing above."""
+    rng, d = np.random.default_rng(k), 5
+    X = rng.normal(size=(n, d)) + loading * rng.normal(size=(n, 1)) * rng.normal(size=d)
+    X[: n // 2] += 3.0 * rng.normal(size=d)
+    ctx = fitted(X, **AUTO, n_components=k, max_iter=3)._context()
+    components = ctx.model.components
+    before, q = ({key: each[key] for key in components.keys} for each in (ctx.prior, ctx.q))
+    statistics = {key: q[key] - before[key] for key in q}
+
+    def bound(components, prior):
+        after = {key: prior[key] + value for key, value in statistics.items()}
+        family, own = components.factors[0].family, components.factors[0].pick
+        gain = family.log_normalizer(own(after)) - family.log_normalizer(own(prior))
+        return float(np.sum(gain)) - components.hyperparameter_kl()
+
+    for _ in range(300):
+        after = {key: before[key] + value for key, value in statistics.items()}
+        components, before = components.learned(after, before, 1.0, True, True)
+    root = np.linalg.cholesky(components.common_scale)
+    center, least = components.prior_means(before)[0], components.least_dof
+    most = d + 10.0 * max(components.n_rows, 1.0)
+    diagonal = np.count_nonzero(components.common_scale) == d
+    lower = np.diag_indices(d) if diagonal else np.tril_indices(d)
+
+    def moved(x):
+        new, change = copy(components), np.zeros((d, d))
+        change[lower] = x[: len(lower[0])]
+        dof, strength, *shift = x[len(lower[0]) :]
+        new.degrees_of_freedom_prior = np.clip(
+            components.degrees_of_freedom_prior * np.exp(dof), least, most
+        )
+        strength = components.mean_precision_prior * np.exp(strength)
+        new.mean_precision_prior = np.clip(strength, 1e-8, max(n, 1.0))
+        factor = root @ (np.eye(d) + change)
+        new.set_scale(factor @ factor.T, new.sizes)
+        return -bound(new, new.natural_prior(center + np.array(shift)))
+
+    found = minimize(moved, np.zeros(len(lower[0]) + 2 + d), method="BFGS", options={"gtol": 1e-4})
+    assert -found.fun < bound(components, before) + 1e-3
+
+
+def groups(seed, n, d, k):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) + 3.0 * rng.normal(size=(k, d))[np.arange(n) % k]
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(60, 20, 3), (150, 20, 2), (20, 40, 3), (90, 30, 4)])
+@pytest.mark.parametrize("seed", range(3))
+def test_priors_of_components_that_are_alike_take_few_passes(n, d, k, seed):
+    """ν₀ rises far above the columns, and V with it, for which small steps take 40 to 110 passes."""
+    settings = {"annealing": "none", "random_state": 0, "max_iter": 200}
+    mixture = AnnealedBayesianGaussianMixture(k, **settings).fit(groups(seed, n, d, k))
+    assert mixture.degrees_of_freedom_prior_ > 100.0
+    assert len(mixture.lower_bounds_) < 20
+    assert np.diff(mixture.lower_bounds_).min() > -1e-6
 
 
 def wide(seed, kind):

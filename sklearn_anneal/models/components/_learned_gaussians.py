@@ -50,8 +50,8 @@ _STEPS_OF_START = 6
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # A smaller difference from 1 has no digits left.
 _SMALLEST_REST = 1e-13
-# The prior mean goes so many times as far as for fixed q at most.
-_LONGEST_STEP = 100.0
+# The prior mean goes so many times as far as for fixed q at most, up to this relative precision.
+_LONGEST_STEP, _PRECISION_OF_STEP = 100.0, 1e-3
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
 # largest one, sizes are 1 up to a hundredth, as if there were none.
 _STRENGTHS = (0.5, 1e4)
@@ -476,7 +476,7 @@ class _JointStep(_Step):
         def value(step: float) -> float:
             return -float(dof @ np.log(rest + step * (step * square - 2.0 * mixed)))
 
-        further = maximizer(slope, 1.0, _LONGEST_STEP, 1.0)
+        further = maximizer(slope, 1.0, _LONGEST_STEP, 1.0, _PRECISION_OF_STEP)
         return self.center[0] + max(1.0, further, key=value) * change
 
     def _moved(self, center: np.ndarray) -> np.ndarray:
@@ -539,6 +539,11 @@ class _JointStep(_Step):
         again = signs @ np.swapaxes(turned, 1, 2) @ (self.precision @ turned / dof)
         change = np.trace(lost @ lost - 2.0 * np.linalg.solve(small, again), axis1=1, axis2=2)
         squares = self.squares_of_shares + self.size**2 * change
+        if self.eta < np.inf:
+            self.least = self.smallest_of(self.scale)
+        else:
+            reference = np.diagonal(np.asarray(self.components.reference))
+            self.least = float((np.diagonal(self.scale) / reference).min())
         self.determinants = Determinants.of(self.size * self.inverse_traces, squares, d)
 
     @property
@@ -563,17 +568,14 @@ class _JointStep(_Step):
         mean = float(learned.mean.mean())
         self.growth = learned.mean / now
         self.sizes = replace(learned, rate=learned.rate * mean)
-        self.scale = mean * self.scale
+        self.scale, self.least = mean * self.scale, mean * self.least
         self.size = self.sizes.mean
         self.smallest = float(self.size.min())
 
     @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
-        if self.eta < np.inf:
-            return _SMALLEST_SCALE / self.smallest_of(self.scale)
-        reference = np.diagonal(np.asarray(self.components.reference))
-        return _SMALLEST_SCALE * float((reference / np.diagonal(self.scale)).max()) / self.smallest
+        return _SMALLEST_SCALE / (self.smallest * self.least)
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return True, because learned scales are limited."""
