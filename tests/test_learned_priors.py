@@ -655,7 +655,7 @@ def groups(seed, n, d, k):
 @pytest.mark.parametrize(("n", "d", "k"), [(60, 20, 3), (150, 20, 2), (20, 40, 3), (90, 30, 4)])
 @pytest.mark.parametrize("seed", range(3))
 def test_priors_of_components_that_are_alike_take_few_passes(n, d, k, seed):
-    """ν₀ rises far above the columns, and V with it, for which small steps take 40 to 110 passes."""
+    """ν₀ rises far above the columns, and V with it, for which small steps take 50 passes or so."""
     settings = {"annealing": "none", "random_state": 0, "max_iter": 200}
     mixture = AnnealedBayesianGaussianMixture(k, **settings).fit(groups(seed, n, d, k))
     assert mixture.degrees_of_freedom_prior_ > 100.0

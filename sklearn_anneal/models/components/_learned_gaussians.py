@@ -327,7 +327,9 @@ class _JointStep(_Step):
         The first matrix is some steps below the one to which they lead. The longer V has been a
         diagonal, or a matrix, the more seldom the other one is tried.
         """
-        c, tries = self.components, self.n_alike & (self.n_alike - 1) == 0
+        tries = self.n_alike & (self.n_alike - 1) == 0
+        if self.eta == np.inf and not tries:
+            return
         best, highest = self, self._value()
         if self.eta < np.inf and tries:
             trial = copy(self)
@@ -335,8 +337,7 @@ class _JointStep(_Step):
                 best, highest = trial, trial._value()
         n_steps, trial, value = 1, copy(self), highest
         if self.eta == np.inf:
-            n_steps, trial.eta = _STEPS_OF_START if tries else 0, float(c.n_features)
-            value = -np.inf
+            n_steps, value, trial.eta = _STEPS_OF_START, -np.inf, float(self.components.n_features)
         for _ in range(n_steps):
             found = trial._next_matrix(value)
             if found is None:
