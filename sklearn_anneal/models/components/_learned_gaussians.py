@@ -45,7 +45,7 @@ _SMALLEST_SCALE = 1e-6
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
 # A diagonal V gives way to a matrix if the bound is higher after so many steps.
-_STEPS_OF_START = 6
+_STEPS_OF_START = 3
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # A smaller difference from 1 has no digits left.
