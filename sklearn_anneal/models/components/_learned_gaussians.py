@@ -289,14 +289,11 @@ class _JointStep(_Step):
     statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
     for fixed q are short: components without rows would leave the prior as it is.
 
-    The entries of V are learned first, then the sizes of the components, and then the size of V
-    together with ν₀. A component of size s has the posterior inverse scale s V + S_k, where S_k has
-    D eigenvalues l in units of V. Each of them has a term −log(s + l) in the bound, for which the
-    last step has limits (``_determinants``). For its own size, one λ, for which
-    Σ 1 / (s + l) = D / (s + λ) at the s now, is in the place of all l. The sum of these terms then
-    has the same slope now, and is nowhere larger up to a constant, because the limits have
-    eigenvalues of the same mean, and the logarithm is concave. An s that raises the terms with λ
-    therefore raises the bound.
+    The entries of V are learned first, then m₀ and β₀, then the sizes s of the components, and then
+    the size of V together with ν₀. Sizes multiply s V by a factor, with which the determinant of
+    the posterior inverse scale s V + S_k changes. Its logarithm is replaced by limits that are not
+    below it, and equal it up to second order (``_determinants``). As −log|s V + S_k| is a term of
+    the bound, sizes that raise the bound with the limits raise the bound.
     """
 
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
