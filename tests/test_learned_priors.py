@@ -803,3 +803,15 @@ def test_weights_of_few_rows_are_repeated_rows(covariance_type):
     assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-6)
     assert_allclose(weighted.means_, repeated.means_, atol=1e-4)
     assert_allclose(weighted.covariance_prior_, repeated.covariance_prior_, rtol=1e-4)
+
+
+@in_turn(unit=(1e-90, 1e90), n=(12, 40), k=(1, 3))
+def test_units_do_not_matter_to_priors_of_few_rows(unit, n, k):
+    """Products of two variances leave the range of numbers."""
+    X = groups(0, n, 6, 3) + np.random.default_rng(1).normal(size=(n, 1)) * np.arange(1.0, 7.0)
+    mixture = AnnealedBayesianGaussianMixture(k, reg_covar=0.0, annealing="none", random_state=0)
+    usual, other = clone(mixture).fit(X), clone(mixture).fit(unit * X)
+    expected = usual.lower_bound_ - X.size * np.log(unit)
+    assert other.lower_bound_ == pytest.approx(expected, abs=1e-3)
+    assert_allclose(other.degrees_of_freedom_prior_, usual.degrees_of_freedom_prior_, rtol=1e-2)
+    assert_allclose(other.means_ / unit, usual.means_, atol=1e-2)
