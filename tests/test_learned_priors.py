@@ -36,7 +36,7 @@ from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.families import Factors
 from sklearn_anneal.families._empirical_bayes import LARGEST, SMALLEST
 from sklearn_anneal.models._weights import StickBreakingWeights
-from sklearn_anneal.models.components._learned_gaussians import Sizes
+from sklearn_anneal.models.components._learned_gaussians import Sizes, _Decay
 
 GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
 PRIORS = ("weight_concentration_prior", *GAUSSIAN)
@@ -209,6 +209,23 @@ def test_the_divergence_of_sizes_is_that_of_gamma_distributions():
     assert found == pytest.approx(expected, rel=1e-7)
     sizes = {"shape": shape, "rate": rate, "strength": a}
     assert found == pytest.approx(divergence_of_sizes(sizes, dof, d), rel=1e-12)
+
+
+@in_turn(least=(0.5, 0.9, 1.0), excess=(2.0, 30.0, 1e3), strength=(0.5, 20.0, 1e4))
+def test_a_smallest_size_does_not_let_the_bound_fall(least, excess, strength):
+    """The strength that is the best without it can be far from the best with it."""
+    dof, d = 3.6, 2
+    shape = np.full(4, strength + 0.5 * dof * d)
+    before = Sizes(strength, shape, shape)
+    traces = dof * d * excess * np.array([1.0, 1.1, 0.9, 1.0])
+
+    def terms(sizes):
+        own = 0.5 * dof * d * np.log(sizes.mean) - 0.5 * traces * sizes.mean
+        return float(own.sum()) - sizes.kl(dof, d)
+
+    after = before.learned(traces, _Decay(*np.zeros((3, 4))), dof, d, 1.0, least)
+    assert after.mean.min() >= least * (1 - 1e-12)
+    assert terms(after) >= terms(before)
 
 
 @pytest.mark.parametrize("name", GAUSSIAN)
@@ -584,6 +601,66 @@ def test_priors_of_few_rows_take_a_fifth_of_the_steps_once_rows_stay(k, loading,
     assert together[-1] > alone[-1] - 1e-3
     assert together[5] > alone[20]
     assert together[20] > alone[100]
+    assert together[25] > together[-1] - 1e-2
+
+
+@in_turn(k=(1, 2, 3), n=(8, 20, 40), loading=(0.0, 2.0))
+def test_steps_end_where_no_other_prior_is_better(k, n, loading):
+    """Given the statistics, a search over V, ν₀, β₀ and m₀ together finds nothing above."""
+    rng, d = np.random.default_rng(k), 5
+    X = rng.normal(size=(n, d)) + loading * rng.normal(size=(n, 1)) * rng.normal(size=d)
+    X[: n // 2] += 3.0 * rng.normal(size=d)
+    ctx = fitted(X, **AUTO, n_components=k, max_iter=3)._context()
+    components = ctx.model.components
+    before, q = ({key: each[key] for key in components.keys} for each in (ctx.prior, ctx.q))
+    statistics = {key: q[key] - before[key] for key in q}
+
+    def bound(components, prior):
+        after = {key: prior[key] + value for key, value in statistics.items()}
+        family, own = components.factors[0].family, components.factors[0].pick
+        gain = family.log_normalizer(own(after)) - family.log_normalizer(own(prior))
+        return float(np.sum(gain)) - components.hyperparameter_kl()
+
+    for _ in range(300):
+        after = {key: before[key] + value for key, value in statistics.items()}
+        components, before = components.learned(after, before, 1.0, True, True)
+    root = np.linalg.cholesky(components.common_scale)
+    center, least = components.prior_means(before)[0], components.least_dof
+    most = d + 10.0 * max(components.n_rows, 1.0)
+    diagonal = np.count_nonzero(components.common_scale) == d
+    lower = np.diag_indices(d) if diagonal else np.tril_indices(d)
+
+    def moved(x):
+        new, change = copy(components), np.zeros((d, d))
+        change[lower] = x[: len(lower[0])]
+        dof, strength, *shift = x[len(lower[0]) :]
+        new.degrees_of_freedom_prior = np.clip(
+            components.degrees_of_freedom_prior * np.exp(dof), least, most
+        )
+        strength = components.mean_precision_prior * np.exp(strength)
+        new.mean_precision_prior = np.clip(strength, 1e-8, max(n, 1.0))
+        factor = root @ (np.eye(d) + change)
+        new.set_scale(factor @ factor.T, new.sizes)
+        return -bound(new, new.natural_prior(center + np.array(shift)))
+
+    found = minimize(moved, np.zeros(len(lower[0]) + 2 + d), method="BFGS", options={"gtol": 1e-4})
+    assert -found.fun < bound(components, before) + 1e-3
+
+
+def groups(seed, n, d, k):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) + 3.0 * rng.normal(size=(k, d))[np.arange(n) % k]
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(60, 20, 3), (150, 20, 2), (20, 40, 3), (90, 30, 4)])
+@pytest.mark.parametrize("seed", range(3))
+def test_priors_of_components_that_are_alike_take_few_passes(n, d, k, seed):
+    """ν₀ rises far above the columns, and V with it, for which small steps take 50 passes or so."""
+    settings = {"annealing": "none", "random_state": 0, "max_iter": 200}
+    mixture = AnnealedBayesianGaussianMixture(k, **settings).fit(groups(seed, n, d, k))
+    assert mixture.degrees_of_freedom_prior_ > 100.0
+    assert len(mixture.lower_bounds_) < 20
+    assert np.diff(mixture.lower_bounds_).min() > -1e-6
 
 
 def wide(seed, kind):
@@ -726,3 +803,15 @@ def test_weights_of_few_rows_are_repeated_rows(covariance_type):
     assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-6)
     assert_allclose(weighted.means_, repeated.means_, atol=1e-4)
     assert_allclose(weighted.covariance_prior_, repeated.covariance_prior_, rtol=1e-4)
+
+
+@in_turn(unit=(1e-90, 1e90), n=(12, 40), k=(1, 3))
+def test_units_do_not_matter_to_priors_of_few_rows(unit, n, k):
+    """Products of two variances leave the range of numbers."""
+    X = groups(0, n, 6, 3) + np.random.default_rng(1).normal(size=(n, 1)) * np.arange(1.0, 7.0)
+    mixture = AnnealedBayesianGaussianMixture(k, reg_covar=0.0, annealing="none", random_state=0)
+    usual, other = clone(mixture).fit(X), clone(mixture).fit(unit * X)
+    expected = usual.lower_bound_ - X.size * np.log(unit)
+    assert other.lower_bound_ == pytest.approx(expected, abs=1e-3)
+    assert_allclose(other.degrees_of_freedom_prior_, usual.degrees_of_freedom_prior_, rtol=1e-2)
+    assert_allclose(other.means_ / unit, usual.means_, atol=1e-2)

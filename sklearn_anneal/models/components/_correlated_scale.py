@@ -43,10 +43,13 @@ def kappa(a: float, n_features: int) -> tuple[float, float]:
     return float(value), 0.5 * float(trigamma(halves).sum()) - n_features / a
 
 
-def least_loss(log_det: float, total_dof: float, n_features: int) -> tuple[float, float]:
+def least_loss(
+    log_det: float, total_dof: float, n_features: int, start: float = np.inf
+) -> tuple[float, float]:
     """Return the loss in nats and the best η, given log|R|, Σ_k ν₀ and D.
 
-    The derivative by η is 0 where κ(a) − κ(η) = −log|R|.
+    The derivative by η is 0 where κ(a) − κ(η) = −log|R|. The search begins at ``start``, unless
+    this is infinite.
     """
     if log_det == 0.0:
         return 0.0, np.inf
@@ -57,7 +60,8 @@ def least_loss(log_det: float, total_dof: float, n_features: int) -> tuple[float
         after, before = kappa(eta + total_dof, d), kappa(eta, d)
         return after[0] - before[0] + log_det, after[1] - before[1]
 
-    eta = d - 1.0 + maximizer(slope, _SMALLEST, _LARGEST, float(d))
+    excess = start - (d - 1.0) if start < np.inf else float(d)
+    eta = d - 1.0 + maximizer(slope, _SMALLEST, _LARGEST, excess)
     a = eta + total_dof
     logs = [gammaln(0.5 * (x - np.arange(d))).sum() for x in (a, eta)]
     own = [0.5 * x * d * (np.log(0.5 * x) - 1.0) for x in (a, eta)]

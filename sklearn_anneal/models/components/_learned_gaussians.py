@@ -29,6 +29,7 @@ from ...families._empirical_bayes import (
 from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
 from .._base import Known
 from ._correlated_scale import kappa, learned_matrix, log_correlation
+from ._determinants import Determinants
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -44,9 +45,13 @@ _SMALLEST_SCALE = 1e-6
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
 # A diagonal V gives way to a matrix if the bound is higher after so many steps.
-_STEPS_OF_START = 6
+_STEPS_OF_START = 3
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
+# A smaller difference from 1 has no digits left.
+_SMALLEST_REST = 1e-13
+# The prior mean goes so many times as far as for fixed q at most, up to this relative precision.
+_LONGEST_STEP, _PRECISION_OF_STEP = 100.0, 1e-3
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
 # largest one, sizes are 1 up to a hundredth, as if there were none.
 _STRENGTHS = (0.5, 1e4)
@@ -163,7 +168,8 @@ class _Step:
         c, d = self.components, self.components.n_features
         products = self.structure.multiplicity(d) * c.common_scale * self.precision
         traces = products.reshape(c.n_components, -1).sum(axis=1)
-        decay = np.zeros(c.n_components)
+        none = np.zeros(c.n_components)
+        decay = _Decay(none, none, none)
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
         if not self.is_above(self.scale * learned.mean.min()):
             # Components that would be too tight have the smallest size that is permitted.
@@ -283,18 +289,18 @@ class _JointStep(_Step):
     statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
     for fixed q are short: components without rows would leave the prior as it is.
 
-    The entries of V are learned first, and then its size. A component of size s has the
-    posterior inverse scale s V + S_k, where S_k has D eigenvalues l in units of V. Each of them
-    has a term −log(s + l) in the bound. If one λ, for which Σ 1 / (s + l) = D / (s + λ) at the s
-    now, is in the place of all l, the sum of these terms has the same slope now, and is nowhere
-    larger up to a constant: in log s, its slope is minus the sum of p = s / (s + l), and for a
-    larger s these probabilities are concave functions of those now, for a smaller one convex ones.
-    An s that raises the terms with λ therefore raises the bound.
+    The entries of V are learned first, then m₀ and β₀, then the sizes s of the components, and then
+    the size of V together with ν₀. Sizes multiply s V by a factor, with which the determinant of
+    the posterior inverse scale s V + S_k changes. Its logarithm is replaced by limits that are not
+    below it, and equal it up to second order (``_determinants``). As −log|s V + S_k| is a term of
+    the bound, sizes that raise the bound with the limits raise the bound.
     """
 
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         super().__init__(components, q, prior)
         self.size, self.n_alike = np.ones(components.n_components), components.n_alike
+        # The factors of s_k V in this step, but for the one that is learned with ν₀.
+        self.growth = np.ones(components.n_components)
         if self.sizes is not None:
             self.size = self.sizes.mean
         self.old_strength = prior["mean_precision"]
@@ -318,26 +324,46 @@ class _JointStep(_Step):
         The first matrix is some steps below the one to which they lead. The longer V has been a
         diagonal, or a matrix, the more seldom the other one is tried.
         """
-        c, tries = self.components, self.n_alike & (self.n_alike - 1) == 0
+        tries = self.n_alike & (self.n_alike - 1) == 0
+        if self.eta == np.inf and not tries:
+            return
         best, highest = self, self._value()
         if self.eta < np.inf and tries:
             trial = copy(self)
             if trial._move_to(np.diag(np.diagonal(self.scale))) and trial._value() > highest:
                 best, highest = trial, trial._value()
-        n_steps, trial = 1, copy(self)
+        n_steps, trial, value = 1, copy(self), highest
         if self.eta == np.inf:
-            n_steps, trial.eta = _STEPS_OF_START if tries else 0, float(c.n_features)
+            n_steps, value, trial.eta = _STEPS_OF_START, -np.inf, float(self.components.n_features)
         for _ in range(n_steps):
-            precision = (self.size[:, None, None] * trial.precision).sum(axis=0)
-            total = float(self.prior["dof"].sum())
-            scale = learned_matrix(precision, trial.scale, total, trial.eta)
-            floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(c.reference)
-            if not (self.structure.positive(scale - floor) and trial._move_to(scale)):
+            found = trial._next_matrix(value)
+            if found is None:
                 break
-            value = trial._value()
+            trial, value = found
             if value > highest:
-                best, highest = copy(trial), value
+                best, highest = trial, value
         vars(self).update(vars(best))
+
+    def _next_matrix(self, value: float) -> tuple[_JointStep, float] | None:
+        """Return the state after a change of all entries of V and its value, or None if not valid.
+
+        Given q(Λ), the best V is only a part of the way, because q repeats V. Where components are
+        alike, this part is 1 − p, with the mean p of the eigenvalues of s_k V (s_k V + S_k)⁻¹,
+        which is Σ_k ν₀ / Σ_k (ν₀ + N_k) at the best V. So the way is made longer by this factor, if
+        the value is higher then than it is now.
+        """
+        total, after = float(self.prior["dof"].sum()), float(self.q["dof"].sum())
+        precision = (self.size[:, None, None] * self.precision).sum(axis=0)
+        change = learned_matrix(precision, self.scale, total, self.eta) - self.scale
+        further = (total + self.eta) / (total * (1.0 - total / after) + self.eta)
+        floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(self.components.reference)
+        for factor in (further, 1.0) if value > -np.inf else (1.0,):
+            there, scale = copy(self), self.scale + factor * change
+            if self.structure.positive(scale - floor) and there._move_to(scale):
+                found = there._value()
+                if found > value or factor == 1.0:
+                    return there, found
+        return None
 
     def _move_to(self, scale: np.ndarray) -> bool:
         """Change V; return False if this is not valid."""
@@ -421,30 +447,71 @@ class _JointStep(_Step):
         vars(self).update(vars(trial))
 
     def best_mean(self) -> np.ndarray:
-        """Return m₀, the weighted mean of the means of the components' rows.
+        """Return m₀, on the line from the one now to the weighted mean of the rows' means.
 
-        Without μ_k, the mean of N_k rows has the precision β₀ N_k / (β₀ + N_k) Λ_k.
+        Without μ_k, the mean of N_k rows has the precision β₀ N_k / (β₀ + N_k) Λ_k. For fixed Λ_k
+        the weighted mean is the best one. As q(Λ_k) follows the means, to go further is better.
         """
         shares = self.old_strength / (self.old_strength + self.counts)
         total = self.structure.multiply(self.precision, shares[:, None] * self.first).sum(axis=0)
         weights = np.tensordot(shares * self.counts, self.precision, axes=1)
-        return self.structure.solve(weights[None], total)[0]
+        change = self.structure.solve(weights[None], total)[0] - self.center[0]
+        n, moved, old, some = (
+            self.counts,
+            self._moved(self.center),
+            self.old_strength,
+            self.counts > 0,
+        )
+        along, dof = n[:, None] * change, self.q["dof"][some]
+        rest = (n * (old + n) / old + self.inner(moved, moved))[some]
+        mixed, square = self.inner(moved, along)[some], self.inner(along, along)[some]
+
+        def slope(step: float) -> tuple[float, float]:
+            total = rest + step * (step * square - 2.0 * mixed)
+            first = 2.0 * (mixed - step * square) / total
+            return float(dof @ first), float(dof @ (first**2 - 2.0 * square / total))
+
+        def value(step: float) -> float:
+            return -float(dof @ np.log(rest + step * (step * square - 2.0 * mixed)))
+
+        further = maximizer(slope, 1.0, _LONGEST_STEP, 1.0, _PRECISION_OF_STEP)
+        return self.center[0] + max(1.0, further, key=value) * change
+
+    def _moved(self, center: np.ndarray) -> np.ndarray:
+        """Return N_k (x̄_k − m₀), with the means x̄_k of the rows of components."""
+        return self.first - self.counts[:, None] * center
+
+    @cached_property
+    def _of_means(self) -> tuple[np.ndarray, np.ndarray]:
+        """y = W_k N_k (x̄_k − m₀) and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
+        moved, n = self._moved(self.old_center), np.where(self.counts > 0.0, self.counts, 1.0)
+        solved = self.structure.multiply(self.precision, moved) / self.q["dof"][:, None]
+        h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
+        return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
+
+    def inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀."""
+        solved = self.structure.multiply(self.precision, right) / self.q["dof"][:, None]
+        mean, factor = self._of_means
+        return (left * solved).sum(axis=1) + factor * (left * mean).sum(1) * (right * mean).sum(1)
 
     def best_strength(self) -> float:
         """Return β₀, which is not larger than the number of rows.
 
-        The terms of the bound are D log(β₀ / (β₀ + N)) − β₀ N / (β₀ + N) xᵀ Λ_k x, halved, where x
-        is the difference of the rows' mean and m₀.
+        With the difference x of the rows' mean and m₀ and h = β₀ N / (β₀ + N), the terms of the
+        bound are D log(h / N) − (ν₀ + N) log|M + h x xᵀ|, halved. The determinant is that of M
+        times 1 + h xᵀ M⁻¹ x.
         """
-        n, d, old = self.counts, self.components.n_features, float(self.old_strength[0])
-        moved = self.first - n[:, None] * self.center
-        squares = (moved * self.structure.multiply(self.precision, moved)).sum(axis=1)
+        some, moved = self.counts > 0.0, self._moved(self.center)
+        n, dof, d = self.counts[some], self.q["dof"][some], self.components.n_features
+        squares, old = self.inner(moved, moved)[some], float(self.old_strength[0])
 
         def slope(beta: float) -> tuple[float, float]:
-            total = beta + n
-            first = d * n / (beta * total) - squares / total**2
-            second = 2.0 * squares / total**3 - d * n * (beta + total) / (beta * total) ** 2
-            return float(first.sum()), float(second.sum())
+            total, grown = beta + n, n**2 + beta * (n + squares)
+            rise, loss = d * n / (beta * total), dof * n * squares / (grown * total)
+            fall = d * n * (beta + total) / (beta * total) ** 2
+            second = loss * ((n + squares) / grown + 1.0 / total) - fall
+            return float((rise - loss).sum()), float(second.sum())
 
         return maximizer(slope, _SMALLEST_STRENGTH, max(self.n_rows, old), old)
 
@@ -452,47 +519,61 @@ class _JointStep(_Step):
         """Update the traces and the determinants for the new prior of the means.
 
         The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
-        the new one is added.
+        the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
         """
-        vectors, d = [], self.components.n_features
+        vectors, d, dof = [], self.components.n_features, self.q["dof"][:, None, None]
         n = np.where(self.counts > 0.0, self.counts, 1.0)
         for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
-            moved = self.first - self.counts[:, None] * center
             scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
-            vectors.append(scale[:, None] * moved)
+            vectors.append(scale[:, None] * self._moved(center))
         u = np.stack(vectors, axis=-1)  # (K, D, 2)
-        solved = self.precision @ u / self.q["dof"][:, None, None]
-        inner = np.swapaxes(u, 1, 2) @ solved
-        signs = np.diag([-1.0, 1.0])
-        small = np.eye(2) + signs @ inner
+        solved, signs = self.precision @ u / dof, np.diag([-1.0, 1.0])
+        small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
         self.log_dets = self.log_dets - np.linalg.slogdet(small)[1]
-        around = np.swapaxes(solved, 1, 2) @ (self.components.common_scale @ solved)
-        lost = np.trace(np.linalg.solve(small, signs @ around), axis1=1, axis2=2)
-        self.inverse_traces = np.minimum(self.inverse_traces - lost, d / self.size)
+        turned = self.components.common_scale @ solved
+        lost = np.linalg.solve(small, signs @ np.swapaxes(solved, 1, 2) @ turned)  # C uᵀ W V W u
+        traces = self.inverse_traces - np.trace(lost, axis1=1, axis2=2)
+        self.inverse_traces = np.minimum(traces, d / self.size)
+        again = signs @ np.swapaxes(turned, 1, 2) @ (self.precision @ turned / dof)
+        change = np.trace(lost @ lost - 2.0 * np.linalg.solve(small, again), axis1=1, axis2=2)
+        squares = self.squares_of_shares + self.size**2 * change
+        if self.eta < np.inf:
+            self.least = self.smallest_of(self.scale)
+        else:
+            reference = np.diagonal(np.asarray(self.components.reference))
+            self.least = float((np.diagonal(self.scale) / reference).min())
+        self.determinants = Determinants.of(self.size * self.inverse_traces, squares, d)
+
+    @property
+    def squares_of_shares(self) -> np.ndarray:
+        """tr(P P) of P = s_k V (s_k V + S_k)⁻¹, of shape (n_components,)."""
+        if self.eta < np.inf:
+            products = self.scale @ self.precision
+            squares = (products * np.swapaxes(products, 1, 2)).sum(axis=(1, 2))
+        else:
+            root = np.sqrt(np.diagonal(self.scale))
+            squares = ((root * self.precision * root[:, None]) ** 2).sum(axis=(1, 2))
+        return squares * (self.size / self.q["dof"]) ** 2
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
         """Learn the sizes of the components; the size of V is a part of ``scale`` from then on."""
         c, d = self.components, self.components.n_features
-        decay = np.minimum(self.inverse_traces / d, 1.0 / sizes.mean)
-        traces = self.q["dof"] * self.inverse_traces
+        limits, now, traces = self.determinants, sizes.mean, self.q["dof"] * self.inverse_traces
+        certain = 0.5 * self.q["dof"] * (d - limits.n_above)
+        decay = _Decay(certain, limits.p_above / now, limits.p_below / now)
         least = min(self.floor, float(sizes.mean.min()))
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
-        total = 1.0 + (learned.mean - sizes.mean) * decay
-        self.log_dets = self.log_dets - d * np.log(total)
         mean = float(learned.mean.mean())
+        self.growth = learned.mean / now
         self.sizes = replace(learned, rate=learned.rate * mean)
-        self.inverse_traces = mean * self.inverse_traces / total
-        self.scale = mean * self.scale
+        self.scale, self.least = mean * self.scale, mean * self.least
         self.size = self.sizes.mean
         self.smallest = float(self.size.min())
 
     @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
-        if self.eta < np.inf:
-            return _SMALLEST_SCALE / self.smallest_of(self.scale)
-        reference = np.diagonal(np.asarray(self.components.reference))
-        return _SMALLEST_SCALE * float((reference / np.diagonal(self.scale)).max()) / self.smallest
+        return _SMALLEST_SCALE / (self.smallest * self.least)
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return True, because learned scales are limited."""
@@ -509,7 +590,8 @@ class _JointStep(_Step):
 class _OneScale:
     """The number c by which V is multiplied that maximises the bound, as a function of ν₀.
 
-    Given ν₀, c maximises Σ_k ν₀ log c − (ν₀ + N_k) log(c s_k + λ_k).
+    Given ν₀, c maximises Σ_k ν₀ D log c − (ν₀ + N_k) log|c s_k V + S_k|, where limits are in the
+    place of the determinants.
     """
 
     def __init__(self, step: _JointStep):
@@ -518,7 +600,7 @@ class _OneScale:
         self.rows, self.dof = step.q["dof"] - dof, float(dof.mean())
         # A given ν₀ may differ between components.
         self.difference = dof - self.dof
-        self.rest = np.maximum(self.n_features / step.inverse_traces - step.size, 0.0)
+        self.determinants, self.growth = step.determinants, step.growth
         self.own = float(np.log(np.diagonal(step.scale)).sum()) + log_correlation(step.scale)
         self.factor = 1.0
 
@@ -527,9 +609,9 @@ class _OneScale:
         after = before + self.rows
 
         def slope(c: float) -> tuple[float, float]:
-            share = self.step.size / (c * self.step.size + self.rest)
-            first, second = before / c - after * share, after * share**2 - before / c**2
-            return float(first.sum()), float(second.sum())
+            _, first, second = self.determinants.changes(c * self.growth)
+            value = float((self.n_features * before - after * first).sum())
+            return value / c, -(value + float((after * second).sum())) / c**2
 
         self.factor = maximizer(slope, min(self.step.floor, 1.0), _LARGEST_FACTOR, self.factor)
         return self.factor
@@ -540,14 +622,14 @@ class _OneScale:
 
     def log_det(self, dof: float) -> tuple[float, float]:
         """Return log|W₀⁻¹| plus the mean change of E log|Λ_k| from q now, and the derivative."""
-        c, d, size = self._best_factor(dof), self.n_features, self.step.size
-        halves, total = self._halves(dof), c * size + self.rest
-        change = (psi(halves) - psi(self._halves(self.dof))).sum() / size.size
-        change -= d * np.log(total / (size + self.rest)).mean()
-        derivative, share = 0.5 * trigamma(halves).sum() / size.size, c * size / total
-        curvature = float((2.0 * halves[:, 0] * share * (1.0 - share)).sum())
+        c, d, k = self._best_factor(dof), self.n_features, self.growth.size
+        halves = self._halves(dof)
+        grown, first, second = self.determinants.changes(c * self.growth)
+        change = (psi(halves) - psi(self._halves(self.dof))).sum() / k - grown.mean()
+        derivative = 0.5 * trigamma(halves).sum() / k
+        curvature = float((2.0 * halves[:, 0] * second).sum())
         if c > self.step.floor and curvature > 0.0:
-            derivative += d * (1.0 - share).mean() * (1.0 - share).sum() / curvature
+            derivative += (d - first).sum() ** 2 / k / curvature
         return self.own + d * float(np.log(c)) + float(change), float(derivative)
 
     def best(self, dof: float) -> np.ndarray:
@@ -701,7 +783,7 @@ class Sizes:
     def learned(
         self,
         traces: np.ndarray,
-        decay: np.ndarray,
+        decay: _Decay,
         dof: np.ndarray | float,
         n_features: int,
         rho: float,
@@ -709,16 +791,18 @@ class Sizes:
     ) -> Sizes:
         """Return the sizes and their strength that maximise the bound together, after a step ρ.
 
-        ``traces`` has tr(V E Λ_k) of the components, and ``decay`` has the numbers e by which they
-        are divided by 1 + (s − E s_k) e for another size s. No expected size is below ``least``,
-        which those of this object are not.
+        ``traces`` has tr(V E Λ_k) of the components, and ``decay`` says how they change with the
+        sizes. No expected size is below ``least``, which those of this object are not.
         """
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
-        best = terms.sizes(terms.best_strength(), least)
-        if (best.mean < terms.means(best.strength)).any():
+        strengths = np.array([terms.best_strength(), self.strength])
+        means, shapes = terms.means(strengths), np.add.outer(strengths, counts)
+        rates = shapes / np.maximum(means, max(least, 1e-300))
+        best, same = map(Sizes, strengths.tolist(), shapes, rates)
+        if (means[0] < least).any():
             # The strength that is the best without limits may not be the best with them.
-            best = max((best, terms.sizes(self.strength, least), self), key=terms.gain)
+            best = max((best, same, self), key=terms.gain)
         return Sizes(
             damped(self.strength, best.strength, rho),
             (1.0 - rho) * self.shape + rho * best.shape,
@@ -726,33 +810,43 @@ class Sizes:
         )
 
 
-class _OfSizes(NamedTuple):
-    """The terms of the bound that depend on the sizes of components.
+class _Decay(NamedTuple):
+    """How the slopes of the terms −t(s) of the bound change with the sizes s of components.
 
-    A size s_k has the term n log s − t(s), where dt/ds is t at the size now, and falls as
-    t / (1 + (s − now) e) with it. It is constant if e = 0.
+    dt/ds is m / s plus a rest that falls as 1 / (1 + (s − now) e), where m is 0 for smaller sizes.
     """
 
+    certain: np.ndarray  # m of larger sizes
+    above: np.ndarray  # e of larger sizes, not above 1 / now
+    below: np.ndarray  # e of smaller ones
+
+
+class _OfSizes(NamedTuple):
+    """The terms n log s − t(s) of the bound that depend on the sizes of components."""
+
     counts: np.ndarray  # n
-    slopes: np.ndarray  # t
-    decay: np.ndarray  # e, not above 1 / now
+    slopes: np.ndarray  # dt/ds at the sizes now
+    decay: _Decay
     now: np.ndarray
 
     def means(self, a: np.ndarray | float) -> np.ndarray:
         """Return the best expected sizes for strengths of shape (...), (..., n_components)."""
         a = np.asarray(a)[..., None]
-        # (n + a) / s = a + t / (1 + (s − now) e) is a quadratic equation.
-        total, rest = a + self.counts, 1.0 - self.now * self.decay
-        linear = a * rest + self.slopes - total * self.decay
-        root = np.sqrt(linear**2 + 4.0 * a * self.decay * total * rest)
+        larger = a + self.counts > (a + self.slopes) * self.now
+        certain, slopes, decay = self._terms(larger)
+        # (n + a − m) / s = a + t / (1 + (s − now) e) is a quadratic equation.
+        total, rest = a + self.counts - certain, 1.0 - self.now * decay
+        linear = a * rest + slopes - total * decay
+        root = np.sqrt(linear**2 + 4.0 * a * decay * total * rest)
         with np.errstate(divide="ignore", invalid="ignore"):
-            falling = 0.5 * (root - linear) / (a * self.decay)
+            falling = 0.5 * (root - linear) / (a * decay)
         return np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
 
-    def sizes(self, a: float, least: float) -> Sizes:
-        """Return the best sizes of this strength, of which none is expected below ``least``."""
-        shape = a + self.counts
-        return Sizes(a, shape, shape / np.maximum(self.means(a), max(least, 1e-300)))
+    def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
+        certain = np.where(larger, self.decay.certain, 0.0)
+        rest = np.maximum(self.slopes - certain / self.now, 0.0)
+        return certain, rest, np.where(larger, self.decay.above, self.decay.below)
 
     def gain(self, sizes: Sizes) -> float:
         """Return the terms of these sizes, less their divergence from the prior, in nats."""
@@ -760,11 +854,12 @@ class _OfSizes(NamedTuple):
         return float(np.sum(terms - sizes._divergences()))
 
     def _losses(self, sizes: np.ndarray) -> np.ndarray:
-        change = (sizes - self.now) * self.decay
+        certain, slopes, decay = self._terms(sizes > self.now)
+        change = (sizes - self.now) * decay
         # log(1 + x) / x, which is 1 at 0.
         some = np.where(change == 0.0, 1.0, change)
         ratio = np.where(change == 0.0, 1.0, np.log1p(change) / some)
-        return self.slopes * (sizes - self.now) * ratio
+        return certain * np.log(sizes / self.now) + slopes * (sizes - self.now) * ratio
 
     def best_strength(self) -> float:
         """Return the strength that maximises the terms at the best sizes for it.
@@ -780,8 +875,9 @@ class _OfSizes(NamedTuple):
 
         def slope(a: float) -> tuple[float, float]:
             total, s = a + self.counts, self.means(a)
-            decline = self.slopes * self.decay / (1.0 + (s - self.now) * self.decay) ** 2
-            change = (1.0 / s - 1.0) ** 2 / (total / s**2 - decline)
+            certain, slopes, decay = self._terms(s > self.now)
+            decline = slopes * decay / (1.0 + (s - self.now) * decay) ** 2
+            change = (1.0 / s - 1.0) ** 2 / ((total - certain) / s**2 - decline)
             first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()
             second = (trigamma(total) - 1.0 / total + change).mean()
             return float(first), float(1.0 / a - trigamma(a) + second)

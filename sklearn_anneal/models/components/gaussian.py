@@ -210,7 +210,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         if self.correlates:
             total = float(np.broadcast_to(self.degrees_of_freedom_prior, self.n_components).sum())
             self.scale_loss, self.scale_prior_dof = least_loss(
-                log_correlation(common), total, self.n_features
+                log_correlation(common), total, self.n_features, self.scale_prior_dof
             )
         self.covariance_prior = common
         if sizes is not None:
