@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM, AnnealedPMF
 from sklearn_anneal.annealing import DeterministicAnnealing
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has them since 1.9")
@@ -226,6 +226,23 @@ def test_callback_that_fails_ends_the_fit_and_is_torn_down():
     with pytest.raises(RuntimeError, match="no more"):
         make_mixture().set_callbacks(failing).fit(rows())
     assert failing.calls[-1] == ("teardown", "fit", 0)
+
+
+@pytest.mark.parametrize("settings", [{"annealing": "none"}, {"effort": 0}])
+def test_moves_that_need_no_effort_are_tasks(settings):
+    """Extensions by scales of users, and other durations of states."""
+    rng = np.random.default_rng(0)
+    scales = np.repeat([0.2, 2.0], 30)[:, None]
+    ratings = 3.0 + scales * (rng.normal(size=(60, 1)) + rng.normal(size=(60, 12)))
+    frames = rng.normal(size=(200, 2)) + 4 * (np.arange(200)[:, None] // 8 % 2)
+    for estimator, X, move in (
+        (AnnealedPMF(1, max_iter=5), ratings, "extension"),
+        (AnnealedHMM(2, duration="auto", max_iter=5), frames, "guided reshape"),
+    ):
+        recorder = Recorder()
+        estimator.set_params(random_state=0, **settings).set_callbacks(recorder).fit(X)
+        assert recorder.begun(move) == recorder.ended(move) == 1
+        assert move in estimator.search_results_["move"]
 
 
 # What callbacks do not do

@@ -272,3 +272,9 @@ def test_rows_fewer_than_columns_are_not_left_out(n_rows, counts, rng):
     est = AnnealedBayesianGaussianMixture("auto", random_state=0, effort=0, max_iter=3)
     tried = est.fit(rng.normal(size=(n_rows, 12))).component_results_
     assert ("log_density_left_out" in tried) == counts
+
+
+def test_fewer_rows_of_white_noise_than_columns_are_one_group():
+    """The densities of rows that are left out say that this table has several groups."""
+    X = np.random.default_rng(5).normal(size=(40, 61))
+    assert AnnealedBayesianGaussianMixture("auto", random_state=0).fit(X).n_components_ == 1

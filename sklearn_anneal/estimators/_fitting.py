@@ -151,7 +151,7 @@ class Fits(Interface[D, U, M]):
         plan = self._plan(strategy, units)
         if self._chooses_number and self.max_iter > 0:
             plan = plan._replace(model_of=partial(self._smaller_model, X=X, example=data.example))
-        monitor = self._monitor(data, strategy, plan)
+        monitor = self._monitor(data, strategy, plan, plan.allows_moves(model))
         if monitor is not None:
             # Callbacks see the whole fit, which ends with the same bits.
             begun = None
@@ -161,7 +161,7 @@ class Fits(Interface[D, U, M]):
 
     def _continued(self, data: Data[D, U], store: Checkpoint | None) -> Outcome:
         """Go on from the fitted parameters by plain inference."""
-        monitor = self._monitor(data, NoAnnealing(), Plan())
+        monitor = self._monitor(data, NoAnnealing(), Plan(), moves=False)
         found = Found.of([self._continue_fit(data.units, monitor, store)])
         trace = found.kept.trace
         trace.lower_bounds[:0] = list(self.lower_bounds_)
@@ -171,9 +171,13 @@ class Fits(Interface[D, U, M]):
         found.n_passes += self.n_passes_
         return Outcome(found, self.annealing_, self._inference.annealed, monitor)
 
-    def _monitor(self, data: Data[D, U], strategy: Annealing, plan: Plan) -> FitMonitor | None:
-        """Return the monitor that serves callbacks and ``verbose``; None if there are neither."""
-        moves = max(plan.effort, plan.effort_without_schedule) > 0 or plan.guards
+    def _monitor(
+        self, data: Data[D, U], strategy: Annealing, plan: Plan, moves: bool
+    ) -> FitMonitor | None:
+        """Return the monitor that serves callbacks and ``verbose``; None if there are neither.
+
+        ``moves`` says whether moves can follow the restarts.
+        """
         monitor = FitMonitor.of(self, plan.n_init, moves, *data.observed)
         if monitor is not None:
             monitor.begin(self._words_for(data.units), strategy, plan.n_init, plan.effort)

@@ -93,6 +93,13 @@ class Plan(NamedTuple):
         scheduled = strategy.schedule_length() > 0
         return self.effort if scheduled else max(self.effort, self.effort_without_schedule)
 
+    def allows_moves(self, model: object) -> bool:
+        """Return whether moves can follow the restarts, of which a model needs some in any case."""
+        extends = isinstance(model, Extensible) and model.waiting
+        reshapes = isinstance(model, Searchable) and model.learns_shapes
+        effort = max(self.effort, self.effort_without_schedule)
+        return effort > 0 or self.guards or self.model_of is not None or extends or reshapes
+
     def with_effort_up_to(self, most: float) -> Plan:
         """Return the same plan with this effort, or with its own if that is less."""
         efforts = self.effort, self.effort_without_schedule
