@@ -19,9 +19,10 @@ only the bound: their data points cannot be left out of a fit that is over.
 
 Rows are left out with the assignments and priors of the others as they are, which were learned with
 these rows. With many columns they fit each row so closely that several components raise its density
-in white noise, by tens of nats in a table. Several components of fewer than twenty rows per column
-therefore have to raise the bound itself, by 3 nats and as much as they were seen to raise it by
-chance. With fewer rows than columns, densities of rows that are left out do not count at all.
+in white noise, by tens of nats in a table. Several components of ten columns or more, with fewer
+than twenty rows for each, therefore have to raise the bound itself, by 3 nats and as much as they
+were seen to raise it by chance. With fewer rows than columns, densities of rows that are left out
+do not count at all.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of

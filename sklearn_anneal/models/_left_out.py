@@ -20,8 +20,9 @@ from ..families import Natural
 
 # This many parts of the data points are left out, one after another.
 N_PARTS = 20
-# Densities of rows that are left out tell groups from none with so many rows for each column.
-_ROWS_PER_COLUMN = 20
+# Densities of rows that are left out tell groups from none in tables of fewer columns than the
+# first number, or with so many rows for each column as the second.
+_MANY_COLUMNS, _ROWS_PER_COLUMN = 10, 20
 # In tables without groups, several components raised the bound by up to so many nats per column,
 # and 3 nats: priors of each column are learned, and follow differences of components by chance.
 _CHANCE_PER_COLUMN = 0.15
@@ -85,11 +86,13 @@ def left_out(
 def gain_by_chance(n_rows: float, rows: Any) -> float | None:
     """Return by how much several components can exceed the bound of one without groups, nats.
 
-    ``n_rows`` is the weight of all rows, of which ``rows`` are some. None stands for so many rows
-    that densities of those left out tell groups from none.
+    ``n_rows`` is the weight of all rows, of which ``rows`` are some. None stands for so few
+    columns, or so many rows, that densities of rows left out tell groups from none.
     """
     n_columns = 1 if rows.ndim == 1 else rows.shape[1]
-    return _CHANCE_PER_COLUMN * n_columns if n_rows < _ROWS_PER_COLUMN * n_columns else None
+    if n_columns < _MANY_COLUMNS or n_rows >= _ROWS_PER_COLUMN * n_columns:
+        return None
+    return _CHANCE_PER_COLUMN * n_columns
 
 
 def dealt(weights: np.ndarray) -> np.ndarray:
