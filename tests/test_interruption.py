@@ -103,6 +103,29 @@ def test_interrupt_at_any_moment_leaves_the_limits_as_they_were(several_blas_thr
         assert set(blas_threads()) == {1}
 
 
+def test_a_limit_is_lifted_after_the_end_of_the_thread_that_set_it(several_blas_threads):
+    """An interrupt lets the context end while this thread still lives, and owns the limit."""
+    before, limit, holder = threads(), thread_limits._BLAS_LIMIT, thread_limits._Holder()
+    entered, leaving = threading.Event(), threading.Event()
+
+    def enter():
+        limit._enter(holder)
+        entered.set()
+        leaving.wait(PATIENCE)
+        time.sleep(0.05)
+
+    def leave():
+        leaving.set()
+        limit._leave(holder)
+
+    for function in (enter, leave):
+        thread = threading.Thread(target=function)
+        thread.start()
+        assert entered.wait(PATIENCE)
+    thread.join()
+    assert threads() == before
+
+
 @pytest.mark.parametrize("startable", [0, 1])
 def test_threads_that_cannot_be_started_leave_the_limits_as_they_were(
     startable, several_blas_threads, monkeypatch

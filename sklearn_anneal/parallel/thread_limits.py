@@ -38,6 +38,8 @@ class _BlasLimit:
         self._lock = threading.Lock()
         self._holders: set[_Holder] = set()
         self._limiter: Any = None
+        # The thread that has set the limit, which alone can change it while it lives.
+        self._setter = threading.main_thread()
         if hasattr(os, "register_at_fork"):
             # The lock is held during a fork. The child would otherwise inherit changes that are
             # half made, and a lock whose owner does not exist there.
@@ -74,6 +76,7 @@ class _BlasLimit:
                 return
             self._holders.add(holder)
             if self._limiter is None:
+                self._setter = threading.current_thread()
                 self._limiter = _controller("blas").limit(limits=1)
 
     def _leave(self, holder: _Holder) -> None:
@@ -85,6 +88,8 @@ class _BlasLimit:
 
     def _lift(self) -> None:
         if self._limiter is not None:
+            # After an interrupt nobody has waited for the end of the thread that set the limit.
+            self._setter.join()
             # The end of the context restores the number of threads. It also gives up the right
             # to change that number, which threadpoolctl grants to one thread at a time.
             with self._limiter:
