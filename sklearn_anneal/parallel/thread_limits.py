@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -111,9 +112,15 @@ def _in_passing_thread(function: Callable[[], None]) -> bool:
     that right should stay with the user. The end of the interpreter does not wait for the thread.
     """
     thread = threading.Thread(target=function, daemon=True)
+    handled = sys.exception()
     try:
         thread.start()
-    except RuntimeError:
+    except RuntimeError as error:
+        interrupt = error.__context__
+        if interrupt is not None and interrupt is not handled:
+            # It came while this thread waited for the start of the other one. The wait then ends
+            # with a second error, because it has not got its lock back.
+            raise interrupt from None
         return False
     thread.join()
     return True
