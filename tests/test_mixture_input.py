@@ -69,7 +69,11 @@ def same(a, b):
     ("emission", "value", "words"),
     [
         ("bernoulli", 2, "Binary columns are of 0 and 1.* but X contains 2"),
-        ("bernoulli", 0.5, "Binary columns are of 0 and 1.* but X contains 0.5"),
+        (
+            "bernoulli",
+            0.5,
+            "Binary columns are of 0 and 1.* but X contains 0.5. The parameter emission",
+        ),
         ("bernoulli", -2, "Binary columns are of 0 and 1.* but X contains -2"),
         ("bernoulli", 1e300, r"Binary columns are of 0 and 1.* but X contains 1e\+300"),
         ("categorical", 0.5, "Categories are integers 0, 1, … .* but X contains 0.5"),

@@ -17,6 +17,12 @@ from .._priors import checked_prior, is_auto
 from ._base import Emission, Wanted, as_floats, filled, refuse_cells
 from ._levels import PROBABILITIES, coded, levels_of
 
+# The way out for those who leave the parameter at its default, which is "bernoulli".
+_OTHER_EMISSIONS = (
+    'The parameter emission says how columns are distributed: "categorical", "poisson" or '
+    '"gaussian", for example, or a list of (name, emission, columns) if they are of several kinds.'
+)
+
 
 class BernoulliEmission(Emission[BernoulliComponents]):
     """Columns of zeros and ones, each with a probability of ones in every component."""
@@ -29,12 +35,15 @@ class BernoulliEmission(Emission[BernoulliComponents]):
 
     @classmethod
     def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
-        if issparse(X):
-            known = X.data[~np.isnan(X.data)]
-            refuse_cells((known != 0) & (known != 1), known, "Binary columns are of 0 and 1")
-            return as_floats(X)
-        text = "Binary columns are of 0 and 1 (−1 or NaN where a cell is missing)"
-        chunks = levels_of(X, text, largest=1)
+        try:
+            if issparse(X):
+                known = X.data[~np.isnan(X.data)]
+                refuse_cells((known != 0) & (known != 1), known, "Binary columns are of 0 and 1")
+                return as_floats(X)
+            text = "Binary columns are of 0 and 1 (−1 or NaN where a cell is missing)"
+            chunks = levels_of(X, text, largest=1)
+        except ValueError as error:
+            raise ValueError(f"{error} {_OTHER_EMISSIONS}") from None
         return coded(chunks, [2] * X.shape[1], n_components, X.shape[1])
 
     @classmethod
