@@ -281,3 +281,159 @@ def gamma_shapes(targets, with_rates, least, most, shapes):
             if abs(x - last) <= _PRECISION * last:
                 break
         shapes[column] = x
+
+
+@helper
+def _evidence_slopes(r, column, rates, shapes, prior_rates, prior_shapes):
+    """The first and second derivatives with respect to r of the evidence of one column.
+
+    It is Σ_k log B(r rate, shape) - log B(r prior rate, prior shape).
+    """
+    slope, curvature = 0.0, 0.0
+    for k in range(rates.shape[0]):
+        rate, prior_rate = rates[k, column], prior_rates[k, column]
+        own, own_second = _polygammas(r * rate)
+        total, total_second = _polygammas(r * rate + shapes[k, column])
+        slope += rate * (own - total)
+        curvature += rate * rate * (own_second - total_second)
+        own, own_second = _polygammas(r * prior_rate)
+        total, total_second = _polygammas(r * prior_rate + prior_shapes[k, column])
+        slope -= prior_rate * (own - total)
+        curvature -= prior_rate * prior_rate * (own_second - total_second)
+    return slope, curvature
+
+
+@kernel(
+    "rows matrix matrix matrix pointer vector vector float vector out1",
+    dtypes=("float64",),
+)
+def count_shapes(
+    rates,
+    shapes,
+    prior_rates,
+    prior_shapes,
+    first_entry,
+    counts,
+    weights,
+    least,
+    most,
+    count_shapes,
+):
+    """Find the shapes r of negative binomial columns, given what their components have counted.
+
+    They maximise Σ_n log Γ(x_n + r) - log Γ(r) plus the evidence of the column, which need not be
+    concave far from its maximum.
+
+    Parameters
+    ----------
+    rates, shapes, prior_rates, prior_shapes : arrays of shape (n_components, n_columns)
+        Parameters of q and of the prior; those of the beta distributions are r times a rate, and
+        a shape.
+    first_entry : array of shape (n_columns + 1,)
+        Where the different counts of each column begin.
+    counts, weights : arrays of shape (n_entries,)
+        The different counts above zero, and the weights of the cells that have them.
+    least : float
+    most : array of shape (n_columns,)
+        The bounds of r.
+    count_shapes : array of shape (n_columns,)
+        The first guesses, which are replaced.
+    """
+    for column in range(count_shapes.shape[0]):
+        upper_bound = most[column]
+        x, lower, upper = min(max(count_shapes[column], least), upper_bound), least, upper_bound
+        for _ in range(_STEPS):
+            slope, curvature = _evidence_slopes(
+                x, column, rates, shapes, prior_rates, prior_shapes
+            )
+            of_shape, of_shape_second = _polygammas(x)
+            for i in range(first_entry[column], first_entry[column + 1]):
+                total, total_second = _polygammas(x + counts[i])
+                slope += weights[i] * (total - of_shape)
+                curvature += weights[i] * (total_second - of_shape_second)
+            # Far from the maximum the curvature can be positive, and the step then goes upwards.
+            curvature = min(curvature, -1e-300)
+            new, lower, upper = _next(x, slope, curvature, lower, upper, least, upper_bound)
+            last, x = x, new
+            if abs(x - last) <= _PRECISION * last:
+                break
+        count_shapes[column] = x
+
+
+@called
+def _best_scaled_rate(r, log_p, s, start, least, most):
+    """The w that maximises w r E log p - log B(r w, s)."""
+    x, lower, upper = min(max(start, least), most), least, most
+    for _ in range(_STEPS):
+        (own, own_second), (total, second) = _polygammas(r * x), _polygammas(r * x + s)
+        slope, curvature = log_p - r * (own - total), -(r * r) * (own_second - second)
+        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+        last, x = x, new
+        if abs(x - last) <= _PRECISION * last:
+            break
+    return x
+
+
+@called
+def _best_scaled_shape(r, log_p, log_rest, mean, w, start, least, most):
+    """The s that maximises s E log(1 - p) + w r E log p - log B(r w, s).
+
+    If a mean is given, w is the shape divided by it; a mean of 0 leaves the given w as it is.
+    """
+    x, lower, upper = min(max(start, least), most), least, most
+    # The first parameter of the beta distribution is u s, or r w.
+    u = r / mean if mean > 0.0 else 0.0
+    for _ in range(_STEPS):
+        a = u * x if mean > 0.0 else r * w
+        (total, second), (own, own_second) = _polygammas(a + x), _polygammas(x)
+        slope = log_rest - own + (1.0 + u) * total
+        curvature = (1.0 + u) * (1.0 + u) * second - own_second
+        if mean > 0.0:
+            of_first, first_second = _polygammas(a)
+            slope += log_p / mean - u * of_first
+            curvature -= u * u * first_second
+        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+        last, x = x, new
+        if abs(x - last) <= _PRECISION * last:
+            break
+    return x
+
+
+@kernel("rows vector matrix int float float int out2", dtypes=("float64",))
+def scaled_beta_priors(logs, r, means, learns, least, most, turns, priors):
+    """Find the shapes s and rates w of the priors p ~ Beta(r w, s), one pair for each column.
+
+    Parameters
+    ----------
+    logs : array of shape (2, n_columns)
+        The means of E log(1 - p) and of E log p over all p that share the prior.
+    r : array of shape (n_columns,)
+    means : array of shape (3, n_columns)
+        The smallest and the largest mean s / w that the prior may have, and the mean that it keeps
+        while its shape is learned. The last one is 0 where w is given.
+    learns : int
+        0 for rates given the shapes, 1 for shapes, and 2 for both in turns.
+    least, most : float
+        The bounds of shapes.
+    turns : int
+        How often both are learned in turns.
+    priors : array of shape (2, n_columns)
+        The first guesses of the shapes and of the rates, which are replaced.
+    """
+    for column in range(r.shape[0]):
+        log_rest, log_p = logs[0, column], logs[1, column]
+        s, w, mean = priors[0, column], priors[1, column], means[2, column]
+        for _ in range(turns if learns == 2 else 1):
+            if learns != 1:
+                w = _best_scaled_rate(
+                    r[column], log_p, s, w, s / means[1, column], s / means[0, column]
+                )
+            if learns == 0:
+                continue
+            if learns == 2:
+                mean = s / w
+            s = _best_scaled_shape(r[column], log_p, log_rest, mean, w, s, least, most)
+            if mean > 0.0:
+                w = s / mean
+        priors[0, column] = s
+        priors[1, column] = w

@@ -33,11 +33,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import betaln, gammaln, psi
+from scipy.special import betaln, gammaln
 
 from ...data.units import Rows
 from ...families import Factor, Natural, ScaledBeta, log_rising
-from ...families._empirical_bayes import maxima, trigamma
+from .._base import compiled
 from .._draws import drawn_counts
 from ._base import BOUNDS, Draws, moved
 from ._gamma_rates import CountRates, Moments
@@ -49,6 +49,8 @@ from ._predictive_moments import CellMoments
 _SHAPES = (1e-3, 1e4)
 # How often the shape and the rate of a prior are learned in turns. They are nearly independent.
 _TURNS = 3
+# The numbers by which the kernel knows what is learned.
+_LEARNS = {frozenset({"rate"}): 0, frozenset({"shape"}): 1, frozenset({"shape", "rate"}): 2}
 # A variance counts if the beta distribution of p has at least this first parameter; it does not
 # exist up to 2.
 _SMALLEST_STRENGTH = 2.1
@@ -126,17 +128,6 @@ class Totals(NamedTuple):
         """Return Σ_k log B(r (w + N_k), s + S_k) − log B(r w, s), (n_features,)."""
         each = betaln(r * self.rate, self.shape) - betaln(r * self.prior_rate, self.prior_shape)
         return each.sum(axis=0)
-
-    def slopes(self, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first and the second derivative of :meth:`evidence` with respect to r."""
-        value, curvature = np.zeros(r.shape), np.zeros(r.shape)
-        pairs = (self.rate, self.shape, 1.0), (self.prior_rate, self.prior_shape, -1.0)
-        for rate, shape, sign in pairs:
-            a = r * rate
-            value += sign * (rate * (psi(a) - psi(a + shape))).sum(axis=0)
-            second = trigamma(a) - trigamma(a + shape)
-            curvature += sign * (rate**2 * second).sum(axis=0)
-        return value, curvature
 
 
 class NegativeBinomialComponents(CountRates):
@@ -219,24 +210,16 @@ class NegativeBinomialComponents(CountRates):
     def _best_count_shapes(self, totals: Totals, starts: np.ndarray) -> np.ndarray:
         """Return the r of each column that maximises G(r), or ``starts`` where that is higher."""
         h, d = self.counts, self.n_features
-
-        def slope(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            own = r[h.columns]
-            value, curvature = totals.slopes(r)
-            value = value + h.sums(psi(h.values + own) - psi(own), d)
-            second = trigamma(h.values + own) - trigamma(own)
-            # G need not be concave far from its maximum, where a step then goes upwards.
-            return value, np.minimum(curvature + h.sums(second, d), -1e-300)
+        starts = np.clip(starts, _SHAPES[0], upper := _SHAPES[1] * np.maximum(self.mean, 1.0))
 
         def height(r: np.ndarray) -> np.ndarray:
-            own = r[h.columns]
-            return h.sums(log_rising(own, h.values), d) + totals.evidence(r)
+            return h.sums(log_rising(r[h.columns], h.values), d) + totals.evidence(r)
 
-        lower = np.full(d, _SHAPES[0])
-        upper = _SHAPES[1] * np.maximum(self.mean, 1.0)
-        starts = np.clip(starts, lower, upper)
-        with np.errstate(over="ignore"):
-            best = maxima(slope, starts, lower, upper)
+        of_all = totals.rate, totals.shape, totals.prior_rate, totals.prior_shape
+        sums = [np.ascontiguousarray(x, dtype=np.float64) for x in of_all]
+        entries = np.searchsorted(h.columns, np.arange(d + 1)), h.values, h.weights
+        best = starts.copy()
+        compiled("empirical_bayes").count_shapes(*sums, *entries, _SHAPES[0], upper, best)
         return np.where(height(best) > height(starts), best, starts)
 
     def _best_prior(self, q: Natural, prior: Natural) -> tuple[np.ndarray, np.ndarray]:
@@ -246,45 +229,18 @@ class NegativeBinomialComponents(CountRates):
         They are maximised over those that are learned, one after the other: over w given s, and
         over s given the prior's mean s / w, or given w.
         """
-        factor, r = self.factors[0], self.count_shapes
+        factor = self.factors[0]
         expected = factor.family.expectations(factor.pick(q))
-        log_rest, log_p = expected["shape"].mean(axis=0), expected["rate"].mean(axis=0)
-        s, w = self.shape[0], self.rate[0]
+        logs = np.stack([expected["shape"].mean(axis=0), expected["rate"].mean(axis=0)])
         least, most = self._means_allowed(q, prior)
-        lower, upper = (np.full(len(r), bound) for bound in BOUNDS)
-        follows = self.follows or len(self.learned_names) == 2
-        for _ in range(_TURNS if len(self.learned_names) == 2 else 1):
-            if "rate" in self.learned_names:
-                s = self.shape.mean(axis=0) if self.learned_names == ("rate",) else s
-
-                def of_rate(w: np.ndarray, s: np.ndarray = s) -> tuple[np.ndarray, np.ndarray]:
-                    a = r * w
-                    value = log_p - r * (psi(a) - psi(a + s))
-                    return value, -(r**2) * (trigamma(a) - trigamma(a + s))
-
-                w = maxima(of_rate, w, s / most, s / least)
-            if "shape" not in self.learned_names:
-                continue
-            if follows:
-                c = self.mean if self.follows else s / w
-
-                def of_both(s: np.ndarray, c: np.ndarray = c) -> tuple[np.ndarray, np.ndarray]:
-                    u = r / c
-                    a = u * s
-                    value = log_rest + log_p / c - u * psi(a) - psi(s) + (1 + u) * psi(a + s)
-                    second = (1 + u) ** 2 * trigamma(a + s)
-                    return value, second - u**2 * trigamma(a) - trigamma(s)
-
-                s = maxima(of_both, s, lower, upper)
-                w = s / c
-            else:
-
-                def of_shape(s: np.ndarray, w: np.ndarray = w) -> tuple[np.ndarray, np.ndarray]:
-                    value = log_rest - psi(s) + psi(r * w + s)
-                    return value, trigamma(r * w + s) - trigamma(s)
-
-                s = maxima(of_shape, s, lower, upper)
-        return s, w
+        found = np.stack([self.shape[0], self.rate[0]])
+        if "shape" not in self.learned_names:
+            found[0] = self.shape.mean(axis=0)
+        means = np.stack([least, most, self.mean if self.follows else np.zeros(len(least))])
+        learns = _LEARNS[frozenset(self.learned_names)]
+        given = logs, self.count_shapes, means, learns, *BOUNDS, _TURNS
+        compiled("empirical_bayes").scaled_beta_priors(*given, found)
+        return found[0], found[1]
 
     @property
     def n_parameters(self) -> int:
