@@ -154,13 +154,19 @@ class Rows(Units):
             return self
         marked = copy.copy(self)
         marked.patterns = np.zeros(self.n_units, dtype=np.uint64)
-        vars(marked).pop("by_completeness", None)
+        for found in ("by_completeness", "of_blocks"):
+            vars(marked).pop(found, None)
         return marked
 
     def whole(self, index: np.ndarray | slice) -> Rows:
         """Return the rows of an index, in which no cell may be missing."""
         weights = None if self.weights is None else self.weights[index]
         return Rows(self.X[index], weights, self.center, plain=self.plain)
+
+    @cached_property
+    def of_blocks(self) -> dict[str, Rows]:
+        """The columns of each block of a table, by its name, as far as they have been read."""
+        return {}
 
     @cached_property
     def by_completeness(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -90,12 +90,15 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return {key: arrays[full] for key, full in self._names[name].items()}
 
     def rows_of(self, name: str, rows: Rows) -> Rows:
-        """Return the columns of one block."""
+        """Return the columns of one block, which are found once for the same rows."""
+        if name in rows.of_blocks:
+            return rows.of_blocks[name]
         blocks: Any = rows.X
         center = rows.center.get(name) if isinstance(rows.center, dict) else None
         X = blocks.parts[name]
         patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
-        return Rows(X, rows.weights, center, patterns, plain=rows.plain)
+        rows.of_blocks[name] = Rows(X, rows.weights, center, patterns, plain=rows.plain)
+        return rows.of_blocks[name]
 
     def _joined(self, each: Iterator[tuple[str, Natural]]) -> Natural:
         joined: Natural = {}
