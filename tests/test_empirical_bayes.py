@@ -209,6 +209,83 @@ def test_beta_pairs_of_columns_are_those_of_the_plain_form(n_rows, bounds, rng):
         assert_allclose(found, np.transpose(wanted), rtol=1e-6)
 
 
+def drawn_totals(rng, n_components, r):
+    """Counts of negative binomial columns of given shapes, and what their components count."""
+    n_rows = 400
+    means = rng.gamma(2.0, 3.0, size=(n_components, len(r)))
+    z = rng.integers(n_components, size=n_rows)
+    X = rng.poisson(means[z] * rng.gamma(r, 1.0 / r, size=(n_rows, len(r))))
+    number = np.bincount(z, minlength=n_components).astype(float)
+    sums = np.stack([X[z == k].sum(axis=0) for k in range(n_components)]).astype(float)
+    prior_rates, prior_shapes = rng.gamma(2.0, 1.0, size=(2, n_components, len(r)))
+    return X, (prior_rates + number[:, None], prior_shapes + sums, prior_rates, prior_shapes)
+
+
+@pytest.mark.parametrize("n_components", [1, 4])
+def test_shapes_of_counts_maximise_their_evidence(n_components, rng):
+    r = np.array([0.3, 2.0, 15.0])
+    X, totals = drawn_totals(rng, n_components, r)
+    found = [np.unique(x[x > 0], return_counts=True) for x in X.T]
+    values, weights = (np.concatenate(each).astype(float) for each in zip(*found, strict=True))
+    first = np.cumsum([0, *(len(counts) for counts, _ in found)])
+    most = np.full(3, 1e4)
+    for start in (1e-2, 1.0, 1e3):
+        shapes = np.full(3, start)
+        kernels.count_shapes(*totals, first, values, weights, 1e-3, most, shapes)
+        for d in range(3):
+            rate, shape, prior_rate, prior_shape = (x[:, d] for x in totals)
+
+            def evidence(x, d=d, own=(rate, shape, prior_rate, prior_shape)):
+                rate, shape, prior_rate, prior_shape = own
+                of_components = betaln(x * rate, shape) - betaln(x * prior_rate, prior_shape)
+                return (gammaln(X[:, d] + x) - gammaln(x)).sum() + of_components.sum()
+
+            assert shapes[d] == pytest.approx(best(evidence, 1e-3, 1e4), rel=1e-5)
+
+
+def test_shapes_of_counts_stay_between_their_bounds():
+    # The first column has a single cell, and the second one has none.
+    each = (2.0, 1.0), (7.0, 1.0), (1.0, 1.0), (1.0, 1.0)
+    totals = tuple(np.array([x]) for x in each)
+    shapes = np.array([1.0, 1.0])
+    counts = np.array([6.0]), np.array([1.0])
+    kernels.count_shapes(*totals, np.array([0, 1, 1]), *counts, 0.5, np.full(2, 3.0), shapes)
+    assert ((shapes >= 0.5) & (shapes <= 3.0)).all()
+
+
+@pytest.mark.parametrize("learns", ["rate", "shape given rate", "shape given mean", "both"])
+def test_priors_of_scaled_beta_distributions_maximise_the_expected_log_density(learns, rng):
+    r = np.array([0.2, 3.0, 80.0])
+    a, b = rng.gamma(3.0, 2.0, size=(2, 5, 3)) + 0.1
+    logs = np.stack([psi(b) - psi(r * a + b), r * (psi(r * a) - psi(r * a + b))]).mean(axis=1)
+    mean = np.full(3, 1.7) if learns == "shape given mean" else np.zeros(3)
+    means = np.stack([np.full(3, 1e-6), np.full(3, 1e6), mean])
+    code = {"rate": 0, "both": 2}.get(learns, 1)
+    for start in ((1.0, 1.0), (20.0, 0.05)):
+        found = np.outer(start, np.ones(3))
+        # Many turns, since the two of a pair are learned one after the other.
+        kernels.scaled_beta_priors(logs, r, means, code, *BOUNDS, 300, found)
+        for d in range(3):
+
+            def density(s, w, d=d):
+                return s * logs[0, d] + w * logs[1, d] - betaln(r[d] * w, s)
+
+            s, w = found[:, d]
+            if learns == "rate":
+                assert s == start[0]
+                wanted = best(lambda w, s=s: density(s, w), 1e-6, 1e6)
+                assert w == pytest.approx(wanted, rel=1e-5)
+            elif learns == "shape given rate":
+                assert w == start[1]
+                assert s == pytest.approx(best(lambda s, w=w: density(s, w)), rel=1e-5)
+            elif learns == "shape given mean":
+                assert w == pytest.approx(s / 1.7)
+                assert s == pytest.approx(best(lambda s: density(s, s / 1.7)), rel=1e-5)
+            else:
+                near = [density(s * x, w * y) for x in (0.999, 1.001) for y in (0.999, 1.001)]
+                assert density(s, w) >= max(near)
+
+
 @pytest.mark.parametrize("n_features", [1, 4])
 def test_wishart_dof_maximises_the_expected_log_density(n_features):
     rng = np.random.default_rng(4)

