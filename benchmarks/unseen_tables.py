@@ -304,7 +304,7 @@ def _shares(gains: np.ndarray, margin: float) -> list[str]:
     return [f"{better:.0%}", f"{1.0 - better - worse:.0%}", f"{worse:.0%}"]
 
 
-def written(tables: dict[str, list[str]], records: Cache) -> str:
+def written(tables: dict[str, list[str]], records: Cache, quick: bool) -> str:
     page = Page([
         "# Tables that no default was chosen on",
         "",
@@ -324,6 +324,8 @@ def written(tables: dict[str, list[str]], records: Cache) -> str:
         "than ours. One table is one division with one seed, so that single rows mean little.",
         "",
     ])  # fmt: skip
+    if quick:
+        page.lines += ["**A quick run on a few tables, whose figures mean nothing.**", ""]
     page.section(
         "Real columns",
         f"Columns of numbers with more than {LEAST_VALUES} different values, of which none is that "
@@ -363,7 +365,7 @@ def main(argv: list[str] | None = None) -> None:
             for method in METHODS_OF[kind]
         ]
         run_missing(cells, 1, records)
-        text = written(tables, records)
+        text = written(tables, records, arguments.quick)
     if arguments.write:
         arguments.output.write_text(text, encoding="utf-8")
     else:

