@@ -37,7 +37,7 @@ def mean_log_likelihood(p, log_share):
 
 drawn = mean_log_likelihood(occur, np.log(share))
 alone = mean_log_likelihood(np.maximum(X.mean(axis=0), 1e-4)[None], 0.0)
-net = AnnealedSigmoidBeliefNet(12, learning_rate_init=0.02, max_iter=60, random_state=0).fit(X)
+net = AnnealedSigmoidBeliefNet(12, max_iter=60, random_state=0).fit(X)
 print(f"{X.nnz / np.prod(X.shape):.0%} of the cells are ones")
 print(f"words alone {alone:.1f}, net {net.score(X):.1f}, model of the documents {drawn:.1f}")
 

@@ -23,9 +23,7 @@ from sklearn_anneal import AnnealedSigmoidBeliefNet
 warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is fixed
 X = (load_digits().data > 6).astype(np.float32)
 train, test = train_test_split(X, test_size=300, random_state=0)
-net = AnnealedSigmoidBeliefNet(
-    (100, 50), learning_rate_init=0.01, max_iter=200, tol=0.0, random_state=0
-).fit(train)
+net = AnnealedSigmoidBeliefNet((100, 50), max_iter=200, tol=0.0, random_state=0).fit(train)
 made = net.reconstruct(test)
 error, of_mean = np.abs(test - made).mean(), np.abs(test - train.mean(axis=0)).mean()
 print(f"score of held-out digits: {net.score(test):.1f} nats per digit")

@@ -52,3 +52,33 @@ def test_steps_leave_their_arguments_alone(name, rng):
     optimizer.step(q, g, moments, 2)
     for part, copy in zip((q, g, *moments.values()), before, strict=True):
         np.testing.assert_array_equal(part["a"], copy)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_have_factors_and_shrink_matrices(name, rng):
+    """A step moves each parameter by its factor, and then adds nothing but the shrinkage."""
+    q = {"A": rng.standard_normal((3, 2)), "B": rng.standard_normal((2, 2)), "c": np.ones(4)}
+    g = {key: rng.standard_normal(value.shape) for key, value in q.items()}
+    plain, other = OPTIMIZERS[name](0.1), OPTIMIZERS[name](0.1, factors={"A": 0.25}, shrinkage=0.5)
+    moved = plain.step(q, g, plain.start(q), 1)[0]
+    found = other.step(q, g, other.start(q), 1, 0.09)[0]
+    # 0.1 · 0.5 · √0.09 = 0.015
+    for key, kept, factor in (("A", 0.985, 0.25), ("B", 0.985, 1.0), ("c", 1.0, 1.0)):
+        expected = kept * q[key] + factor * (moved[key] - q[key])
+        np.testing.assert_allclose(found[key], expected, rtol=1e-12)
+
+
+def test_shrinkage_follows_the_size_of_steps():
+    optimizer = Adam(0.2, decay=1.0, shrinkage=0.5)
+    q, still = {"A": np.ones((1, 1))}, {"A": np.zeros((1, 1))}
+    moments = optimizer.start(q)
+    for t, kept in ((1, 0.9), (2, 0.9 * 0.95)):
+        q, moments = optimizer.step(q, still, moments, t)
+        assert q["A"] == pytest.approx(kept, rel=1e-12)
+
+
+def test_steps_that_follow_a_constraint_have_a_factor():
+    optimizer = Adam(0.1, constrained=0.25)
+    q, g = {"a": np.zeros(3)}, {"a": np.ones(3)}
+    moved, _ = optimizer.step(q, g, optimizer.start(q), 1, constrained=True)
+    np.testing.assert_allclose(moved["a"], 0.025, rtol=1e-6)

@@ -49,6 +49,7 @@ def test_sizes_are_checked(sizes, words, rng):
         {"optimizer": "newton"},
         {"learning_rate_init": 0.0},
         {"learning_rate_decay": -1.0},
+        {"weight_decay": -1.0},
         {"binarize": "round"},
         {"init_params": "kmeans"},
         {"init_bias": np.inf},
@@ -161,7 +162,8 @@ def test_proximity_leaves_a_bad_start(rng):
     X = stripes(rng, 400, d=12)
     settings = {
         "hidden_layer_sizes": (6, 4), "init_params": "normal", "init_bias": -10.0,
-        "batch_size": 50, "learning_rate_init": 0.02, "tol": 0.0, "n_samples": 5,
+        "batch_size": 50, "learning_rate_init": 0.1, "tol": 0.0, "n_samples": 5,
+        "weight_decay": 0.0,
     }  # fmt: skip
     plain = net(**settings, max_iter=90).fit(X)
     method = ProximityVI(strength=1e8, lag=20, n_passes=60)
@@ -230,8 +232,62 @@ def test_warm_starts_go_on_from_the_last_step(early_stopping, rng, monkeypatch):
     monkeypatch.setattr(Adam, "rate", lambda self, n_steps: 0.0)
     found = context_of(est.set_params(max_iter=1).fit(stripes(rng, 60))).q
     for key in mean:
-        expected = mean[key] + 21.0 / 24.0 * (last[key] - mean[key])
+        expected = mean[key] + 11.0 / 14.0 * (last[key] - mean[key])
         np.testing.assert_allclose(found[key], expected, rtol=1e-12, atol=1e-15)
+
+
+def test_steps_are_smaller_above_many_units_and_in_the_recognition_network(rng):
+    """The first step of Adam moves each parameter by the size of the step."""
+    X = stripes(rng, 300, d=256)
+    how = {"hidden_layer_sizes": (100, 8), "average": False, "weight_decay": 0.0, "tol": 0.0}
+    start, moved = (net(**how, learning_rate_init=0.1, max_iter=n).fit(X) for n in (0, 1))
+    above_columns, above_100 = 0.1 * 4.0**-0.4, 0.1 * (100 / 64) ** -0.4
+    for name, sizes in {
+        "coefs_": (above_columns, above_100),
+        "recognition_coefs_": (0.5 * above_columns, 0.5 * above_100),
+        "recognition_intercepts_": (0.5 * above_columns, 0.5 * above_100),
+    }.items():
+        for before, after, size in zip(
+            getattr(start, name), getattr(moved, name), sizes, strict=True
+        ):
+            assert np.median(np.abs(after - before)) == pytest.approx(size, rel=1e-3)
+            assert np.abs(after - before).max() <= size * (1 + 1e-9)
+    np.testing.assert_allclose(np.abs(moved.intercepts_[2]), above_100, rtol=1e-3)
+
+
+def test_weights_decay_by_the_share_of_the_batch(rng):
+    """A stream whose length is known shrinks them as batches of all its rows would."""
+    X = stripes(rng, 100)
+
+    def after(weight_decay, **how):
+        est = net(weight_decay=weight_decay, average=False, learning_rate_init=0.1, **how)
+        return context_of(est.partial_fit(X)).q
+
+    for how, share in (({}, 1.0), ({"total_samples": 400}, 0.25)):
+        kept, shrunk = (after(value, **how) for value in (0.0, 0.5))
+        start = context_of(net(max_iter=0).fit(X)).q
+        for key in ("W1", "W2", "V1", "V2", "a1", "a2", "b2"):
+            of_decay = 0.1 * 0.5 * np.sqrt(share) * start[key] if key[0] in "WV" else 0.0
+            np.testing.assert_allclose(kept[key] - shrunk[key], of_decay, atol=1e-12)
+
+
+def test_nothing_decays_in_a_fit_with_proximity(rng):
+    """Neither during its schedule nor afterwards."""
+    X, method = stripes(rng, 60), ProximityVI(strength=1e3, lag=2, n_passes=3)
+    one, other = (
+        parameters(net(annealing=method, tol=0.0, weight_decay=d, batch_size=20).fit(X))
+        for d in (0.0, 0.5)
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+def test_decay_of_weights_keeps_a_net_from_learning_rows_by_heart(rng):
+    """Columns without structure leave nothing to learn."""
+    X, other = (rng.random((n, 40)) < 0.3 for n in (100, 500))
+    how = {"hidden_layer_sizes": (50,), "batch_size": 20, "max_iter": 60, "tol": 0.0}
+    fits = [net(**how, learning_rate_init=0.1, weight_decay=d).fit(X) for d in (0.0, 0.3)]
+    assert fits[0].score(X) > fits[1].score(X) + 1.0
+    assert fits[0].score(other) < fits[1].score(other) - 1.0
 
 
 def test_early_stopping_keeps_the_best_parameters(rng):
@@ -256,7 +312,7 @@ def test_early_stopping_goes_on_after_an_interruption(rng, tmp_path, monkeypatch
     X = stripes(rng, 60)
 
     def unfitted():
-        return net(early_stopping=True, batch_size=15, n_iter_no_change=2, learning_rate_init=0.1)
+        return net(early_stopping=True, batch_size=15, n_iter_no_change=2, learning_rate_init=0.2)
 
     whole = unfitted().fit(X)
     assert whole.n_iter_ > 3

@@ -279,3 +279,22 @@ def test_entropy_and_divergence_of_several_layers_are_means_over_draws(rng):
     for name, expected in {"entropy": entropy, "kl": kl}.items():
         step = model.visit(q, None, constraint=name).step(BinaryRows(X), None, 1)
         assert float(step.constraints[0].value["a1"]) == pytest.approx(expected, abs=0.3)
+
+
+# Steps
+
+
+@pytest.mark.parametrize("sizes", [(5, 4), (5, 4, 3, 2)])
+def test_steps_of_centered_weights_are_steps_of_the_parameters(sizes, rng):
+    """A small change of the bound is the same, and mean log odds move as their parameters do."""
+    model = net(sizes)
+    q, gradient, step = (drawn_parameters(model, rng) for _ in range(3))
+    after = model.after_step(q, {key: q[key] + step[key] for key in q})
+    centered = model.centered_gradient(q, gradient)
+    rise = sum((gradient[key] * (after[key] - q[key])).sum() for key in q)
+    assert rise == pytest.approx(sum((centered[key] * step[key]).sum() for key in q), rel=1e-12)
+    means = expit(q[f"b{len(sizes) - 1}"])
+    for layer in range(len(sizes) - 1, 0, -1):
+        before, moved = (means @ p[f"W{layer}"] + p[f"b{layer - 1}"] for p in (q, after))
+        np.testing.assert_allclose(moved - before, step[f"b{layer - 1}"], atol=1e-12)
+        means = expit(before)

@@ -10,7 +10,9 @@ import pytest
 from harness import context_of
 from models.sigmoid_belief_net import log_evidence, stripes
 from models.sigmoid_belief_net import small_sigmoid_belief_net as net
-from scipy.special import expit
+from scipy.special import expit, logsumexp
+
+from sklearn_anneal.models.sigmoid_belief_net import of_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -29,10 +31,16 @@ def test_scores_are_below_log_probabilities_and_approach_them(fitted):
     X = every_row()
     exact = plain.log_likelihoods(context_of(fitted).q, X, (6, 3, 2))
     assert np.exp(exact).sum() == pytest.approx(1.0)
+    ctx = context_of(fitted)
+    drawn = ctx.model.infer(ctx.q, X, None, 0, 3000)
+    log_weights = of_rows(ctx.model.generated(ctx.q, drawn.values)[0] - drawn.log_q, len(X))
     gaps = []
     for n in (1, 10, 100, 3000):
         scores = fitted.set_params(n_score_samples=n).score_samples(X)
-        gaps.append(np.exp(exact) @ (exact - scores))
+        # The scores are those of the first n draws; others are as many independent estimates.
+        groups = logsumexp(log_weights.reshape(-1, n, len(X)), axis=1) - np.log(n)
+        np.testing.assert_allclose(scores, groups[0], rtol=1e-10)
+        gaps.append(np.exp(exact) @ (exact - groups.mean(axis=0)))
     assert gaps[0] > gaps[1] > gaps[2] > gaps[3] > -0.005
     assert gaps[3] < 0.01
     np.testing.assert_allclose(scores, exact, atol=0.6)

@@ -301,12 +301,12 @@ _MACHINES = {
     "BernoulliRBM, 100": {"learning_rate": 0.02, "n_iter": 100},
     "BernoulliRBM, 400": {"learning_rate": 0.005, "n_iter": 400},
 }
-_LARGER = {"learning_rate_init": 0.03}
 _NETS: dict[str, dict[str, Any]] = {
     OURS: {},
     'ours, `annealing="proximity"`': {"annealing": "proximity"},
-    "ours, larger steps": _LARGER,
-    "ours, two layers": {"hidden_layer_sizes": (_UNITS, 32), **_LARGER},
+    "ours, smaller steps": {"learning_rate_init": 0.03},
+    "ours, without decay": {"weight_decay": 0.0},
+    "ours, two layers": {"hidden_layer_sizes": (_UNITS, 32)},
 }
 
 

@@ -336,7 +336,8 @@ class Annealing(LinkedDocumentation, BaseEstimator):
 
         ``gradient`` is that of the lower bound per unit of weight, and ``step`` the local step from
         which it comes, whose statistics of q are per unit of weight too. ``look(q)`` returns the
-        local step for the same data at other parameters.
+        local step for the same data at other parameters. A method that adds nothing returns
+        ``gradient`` itself.
         """
         return gradient
 

@@ -176,6 +176,8 @@ class ProximityVI(DampedMixin, Annealing):
     ) -> Natural:
         now, lagged = step.constraints, self._lagged(ctx, step, look)
         k, slope = self.magnitude(ctx), DISTANCES[self.distance]
+        if k == 0.0:
+            return gradient
         pulled = {key: value.astype(np.float64) for key, value in gradient.items()}
         for part, before in zip(now, lagged, strict=True):
             for key, direction in part.gradient.items():

@@ -11,7 +11,9 @@ A model takes part if it is a :class:`~sklearn_anneal.models._base.GradientModel
   the visit was prepared with ``constraint="entropy"`` or another name, the step also has a
   :class:`~sklearn_anneal.models._base.Constraint`;
 - ``kl(q, prior)`` and ``kl_gradient(q, prior)`` of parameters that have a distribution; both are 0
-  for parameters that are only points.
+  for parameters that are only points;
+- ``centered_gradient`` and ``after_step``, by which steps can be taken in a linear function of the
+  parameters. Optimizers shrink the matrices of that function if they have a ``shrinkage``.
 
 An optimizer with an ``averaging`` also keeps a mean of the parameters of the last steps, which is
 what a fit returns: noisy gradients leave the parameters of single steps around the optimum, and
@@ -27,7 +29,7 @@ in the order of the chunks, so that results do not depend on the number of worke
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -55,15 +57,41 @@ class _Optimizer:
         γ ≥ 0. A fit returns a mean of the parameters, which step t enters with the share
         (γ + 1) / (t + γ) (Shamir and Zhang, 2013, section 4). This is about a mean over the last
         t / (γ + 1) steps. None: a fit returns the last parameters.
+    factors : dict of float
+        Factors of the sizes of the steps of parameters, by their keys; 1 for those that are absent.
+    shrinkage : float
+        λ ≥ 0. A step of size ρ whose gradient is that of the share f of the data also shrinks each
+        matrix by the share ρ λ √f of itself (Loshchilov and Hutter, 2019, "Decoupled weight decay
+        regularization", whose normalized decay depends on f in this way).
+    constrained : float
+        Factor of the sizes of the steps that follow a constraint, whose gradient is many times that
+        of the data and mostly noise.
     """
 
     learning_rate: float
     decay: float = 0.0
     averaging: float | None = None
+    factors: dict[str, float] = field(default_factory=dict)
+    shrinkage: float = 0.0
+    constrained: float = 1.0
 
     def rate(self, n_steps: int) -> float:
         """Return the size of step number ``n_steps``."""
         return self.learning_rate / (1.0 + self.decay * (n_steps - 1))
+
+    def _moved(
+        self, q: Natural, change: Natural, n_steps: int, share: float, constrained: bool
+    ) -> Natural:
+        """Return the parameters after a change, in the floating-point type of q."""
+        size = self.constrained if constrained else 1.0
+        kept = 1.0 - self.rate(n_steps) * self.shrinkage * float(np.sqrt(share))
+        found = {}
+        for key, value in q.items():
+            before = kept * value if kept != 1.0 and np.ndim(value) == 2 else value
+            factor = size * self.factors.get(key, 1.0)
+            step = change[key] if factor == 1.0 else factor * change[key]
+            found[key] = (before + step).astype(value.dtype, copy=False)
+        return found
 
 
 @dataclass(frozen=True)
@@ -82,13 +110,20 @@ class SGD(_Optimizer):
         return {"velocity": _zeros(q)}
 
     def step(
-        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+        self,
+        q: Natural,
+        gradient: Natural,
+        moments: dict[str, Natural],
+        n_steps: int,
+        share: float = 1.0,
+        constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
         rate = self.rate(n_steps)
         velocity = {
             key: self.momentum * old + gradient[key] for key, old in moments["velocity"].items()
         }
-        return _moved(q, {k: rate * v for k, v in velocity.items()}), {"velocity": velocity}
+        change = {key: rate * v for key, v in velocity.items()}
+        return self._moved(q, change, n_steps, share, constrained), {"velocity": velocity}
 
 
 @dataclass(frozen=True)
@@ -110,14 +145,20 @@ class RMSProp(_Optimizer):
         return {"squares": _zeros(q)}
 
     def step(
-        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+        self,
+        q: Natural,
+        gradient: Natural,
+        moments: dict[str, Natural],
+        n_steps: int,
+        share: float = 1.0,
+        constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
         rate, squares, change = self.rate(n_steps), {}, {}
         for key, old in moments["squares"].items():
             g = gradient[key]
             squares[key] = self.memory * old + (1.0 - self.memory) * np.square(g, dtype=np.float64)
             change[key] = rate * g / (np.sqrt(squares[key]) + self.epsilon)
-        return _moved(q, change), {"squares": squares}
+        return self._moved(q, change, n_steps, share, constrained), {"squares": squares}
 
 
 @dataclass(frozen=True)
@@ -140,7 +181,13 @@ class Adam(_Optimizer):
         return {"means": _zeros(q), "squares": _zeros(q)}
 
     def step(
-        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+        self,
+        q: Natural,
+        gradient: Natural,
+        moments: dict[str, Natural],
+        n_steps: int,
+        share: float = 1.0,
+        constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
         b1, b2 = self.beta_1, self.beta_2
         rate = self.rate(n_steps) / (1.0 - b1**n_steps)
@@ -159,7 +206,8 @@ class Adam(_Optimizer):
                 squares[key].ravel(),
                 change[key].ravel(),
             )
-        return _moved(q, change), {"means": means, "squares": squares}
+        moved = self._moved(q, change, n_steps, share, constrained)
+        return moved, {"means": means, "squares": squares}
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "rmsprop": RMSProp, "sgd": SGD}
@@ -168,11 +216,6 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "rmsprop": RMSP
 
 def _zeros(q: Natural) -> Natural:
     return {key: np.zeros(np.shape(value)) for key, value in q.items()}
-
-
-def _moved(q: Natural, change: Natural) -> Natural:
-    """Return q + change in the floating-point type of q."""
-    return {key: (value + change[key]).astype(value.dtype) for key, value in q.items()}
 
 
 def _mixed(q: Natural, average: Natural, share: float) -> Natural:
@@ -237,19 +280,31 @@ def update(
         seen = visits.visit(replace(ctx, q=q), method, units, workers, keep=False)
         return _per_unit(seen.step, weight)
 
-    gradient = method.ascent(ctx, _of_bound(ctx, visited.step, weight), ctx.report, look)
+    of_bound = _of_bound(ctx, visited.step, weight)
+    gradient = method.ascent(ctx, of_bound, ctx.report, look)
     optimizer: Optimizer = ctx.model.optimizer
     before = ctx.state.get("optimizer")
     moments = optimizer.start(ctx.q) if before is None else before["moments"]
     n_steps = 1 if before is None else before["n_steps"] + 1
     average = moments.get("average", ctx.q)
-    ctx.q, moments = optimizer.step(ctx.q, gradient, moments, n_steps)
+    # The data do not hold up what decays while steps follow a constraint, whose gradient is many
+    # times theirs, nor afterwards, because optimizers divide by sizes that they remember.
+    constrained = gradient is not of_bound
+    was_constrained = constrained or (before is not None and before["constrained"])
+    share = 0.0 if was_constrained else weight / ctx.summary.weight
+    gradient = ctx.model.centered_gradient(ctx.q, gradient)
+    stepped, moments = optimizer.step(ctx.q, gradient, moments, n_steps, share, constrained)
+    ctx.q = ctx.model.after_step(ctx.q, stepped)
     if optimizer.averaging is not None:
         share = (optimizer.averaging + 1.0) / (n_steps + optimizer.averaging)
         moments["average"] = _mixed(ctx.q, average, share)
     ctx.state = {
         **method.advance(ctx, ctx.report),
-        "optimizer": {"moments": moments, "n_steps": n_steps},
+        "optimizer": {
+            "moments": moments,
+            "n_steps": n_steps,
+            "constrained": was_constrained,
+        },
         "updates": ctx.state["updates"] + 1,
         "passes": ctx.state["passes"] + passes,
     }

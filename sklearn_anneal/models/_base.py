@@ -688,9 +688,19 @@ class Optimizer(Protocol):
         """Return the moments before the first step, by their names, in float64."""
 
     def step(
-        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+        self,
+        q: Natural,
+        gradient: Natural,
+        moments: dict[str, Natural],
+        n_steps: int,
+        share: float = 1.0,
+        constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
-        """Return q and the moments after step number ``n_steps``, which is 1 at the first."""
+        """Return q and the moments after step number ``n_steps``, which is 1 at the first.
+
+        The gradient is that of a batch whose weight is ``share`` of that of the data, or 0 if
+        nothing should decay. ``constrained`` says whether the step follows a constraint.
+        """
 
 
 class GradientModel(Model[U, S]):
@@ -727,3 +737,15 @@ class GradientModel(Model[U, S]):
     def kl_gradient(self, q: Natural, prior: Natural) -> Natural:
         """Return the gradient of :meth:`kl`; parameters on which it does not depend are absent."""
         return {}
+
+    def centered_gradient(self, q: Natural, gradient: Natural) -> Natural:
+        """Return the gradient with respect to the parameters in which steps are taken.
+
+        They are ``q`` itself here. A model can take steps in a linear function of it instead, in
+        which gradients of different parameters have less to do with each other.
+        """
+        return gradient
+
+    def after_step(self, before: Natural, after: Natural) -> Natural:
+        """Return ``q`` after a step that led from ``before`` to ``after`` in those parameters."""
+        return after

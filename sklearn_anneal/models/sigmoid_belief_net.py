@@ -49,6 +49,10 @@ _SAMPLES_AT_A_TIME = 128
 _CELLS_OF_ARRAY = 1 << 18
 # A visible unit that is never or always on gets the log odds of this many more rows of each kind.
 _PSEUDO_ROWS = 0.5
+# Steps have their full size where the layer below has at most so many units, and fall with this
+# power of the number of units where it has more; those of the recognition network have a part of
+# the size. Chosen on digits, splice junctions, words, jokes and school careers.
+_FEW_UNITS, _EXPONENT, _OF_RECOGNITION = 64.0, 0.4, 0.5
 # The seed of the factors that make a number of every row, for draws that depend on the row alone.
 _HASH_SEED = 0x5B17
 _STEP = np.uint64(0xD1342543DE82EF95)
@@ -236,6 +240,40 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         return NetVisit(
             *(self, q, t, None, separate_noise), constraint=constraint, evaluation=evaluation
         )
+
+    # Steps
+
+    def centered_gradient(self, q: Natural, gradient: Natural) -> Natural:
+        """Return the gradient with respect to W_l and c_{l−1} = b_{l−1} + m_l W_l.
+
+        In these, the log odds of a layer are (h_l − m_l) W_l + c_{l−1}, where m_l are about the
+        means of h_l in the net. A step of W_l then leaves the mean log odds where they are, as in
+        centered Boltzmann machines (Montavon and Müller, 2012).
+        """
+        centered = dict(gradient)
+        for layer, means in self._means(q):
+            weights, bias = f"W{layer}", f"b{layer - 1}"
+            centered[weights] = gradient[weights] - np.outer(means, gradient[bias])
+        return centered
+
+    def after_step(self, before: Natural, after: Natural) -> Natural:
+        """Return the parameters after a step of W and c."""
+        moved = dict(after)
+        for layer, means in self._means(before):
+            weights, bias = f"W{layer}", f"b{layer - 1}"
+            moved[bias] = after[bias] - means @ (after[weights] - before[weights])
+        return moved
+
+    def _means(self, q: Natural) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each hidden layer, from the top, with the means of its units in the net.
+
+        Those below the top are probabilities at the means of the layer above.
+        """
+        logits = q[f"b{self.depth}"]
+        for l in range(self.depth, 0, -1):  # noqa: E741
+            means = expit(logits)
+            yield l, means
+            logits = means @ q[f"W{l}"] + q[f"b{l - 1}"]
 
     def operations(self, units: BinaryRows) -> float:
         sizes = self.sizes
@@ -469,6 +507,22 @@ class NetVisit(Visit[BinaryRows]):
         if self.constraint == "active_units":
             step.constraints = (variances(*step.constraints),)
         return step
+
+
+def step_factors(sizes: tuple[int, ...]) -> dict[str, float]:
+    """Return the factors of the sizes of steps of all parameters.
+
+    A step of the net changes the log odds of all units of the layer below. The log probability of
+    that layer is their sum, so that steps are smaller where it has more than 64 units. The
+    recognition network takes smaller steps than the net, because its draws are what the net learns
+    from, and its gradients are noisier.
+    """
+    found = {}
+    for l in range(1, len(sizes)):  # noqa: E741
+        of_net = min(1.0, (_FEW_UNITS / sizes[l - 1]) ** _EXPONENT)
+        found[f"W{l}"] = found[f"b{l - 1}"] = found[f"b{l}"] = of_net
+        found[f"V{l}"] = found[f"a{l}"] = _OF_RECOGNITION * of_net
+    return found
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
