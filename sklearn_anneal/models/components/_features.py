@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...families.wishart import Roots
 from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
 from ._base import RawStatistics
@@ -37,6 +38,9 @@ class Features(NamedTuple):
     terms: Terms  # further values for rows with missing cells
     # The ``Gaussians`` that rows with missing cells read, if there are such rows.
     gaussians: Any = None
+    # The factors of the precision matrices of many columns, which take the place of all
+    # coefficients.
+    roots: Roots | None = None
 
 
 @dataclass(frozen=True)

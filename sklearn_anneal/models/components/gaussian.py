@@ -18,10 +18,12 @@ from ...families import (
     NormalWishart,
     Structure,
     Wishart,
+    followed,
     get_structure,
 )
 from ...families._structure import Triangle
-from .._base import LOG_2PI, Expected
+from ...families.wishart import Precisions, Roots
+from .._base import LOG_2PI, Expected, Known
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
 from . import _wide_gaussians as wide
@@ -292,14 +294,19 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     learned = learned_gaussians
 
-    @property
-    def fixed_while_learning(self) -> tuple[str, ...]:
-        """Keys of the parameters that stay when the prior changes because it was learned.
+    def following(
+        self, q: Natural, prior: Natural, new: Natural, known: Known | None = None
+    ) -> Natural:
+        """Return the parameters of q after the change of the prior to a new one.
 
-        The others change as the prior does. With independent factors, q(μ) was found before
+        Learning that prior may have computed them. With independent factors, q(μ) was found before
         q(Λ). Changing both at once could lower the bound, and q(μ) is the next to be updated.
         """
-        return () if self.joint else tuple(self.factors[0].names.values())
+        if known is not None and "next" in known and known["next"][0] is new:
+            found: Natural = known["next"][1]
+            return found
+        own = new if self.joint else self.factors[1].pick(new)
+        return followed(q, prior, own)
 
     def _check_scatter(self, joint: Natural) -> None:
         """Refuse a prior whose scatter W⁻¹ + β m mᵀ has lost the digits of W⁻¹ to β m mᵀ."""
@@ -517,7 +524,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         else:
             product = (precision * covariance).reshape(self.n_components, -1)
             spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
-        if self.noise_variance and self.structure.event_ndim == 2:
+        if self.noise_variance and isinstance(precision, Precisions):
+            spread = spread + self.noise_variance * precision.diagonals.sum(axis=-1)
+        elif self.noise_variance and self.structure.event_ndim == 2:
             spread = spread + self.noise_variance * np.trace(precision, axis1=-2, axis2=-1)
         elif self.noise_variance:
             entries = precision.reshape(self.n_components, -1).sum(axis=1)
@@ -552,14 +561,19 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         mean = np.tile(summary.mean - summary.center, (self.n_components, 1))
         return self.features_of(self.covariance_type, precision, mean, np.zeros(self.n_components))
 
-    def moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+    def moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None, Any, np.ndarray]:
         """Return E μ (relative to the center), Cov μ, E Λ and E log|Λ| of all components.
 
         The matrices are stored as the covariance type requires. With a joint factor, None stands
-        for the covariance of μ, because it is Λ⁻¹ / β given Λ.
+        for the covariance of μ, because it is Λ⁻¹ / β given Λ. Precision matrices E Λ of many
+        columns are computed as far as they are read (:class:`Precisions`).
         """
         if self.joint:
-            precision, log_det = self._normal_wishart.moments(self.factors[0].pick(q))
+            family = self._normal_wishart
+            moments: Any = family.moments
+            if self.is_wide(self.covariance_type):
+                moments = family.factored_moments
+            precision, log_det = moments(self.factors[0].pick(q))
             return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
         precision, log_det = self._wishart.moments(self.factors[1].pick(q))
         standard = self._gaussian.to_standard(self.factors[0].pick(q))
@@ -603,7 +617,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def features_of(
         self,
         layout: str,
-        precision: np.ndarray,
+        precision: np.ndarray | Precisions,
         mean: np.ndarray,
         constant: np.ndarray,
         log_weights: np.ndarray | None = None,
@@ -611,6 +625,14 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Return the coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
         none = np.zeros(self.n_components)
         terms = Terms(mean, constant, none if log_weights is None else log_weights)
+        if self.is_wide(layout):
+            if isinstance(precision, Precisions):
+                roots = precision.roots
+            else:
+                roots = Roots.of(precision)
+            return Features(layout, _NOTHING, _NOTHING, terms, roots=roots)
+        if isinstance(precision, Precisions):
+            precision = precision.matrices
         structure = get_structure(layout, COVARIANCE_TYPES, "layout")
         # −½ (x − m)ᵀ Λ (x − m) = −½ Σ_ij Λ_ij x_i x_j + (Λ m)ᵀ x − ½ mᵀ Λ m. A pair of different
         # columns is in the sum twice and among the features once.
@@ -668,7 +690,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         out = np.empty((n, self.n_components))
         if self.is_wide(expected.layout):
             for part in wide.parts(rows):
-                out[part] = wide.log_joint(wide.centered(rows, part), expected, self._triangle)
+                out[part] = wide.log_joint(wide.centered(rows, part), expected)
             return out
         # Rows that are not contiguous have to be copied; copying a part at a time saves memory.
         step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
