@@ -50,8 +50,9 @@ _SMALLEST_STRENGTH = 1e-8
 _SMALLEST_SCALE = 1e-6
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
-# A diagonal V gives way to a matrix if the bound is higher after so many steps.
-_STEPS_OF_START = 3
+# A diagonal V gives way to a matrix if the bound is higher after so many steps. This is tried again
+# when the value changes in a pass by at most this share of its change since the last time.
+_STEPS_OF_START, _SHARE_OF_SETTLED = 3, 0.1
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # A smaller difference from 1 has no digits left.
@@ -100,7 +101,7 @@ def learned_gaussians(
     step = _JointStep(*how) if together else _Step(*how, components.moments(q))
     if isinstance(step, _JointStep):
         step.learn_scale(rho)
-        new.n_alike = step.n_alike
+        new.n_alike, new.tried = step.n_alike, step.tried
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])
         new.mean_prior = components.mean_prior + change
@@ -305,7 +306,8 @@ class _JointStep(_Step):
 
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
         super().__init__(components, q, prior)
-        self.size, self.n_alike = np.ones(components.n_components), components.n_alike
+        self.size = np.ones(components.n_components)
+        self.n_alike, self.tried = components.n_alike, components.tried
         # The factors of s_k V in this step, but for the one that is learned with ν₀.
         self.growth = np.ones(components.n_components)
         if self.sizes is not None:
@@ -336,18 +338,18 @@ class _JointStep(_Step):
         """Learn all entries of V, or begin or cease to do so, where the bound is higher then.
 
         The first matrix is some steps below the one to which they lead. The longer V has been a
-        diagonal, or a matrix, the more seldom the other one is tried.
+        matrix, the more seldom the diagonal is tried.
         """
-        tries = self.n_alike & (self.n_alike - 1) == 0
-        if self.eta == np.inf and not tries:
+        best, now = self, self._value()
+        highest, diagonal = now, self.eta == np.inf
+        if diagonal and not self._tries_a_matrix(now):
             return
-        best, highest = self, self._value()
-        if self.eta < np.inf and tries:
+        if not diagonal and self.n_alike & (self.n_alike - 1) == 0:
             trial = copy(self)
             if trial._move_to(np.diag(np.diagonal(self.scale))) and trial._value() > highest:
                 best, highest = trial, trial._value()
         n_steps, trial, value = 1, copy(self), highest
-        if self.eta == np.inf:
+        if diagonal:
             n_steps, value, trial.eta = _STEPS_OF_START, -np.inf, float(self.components.n_features)
         for _ in range(n_steps):
             found = trial._next_matrix(value)
@@ -356,7 +358,23 @@ class _JointStep(_Step):
             trial, value = found
             if value > highest:
                 best, highest = trial, value
+        if diagonal:
+            difference = now - value if value > -np.inf else 0.0
+            best.tried = (now, difference, now) if best is self else None
         vars(self).update(vars(best))
+
+    def _tries_a_matrix(self, now: float) -> bool:
+        """Return whether to try a matrix in the place of the diagonal, whose value is ``now``.
+
+        A try takes as long as some passes. After one that has failed, the difference of both values
+        changes by a small share of the change of either of them. So the next one waits until the
+        value has changed by more than the difference was, and hardly changes any more in a pass.
+        """
+        if self.tried is None:
+            return True
+        at_try, difference, last = self.tried
+        self.tried, changed = (at_try, difference, now), abs(now - at_try)
+        return changed > difference and abs(now - last) <= _SHARE_OF_SETTLED * changed
 
     def _next_matrix(self, value: float) -> tuple[_JointStep, float] | None:
         """Return the state after a change of all entries of V and its value, or None if not valid.

@@ -107,6 +107,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         (``_correlated_scale``). They are 0 and infinite for a diagonal.
     n_alike : int
         The number of steps since the covariance prior has changed between both forms.
+    tried : tuple or None
+        The value of the diagonal when a matrix was last tried in vain, by how much that was lower,
+        and the value of the diagonal at the last step, in nats.
     n_rows, least_dof : float
         The number of rows of all data, if there are few, and the smallest ν₀ with them.
     """
@@ -151,6 +154,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.learns_matrix, self.n_rows, self.least_dof = True, 1.0, float(n_features)
         self.sizes: Sizes | None = None
         self.correlates, self.n_alike = False, 0
+        self.tried: tuple[float, float, float] | None = None
         self.scale_loss, self.scale_prior_dof = 0.0, np.inf
         self.common_scale = covariance_prior
 
