@@ -400,6 +400,7 @@ class _JointStep(_Step):
     def _move_to(self, scale: np.ndarray) -> bool:
         """Change V; return False if this is not valid."""
         before, inverse_scales = self.start
+        change, moved = scale - before, inverse_scales.copy()
         if diagonals_alone(scale) is not None:
             self.loss, self.eta, self.log_correlation = 0.0, np.inf, 0.0
         else:
@@ -407,7 +408,11 @@ class _JointStep(_Step):
             how = total, self.components.n_features, self.eta_before
             self.loss, self.eta = least_loss(self.log_correlation, *how)
         self.scale, self.eta_before = scale, self.eta
-        moved = inverse_scales + self.size[:, None, None] * (scale - before)
+        own = diagonals_alone(change)
+        if own is not None:
+            np.einsum("kii->ki", moved)[:] += self.size[:, None] * own
+        else:
+            moved += self.size[:, None, None] * change
         try:
             self.precisions = Precisions(moved, self.q["dof"])
         except np.linalg.LinAlgError:

@@ -459,7 +459,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         around = self.per_row(s.counts) * spread
         around = around - self.structure.cross(s.first, standard["mean"])
         return {
-            "scatter": s.second + self.structure.pool(around) + self._regularization(s.counts),
+            "scatter": self._regularized(s.second + self.structure.pool(around), s.counts),
             "dof": np.asarray(self.structure.pool(s.counts)),
         }
 
@@ -469,16 +469,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return {
             "mean_precision": s.counts,
             "mean_natural": s.first,
-            "scatter": s.second + self._regularization(s.counts),
+            "scatter": self._regularized(np.array(s.second), s.counts),
             "dof": self.structure.pool(s.counts),
         }
 
-    def _regularization(self, count: np.ndarray) -> np.ndarray:
-        """Return N_k reg_covar I, which is added to the scatter statistics."""
-        each = self.reg_covar * self.per_row(count)
+    def _regularized(self, scatter: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the scatter statistics plus N_k reg_covar I, in the memory of the scatter."""
+        each = self.structure.pool(self.reg_covar * counts)
         if self.structure.event_ndim == 2:
-            each = each * np.eye(self.n_features)
-        return self.structure.pool(each)
+            np.einsum("...ii->...i", scatter)[:] += each[..., None]
+        else:
+            scatter += each.reshape(each.shape + (1,) * self.structure.event_ndim)
+        return scatter
 
     def posterior_given(self, raw: FeatureSums, prior: Natural) -> Natural:
         return self.posterior_of(self.unpack(raw), prior)
@@ -496,7 +498,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         root = s.first / np.sqrt(np.maximum(s.counts, np.finfo(float).tiny))[:, None]
         around = s.second - self.structure.pool(self.structure.outer(root))
         q = {
-            "scatter": prior["scatter"] + around + self._regularization(s.counts),
+            "scatter": self._regularized(prior["scatter"] + around, s.counts),
             "dof": prior["dof"] + self.structure.pool(s.counts),
         }
         means = self._mean_statistics(s, q)
