@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
 from scipy.special import gammaln, psi
 
 from ._base import Family, Natural
@@ -53,6 +54,16 @@ class Roots(NamedTuple):
         """The precision matrices Λ."""
         return self.factors[..., None, None] * product_of_lower(self.matrices)
 
+    def turn(self, k: int, rows: np.ndarray) -> None:
+        """Replace rows x by G_k x. The other triangle of G_k is not read."""
+        # In Fortran's order, which transposes have, the products replace the rows.
+        dtrmm(1.0, self.matrices[k].T, rows.T, trans_a=True, overwrite_b=True)
+
+    def distances(self, k: int, rows: np.ndarray) -> np.ndarray:
+        """Return xᵀ Λ_k x of rows x, which are overwritten."""
+        self.turn(k, rows)
+        return self.factors[k] * np.einsum("nd,nd->n", rows, rows)
+
 
 class Precisions:
     """E Λ = ν W of Wishart distributions, given the matrices W⁻¹ and the degrees of freedom ν.
@@ -88,7 +99,7 @@ class Precisions:
         return inverse_of_lower(self.__dict__.pop("_root"), overwrite=True)
 
     @property
-    def roots(self) -> Roots:
+    def roots(self) -> Any:
         """Λ = ν GᵀG with G = L⁻¹, where W⁻¹ = L Lᵀ."""
         return Roots(self._inverse_root, self.dof)
 
@@ -111,6 +122,16 @@ class Precisions:
             return self.matrices @ vectors
         root = self._inverse_root
         return self.dof[..., None, None] * (root.swapaxes(-1, -2) @ (root @ vectors))
+
+    def squares(self, scales: np.ndarray) -> np.ndarray:
+        """Return tr(V E Λ V E Λ) of diagonal matrices V, whose diagonals are ``scales``."""
+        found = np.empty(len(scales))
+        for k, (matrix, own) in enumerate(zip(self.matrices, np.sqrt(scales), strict=True)):
+            # The squares of the entries could overflow without the units of the columns.
+            product = own * matrix
+            product *= own[:, None]
+            found[k] = np.vdot(product, product)
+        return found
 
     def traces(self, matrices: np.ndarray) -> np.ndarray:
         """Return the traces of their products with symmetric matrices, of shape (...)."""

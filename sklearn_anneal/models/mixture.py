@@ -405,6 +405,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         model.counts = counts
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         known = None if step is None else step.known
+        if step is not None and known is not None:
+            known["raw"] = step.statistics["components"]
         if self.components.learns_from(float(counts.sum())):
             # There is no step without a pass over the data, as for a start, whose rows will move.
             stay = step is not None and moved <= SHARE_THAT_MOVES * counts.sum()

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...families.wishart import Roots
 from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
 from ._base import RawStatistics
@@ -39,8 +38,20 @@ class Features(NamedTuple):
     # The ``Gaussians`` that rows with missing cells read, if there are such rows.
     gaussians: Any = None
     # The factors of the precision matrices of many columns, which take the place of all
-    # coefficients.
-    roots: Roots | None = None
+    # coefficients: ``Roots`` or ``RowPrecisions``.
+    roots: Any = None
+
+
+# The rows of components are kept if they are at most so many for each column. With more, products
+# of matrices take as long as those of the rows.
+SHARE_OF_COLUMNS = 0.6
+
+
+class Block(NamedTuple):
+    """Rows times the square roots of their weights, (n_rows, n_features), and these, (n_rows,)."""
+
+    rows: np.ndarray
+    roots: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -54,11 +65,33 @@ class FeatureSums(RawStatistics):
     # The sums over all components of the features whose coefficients they share, (1, n_shared).
     shared: np.ndarray
 
+    # A list for each component of many columns with the blocks of its rows, or None if these are
+    # not few (``_few_rows``).
+    kept: list[Any] | None = None
+
     def __add__(self, other: FeatureSums) -> FeatureSums:
-        return FeatureSums(self.layout, self.own + other.own, self.shared + other.shared)
+        own, shared = self.own + other.own, self.shared + other.shared
+        if self.kept is None or other.kept is None:
+            return FeatureSums(self.layout, own, shared)
+        total = FeatureSums(
+            self.layout, own, shared, [None if x is None else [*x] for x in self.kept]
+        )
+        for k, blocks in enumerate(other.kept):
+            for block in [None] if blocks is None else blocks:
+                total.keep(k, block)
+        return total
 
     def __rmul__(self, factor: float) -> FeatureSums:
         return FeatureSums(self.layout, factor * self.own, factor * self.shared)
+
+    def keep(self, k: int, block: Block | None) -> None:
+        """Keep more rows of a component, or none of it any more if they are too many, or None."""
+        assert self.kept is not None
+        some, self.kept[k] = self.kept[k], None
+        if some is not None and block is not None:
+            blocks = [*some, block]
+            if sum(len(x.roots) for x in blocks) <= SHARE_OF_COLUMNS * block.rows.shape[1]:
+                self.kept[k] = blocks
 
 
 kernels = partial(compiled, "gaussian_mixture")

@@ -36,6 +36,7 @@ from ...families.wishart import Precisions
 from .._base import Known
 from ._correlated_scale import kappa, learned_matrix, least_loss, log_correlation
 from ._determinants import Determinants, OneScale
+from ._few_rows import FewRows, moments_inside
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -97,8 +98,10 @@ def learned_gaussians(
         return components, {key: prior[key] for key in components.keys}
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
+    raw = None if known is None else known.pop("raw", None)
+    rows = FewRows.of(components, q, prior, raw) if together and raw is not None else None
     new, how = copy(components), (components, q, prior)
-    step = _JointStep(*how) if together else _Step(*how, components.moments(q))
+    step = _JointStep(*how, rows) if together else _Step(*how, components.moments(q))
     if isinstance(step, _JointStep):
         step.learn_scale(rho)
         new.n_alike, new.tried = step.n_alike, step.tried
@@ -120,21 +123,12 @@ def learned_gaussians(
         factors = Factors(f for f in components.factors if moved.keys() >= set(f.names.values()))
         inside = factors.valid(moved)
     else:
-        moments = _moments_inside(components, moved)
+        moments = moments_inside(new, moved, natural, rows)
         known["next"] = natural, moved, moments
         inside = moments is not None
     if inside:
         return new, natural
     return components, {key: prior[key] for key in components.keys}
-
-
-def _moments_inside(components: GaussianComponents, q: Natural) -> tuple[Any, ...] | None:
-    """Return the moments of joint factors, or None if q is outside of its domain."""
-    (factor,) = components.factors
-    found = components._normal_wishart.moments_inside(factor.pick(q))
-    if found is None:
-        return None
-    return q["mean_natural"] / q["mean_precision"][:, None], None, *found
 
 
 class _Step:
@@ -304,7 +298,9 @@ class _JointStep(_Step):
     the bound, sizes that raise the bound with the limits raise the bound.
     """
 
-    def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
+    def __init__(
+        self, components: GaussianComponents, q: Natural, prior: Natural, rows: FewRows | None
+    ):
         super().__init__(components, q, prior)
         self.size = np.ones(components.n_components)
         self.n_alike, self.tried = components.n_alike, components.tried
@@ -320,10 +316,8 @@ class _JointStep(_Step):
         self.counts = np.maximum(q["mean_precision"] - self.old_strength, 0.0)
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
-        # V is moved from its value in q to others, and s_k V + S_k with it.
-        marginal = components._normal_wishart._wishart_natural(components.factors[0].pick(q))
-        self.start = self.scale, marginal["scatter"]
-        self.precisions = Precisions(self.start[1].copy(), q["dof"])
+        self.rows, self.start = rows, self.scale
+        self.precisions = self._precisions()
 
     def learn_scale(self, rho: float) -> None:
         """Learn V for the sizes as they are: its diagonal, or all entries if that is better."""
@@ -399,8 +393,6 @@ class _JointStep(_Step):
 
     def _move_to(self, scale: np.ndarray) -> bool:
         """Change V; return False if this is not valid."""
-        before, inverse_scales = self.start
-        change, moved = scale - before, inverse_scales.copy()
         if diagonals_alone(scale) is not None:
             self.loss, self.eta, self.log_correlation = 0.0, np.inf, 0.0
         else:
@@ -408,17 +400,35 @@ class _JointStep(_Step):
             how = total, self.components.n_features, self.eta_before
             self.loss, self.eta = least_loss(self.log_correlation, *how)
         self.scale, self.eta_before = scale, self.eta
-        own = diagonals_alone(change)
-        if own is not None:
-            np.einsum("kii->ki", moved)[:] += self.size[:, None] * own
-        else:
-            moved += self.size[:, None, None] * change
         try:
-            self.precisions = Precisions(moved, self.q["dof"])
+            self.precisions = self._precisions()
         except np.linalg.LinAlgError:
             return False
         # LAPACK may factorise matrices that are not finite.
         return bool(np.isfinite(self.precisions.log_dets).all())
+
+    def _precisions(self) -> Precisions:
+        """Return E Λ of q after the move of V from its value in q to the one now."""
+        if self.rows is not None and self.eta == np.inf:
+            scales = np.multiply.outer(self.size, np.diagonal(self.scale))
+            how = self.old_strength, self.old_center, self.q["dof"]
+            found = self.rows.precisions(scales, *how)
+            if found is not None:
+                return found
+        moved = self._inverse_scales.copy()
+        if self.scale is not self.start:
+            change = self.scale - self.start
+            own = diagonals_alone(change)
+            if own is not None:
+                np.einsum("kii->ki", moved)[:] += self.size[:, None] * own
+            else:
+                moved += self.size[:, None, None] * change
+        return Precisions(moved, self.q["dof"])
+
+    @cached_property
+    def _inverse_scales(self) -> np.ndarray:
+        """W⁻¹ of q."""
+        return self.components.inverse_scales(self.q)
 
     def _value(self) -> float:
         """Return the terms of the bound that change with V, in nats."""
@@ -591,15 +601,12 @@ class _JointStep(_Step):
     @property
     def squares_of_shares(self) -> np.ndarray:
         """tr(P P) of P = s_k V (s_k V + S_k)⁻¹, of shape (n_components,)."""
-        squares, root = np.empty(len(self.size)), np.sqrt(np.diagonal(self.scale))
-        for k, matrix in enumerate(self.precisions.matrices):
-            if self.eta < np.inf:
-                product = self.scale @ matrix
-                squares[k] = np.vdot(product, product.T)
-            else:
-                product = root * matrix
-                product *= root[:, None]
-                squares[k] = np.vdot(product, product)
+        if self.eta < np.inf:
+            products = (self.scale @ matrix for matrix in self.precisions.matrices)
+            squares = np.array([np.vdot(one, one.T) for one in products])
+        else:
+            own = np.broadcast_to(np.diagonal(self.scale), self.first.shape)
+            squares = self.precisions.squares(own)
         return squares * (self.size / self.q["dof"]) ** 2
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:

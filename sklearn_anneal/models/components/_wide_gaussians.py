@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.linalg.blas import dtrmm
 
 from ...data.units import Rows
 from ...families._structure import Triangle
 from ...parallel import kept_memory
 from .._base import LOG_2PI
-from ._features import Features, FeatureSums
+from ._features import Block, Features, FeatureSums
 
 # Number of entries of the rows that are centered at a time, and the least number of these rows for
 # each column. With fewer, products would take less time than copies of the matrices.
@@ -58,28 +57,20 @@ def log_joint(x: np.ndarray, features: Features) -> np.ndarray:
         The means m, the constants c and the factors of the precision matrices Λ.
     """
     d, (mean, constant, _), roots = x.shape[1], features.terms, features.roots
-    assert roots is not None
     found, product = np.empty((len(mean), len(x))), kept_memory.empty(x.shape)
     if features.layout == "tied":
+        shared = roots._replace(matrices=roots.matrices.reshape(1, d, d))
         product[:] = x
-        _multiply(roots.matrices.reshape(d, d), product)
-        turned = mean @ roots.matrices.reshape(d, d).T
+        shared.turn(0, product)
+        turned = mean @ shared.matrices[0].T
         found[:] = np.einsum("nd,nd->n", product, product)
         found += (turned**2).sum(axis=1)[:, None] - 2.0 * (turned @ product.T)
-        found *= roots.factors
+        found *= shared.factors
     else:
-        for k, (root, factor) in enumerate(zip(*roots, strict=True)):
+        for k in range(len(mean)):
             np.subtract(x, mean[k], out=product)
-            _multiply(root, product)
-            np.einsum("nd,nd->n", product, product, out=found[k])
-            found[k] *= factor
+            found[k] = roots.distances(k, product)
     return (constant - 0.5 * d * LOG_2PI) - 0.5 * found.T
-
-
-def _multiply(root: np.ndarray, rows: np.ndarray) -> None:
-    """Replace rows x by G x with a lower triangular matrix G, whose other triangle is not read."""
-    # In Fortran's order, which transposes have, the products replace the rows.
-    dtrmm(1.0, root.T, rows.T, trans_a=True, overwrite_b=True)
 
 
 def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) -> None:
@@ -102,5 +93,8 @@ def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) ->
                 if len(some) < len(x):
                     # If places were checked, numpy would make another copy.
                     chosen = np.take(x, some, axis=0, out=weighted, mode="clip")
-                np.multiply(chosen, np.sqrt(sign * r[some])[:, None], out=weighted)
+                root = np.sqrt(sign * r[some])
+                np.multiply(chosen, root[:, None], out=weighted)
                 target += sign * (weighted.T @ weighted).take(upper.entries)
+                if raw.kept is not None and raw.kept[k] is not None:
+                    raw.keep(k, Block(weighted.copy(), root) if sign > 0 else None)

@@ -387,7 +387,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         pairs = d * (d + 1) // 2
         n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
         shared = np.zeros((1, pairs if layout == "tied" else 0))
-        return FeatureSums(layout, np.zeros((self.n_components, n_own)), shared)
+        wide = layout == "full" and self.is_wide(layout)
+        kept: list[Any] | None = [[] for _ in range(self.n_components)] if wide else None
+        return FeatureSums(layout, np.zeros((self.n_components, n_own)), shared, kept)
 
     def unpack(self, raw: FeatureSums) -> Moments:
         """Return N_k = Σ R, Σ R x and Σ R x xᵀ from raw statistics, R being the responsibilities.
@@ -597,6 +599,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         covariance = np.asarray(self.covariance_prior, dtype=np.float64)
         return self.structure.multiply(covariance, prior["mean_natural"]) / strength
 
+    def inverse_scales(self, q: Natural) -> np.ndarray:
+        """Return W⁻¹ of joint factors q(μ, Λ), in new memory."""
+        scatter: np.ndarray = self._normal_wishart._wishart_natural(q)["scatter"]
+        return scatter
+
     def plug_in(self, q: Natural) -> Features:
         """Return the coefficients of log p(x | z = k) at posterior means and covariances."""
         standard = self.standard(q)
@@ -738,6 +745,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             self.add(rows.whole(complete), whole, raw, expected)
         if len(some) == 0:
             return
+        if raw.kept is not None:
+            raw.kept[:] = [None] * self.n_components
         gaussians = self.gaussians_of(expected)
         found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
         second = found.second
