@@ -89,9 +89,8 @@ class FeatureSums(RawStatistics):
         assert self.kept is not None
         some, self.kept[k] = self.kept[k], None
         if some is not None and block is not None:
-            blocks = [*some, block]
-            if sum(len(x.roots) for x in blocks) <= SHARE_OF_COLUMNS * block.rows.shape[1]:
-                self.kept[k] = blocks
+            if sum(len(x.roots) for x in (*some, block)) <= SHARE_OF_COLUMNS * block.rows.shape[1]:
+                self.kept[k] = [*some, Block(block.rows.copy(), block.roots)]
 
 
 kernels = partial(compiled, "gaussian_mixture")

@@ -52,8 +52,9 @@ _SMALLEST_SCALE = 1e-6
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
 # A diagonal V gives way to a matrix if the bound is higher after so many steps. This is tried again
-# when the value changes in a pass by at most this share of its change since the last time.
-_STEPS_OF_START, _SHARE_OF_SETTLED = 3, 0.1
+# when the value has changed by so many times the difference, and changes in a pass by at most this
+# share of that.
+_STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 10.0, 0.1
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # A smaller difference from 1 has no digits left.
@@ -362,13 +363,14 @@ class _JointStep(_Step):
 
         A try takes as long as some passes. After one that has failed, the difference of both values
         changes by a small share of the change of either of them. So the next one waits until the
-        value has changed by more than the difference was, and hardly changes any more in a pass.
+        value has changed by some times the difference, and hardly changes any more in a pass.
         """
         if self.tried is None:
             return True
         at_try, difference, last = self.tried
         self.tried, changed = (at_try, difference, now), abs(now - at_try)
-        return changed > difference and abs(now - last) <= _SHARE_OF_SETTLED * changed
+        enough = changed > _CHANGE_OF_TRY * difference
+        return enough and abs(now - last) <= _SHARE_OF_SETTLED * changed
 
     def _next_matrix(self, value: float) -> tuple[_JointStep, float] | None:
         """Return the state after a change of all entries of V and its value, or None if not valid.

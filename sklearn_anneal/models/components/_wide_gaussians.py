@@ -97,4 +97,4 @@ def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) ->
                 np.multiply(chosen, root[:, None], out=weighted)
                 target += sign * (weighted.T @ weighted).take(upper.entries)
                 if raw.kept is not None and raw.kept[k] is not None:
-                    raw.keep(k, Block(weighted.copy(), root) if sign > 0 else None)
+                    raw.keep(k, Block(weighted, root) if sign > 0 else None)
