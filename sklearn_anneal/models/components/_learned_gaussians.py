@@ -55,6 +55,8 @@ _ROWS_OF_DIAGONAL = 10.0
 # when the value has changed by so many times the difference, and changes in a pass by at most this
 # share of that.
 _STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 10.0, 0.1
+# The diagonal stays where the bound would rise by no more than this share of its terms.
+_SMALLEST_RISE = 1e-12
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # A smaller difference from 1 has no digits left.
@@ -479,6 +481,8 @@ class _JointStep(_Step):
         alone = maxima(slope, np.ones(scale.shape), 1.0 / largest, largest)
         floor = _SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
         rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
+        if rise <= _SMALLEST_RISE * abs(self._value()):
+            return
         for share in (rho, 0.5 * rho):
             best = np.maximum(scale * alone**share, np.minimum(scale, floor))
             trial = copy(self)
