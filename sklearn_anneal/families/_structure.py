@@ -196,8 +196,13 @@ class Structure(ABC):
 
     def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
         """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
-        root = inverse_of_lower(lower_root(self.to_full(right, n_features)))
-        return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ root.swapaxes(-1, -2))
+        full, right = self.to_full(left, n_features), self.to_full(right, n_features)
+        own = diagonals_alone(right)
+        if own is not None:
+            units = np.sqrt(_require_positive(own))
+            return np.linalg.eigvalsh(full / units[..., None] / units[..., None, :])
+        root = inverse_of_lower(lower_root(right))
+        return np.linalg.eigvalsh(root @ full @ root.swapaxes(-1, -2))
 
     @abstractmethod
     def positive(self, stored: np.ndarray) -> np.ndarray:

@@ -102,7 +102,9 @@ def learned_gaussians(
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     raw = None if known is None else known.pop("raw", None)
-    rows = FewRows.of(components, q, prior, raw) if together and raw is not None else None
+    rows = None
+    if together and raw is not None and components.scale_prior_dof == np.inf:
+        rows = FewRows.of(components, q, prior, raw)
     new, how = copy(components), (components, q, prior)
     step = _JointStep(*how, rows) if together else _Step(*how, components.moments(q))
     if isinstance(step, _JointStep):
