@@ -313,7 +313,7 @@ class _JointStep(_Step):
         self.growth = np.ones(components.n_components)
         if self.sizes is not None:
             self.size = self.sizes.mean
-        # What the bound loses by the prior of V, and log|R| of the correlations of V.
+        # The loss of the bound by the prior of V, and log|R| of the correlations of V.
         self.loss, self.log_correlation = components.scale_loss, 0.0
         if self.eta < np.inf:
             self.log_correlation = log_correlation(self.scale)
