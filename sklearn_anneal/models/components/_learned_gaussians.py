@@ -713,9 +713,10 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
     if learns_dof:
         new.degrees_of_freedom_prior = damped(old_dof, dof, rho, d - 1)
     if "covariance_prior" in c.auto:
-        now = float(np.mean(new.degrees_of_freedom_prior))
-        mixed = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
-        new.set_scale(scale if rho == 1.0 else mixed, step.sizes)
+        if rho < 1.0:
+            now = float(np.mean(new.degrees_of_freedom_prior))
+            scale = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
+        new.set_scale(scale, step.sizes)
 
 
 def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:

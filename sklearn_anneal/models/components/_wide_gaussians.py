@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from ...data.units import Rows
 from ...families._structure import Triangle
@@ -95,6 +96,8 @@ def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) ->
                     chosen = np.take(x, some, axis=0, out=weighted, mode="clip")
                 root = np.sqrt(sign * r[some])
                 np.multiply(chosen, root[:, None], out=weighted)
-                target += sign * (weighted.T @ weighted).take(upper.entries)
+                # Its transpose has the upper triangle, in the order of C.
+                products = dsyrk(sign, weighted.T, lower=True).T
+                target += products.take(upper.entries)
                 if raw.kept is not None and raw.kept[k] is not None:
                     raw.keep(k, Block(weighted, root) if sign > 0 else None)
