@@ -158,6 +158,7 @@ def test_moments_inside_are_the_moments_of_valid_parameters(covariance_type, rng
             np.full(() if covariance_type == "tied" else 2, d + 3.0),
         )
         for one, other in zip(family.moments_inside(natural), family.moments(natural), strict=True):
+            one, other = (getattr(found, "matrices", found) for found in (one, other))
             np.testing.assert_array_equal(one, other)
         for key, value in (
             *(("scatter", value) for value in (-1.0, 0.0, np.nan, np.inf)),
@@ -169,3 +170,14 @@ def test_moments_inside_are_the_moments_of_valid_parameters(covariance_type, rng
             wrong[(0,) * wrong.ndim] = value
             assert not family.valid({**natural, key: wrong}).all()
             assert family.moments_inside({**natural, key: wrong}) is None, (d, key, value)
+
+
+@pytest.mark.parametrize("largest", [1e20, 1e60])
+@pytest.mark.parametrize("n", [4, 20])
+def test_units_of_columns_do_not_matter_to_scores(n, largest, rng):
+    """Products of precisions of columns in such units leave the range of numbers."""
+    X, units = rng.standard_normal((n, 40)), np.geomspace(1.0 / largest, largest, 40)
+    made = AnnealedBayesianGaussianMixture(1, annealing="none", reg_covar=0.0, **QUICK)
+    expected = clone(made).fit(X).score_samples(X)
+    scores = clone(made).fit(X * units).score_samples(X * units)
+    assert_allclose(scores, expected - np.log(units).sum(), rtol=1e-5)

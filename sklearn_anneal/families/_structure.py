@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import dtrmm, dtrsv
+from scipy.linalg.blas import dger, dtrmm, dtrsv
 from scipy.linalg.lapack import dlauum, dposv, dpotrf, dtrtri
 
 # From this order on LAPACK's routines for symmetric matrices, which take one matrix at a time, are
@@ -69,13 +69,15 @@ def lower_root(matrices: np.ndarray, overwrite: bool = False) -> np.ndarray:
     return result
 
 
-def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
+def inverse_of_lower(roots: np.ndarray, overwrite: bool = False) -> np.ndarray:
     """Return the inverses of lower triangular matrices of shape (..., D, D).
 
     It takes a fraction of the time of ``numpy.linalg.inv``, which does not know that the other
-    triangles are zero. It raises LinAlgError as that does, if an entry on a diagonal is zero.
+    triangles are zero. It raises LinAlgError as that does, if an entry on a diagonal is zero. With
+    ``overwrite`` the inverses may be in the memory of the matrices.
     """
-    result = np.array(roots, dtype=np.float64, order="C")
+    copied = np.ascontiguousarray if overwrite else partial(np.array, order="C")
+    result = copied(roots, dtype=np.float64)
     for root in result.reshape(-1, *roots.shape[-2:]):
         _invert_lower(root)
     return result
@@ -142,6 +144,14 @@ class Structure(ABC):
     def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return the projection of a b^T + b a^T, stored, for vectors of shape (..., D)."""
 
+    def plus_outer(self, stored: np.ndarray, vectors: np.ndarray, sign: float = 1.0) -> np.ndarray:
+        """Return the sums of stored matrices and the projections of ± v v^T, in new memory.
+
+        The sign is 1 or −1, and rows that share a matrix add the mean of theirs.
+        """
+        pooled = self.pool(self.outer(vectors))
+        return (np.add if sign > 0 else np.subtract)(stored, pooled, out=pooled)
+
     @abstractmethod
     def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
         """Return the full matrices of shape (..., D, D) for the given stored ones."""
@@ -161,12 +171,9 @@ class Structure(ABC):
         """
 
     def inverse_and_log_det(
-        self, stored: np.ndarray, n_features: int, overwrite: bool = False
+        self, stored: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return :meth:`inverse` and :meth:`log_det`, which can share a factorisation.
-
-        With ``overwrite`` the inverses may be in the memory of the matrices.
-        """
+        """Return :meth:`inverse` and :meth:`log_det`, which can share a factorisation."""
         return self.inverse(stored), self.log_det(stored, n_features)
 
     @abstractmethod
@@ -189,8 +196,13 @@ class Structure(ABC):
 
     def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
         """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
-        root = inverse_of_lower(lower_root(self.to_full(right, n_features)))
-        return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ root.swapaxes(-1, -2))
+        full, right = self.to_full(left, n_features), self.to_full(right, n_features)
+        own = diagonals_alone(right)
+        if own is not None:
+            units = np.sqrt(_require_positive(own))
+            return np.linalg.eigvalsh(full / units[..., None] / units[..., None, :])
+        root = inverse_of_lower(lower_root(right))
+        return np.linalg.eigvalsh(root @ full @ root.swapaxes(-1, -2))
 
     @abstractmethod
     def positive(self, stored: np.ndarray) -> np.ndarray:
@@ -215,6 +227,20 @@ class _Full(Structure):
         product = left[..., :, None] * right[..., None, :]
         return product + product.swapaxes(-1, -2)
 
+    def plus_outer(self, stored: np.ndarray, vectors: np.ndarray, sign: float = 1.0) -> np.ndarray:
+        d = vectors.shape[-1]
+        if d < _LARGE or vectors.ndim != 2:
+            pooled = self.pool(vectors[..., :, None] * vectors[..., None, :])
+            return (np.add if sign > 0 else np.subtract)(stored, pooled, out=pooled)
+        result = np.array(stored, dtype=np.float64, order="C")
+        matrices = result.reshape(-1, d, d)
+        factor = sign * len(matrices) / len(vectors)
+        for k, vector in enumerate(vectors):
+            # The matrix is symmetric, and its transpose in Fortran's order is changed in place.
+            one = matrices[k % len(matrices)]
+            dger(factor, vector, vector, a=one.T, overwrite_a=True)
+        return result
+
     def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
         return stored
 
@@ -225,9 +251,9 @@ class _Full(Structure):
         return inverse_of_root(lower_root(stored))
 
     def inverse_and_log_det(
-        self, stored: np.ndarray, n_features: int, overwrite: bool = False
+        self, stored: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        root = lower_root(stored, overwrite)
+        root = lower_root(stored)
         log_det = log_det_of_root(root)
         return inverse_of_root(root), log_det
 
@@ -244,6 +270,10 @@ class _Full(Structure):
     def quadratic_and_log_det(
         self, stored: np.ndarray, vectors: np.ndarray, n_features: int
     ) -> tuple[np.ndarray, np.ndarray]:
+        own = diagonals_alone(stored)
+        if own is not None:
+            own = _require_positive(own)
+            return (vectors**2 / own).sum(-1), np.log(own).sum(-1)
         root = lower_root(stored)
         if n_features < _LARGE:
             vectors = vectors[(None,) * (stored.ndim - 1 - vectors.ndim)]
@@ -420,17 +450,26 @@ class _Spherical(Structure):
 
 def inverse_of_root(root: np.ndarray) -> np.ndarray:
     """Return the inverse of L L^T, which can be in the memory of L."""
-    d = root.shape[-1]
-    if d < _LARGE:
-        inverse_root = inverse_of_lower(root)
-        return inverse_root.swapaxes(-1, -2) @ inverse_root
     root = np.ascontiguousarray(root, dtype=np.float64)
-    for one in root.reshape(-1, d, d):
+    for one in root.reshape(-1, *root.shape[-2:]):
         _invert_lower(one)
+    return product_of_lower(root, overwrite=True)
+
+
+def product_of_lower(roots: np.ndarray, overwrite: bool = False) -> np.ndarray:
+    """Return L^T L for lower triangular matrices L of shape (..., D, D).
+
+    With ``overwrite`` the products may be in the memory of the matrices.
+    """
+    d = roots.shape[-1]
+    if d < _LARGE:
+        return roots.swapaxes(-1, -2) @ roots
+    result = roots if overwrite else roots.copy()
+    for one in result.reshape(-1, d, d):
         # The transpose U is upper triangular, and the upper triangle of U U^T replaces it.
         dlauum(one.T, overwrite_c=True)
         mirror(one)
-    return root
+    return result
 
 
 def mirror(matrices: np.ndarray) -> None:
@@ -463,6 +502,12 @@ def _solved(
 def log_det_of_root(root: np.ndarray) -> np.ndarray:
     """Return log|L L^T|."""
     return 2.0 * np.log(root.diagonal(axis1=-2, axis2=-1)).sum(-1)
+
+
+def diagonals_alone(matrices: np.ndarray) -> np.ndarray | None:
+    """Return the diagonals of diagonal matrices of shape (..., D, D), and None for others."""
+    own = np.diagonal(matrices, axis1=-2, axis2=-1)
+    return own if np.count_nonzero(matrices) == np.count_nonzero(own) else None
 
 
 def _require_positive(stored: np.ndarray) -> np.ndarray:

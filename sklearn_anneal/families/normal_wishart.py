@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ._base import Family, Natural
 from ._divergence import log1p_excess
 from ._structure import Structure, get_structure, symmetrize
-from .wishart import COVARIANCE_TYPES, Wishart
+from .wishart import COVARIANCE_TYPES, Precisions, Wishart
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,8 @@ class NormalWishart(Family):
         """Return the natural parameters of the marginal q(Lambda)."""
         # sqrt(beta) m, whose outer product is beta m m^T
         root = natural["mean_natural"] / np.sqrt(natural["mean_precision"])[:, None]
-        outer = self._structure.pool(self._structure.outer(root))
         return {
-            "scatter": np.subtract(natural["scatter"], outer, out=outer),
+            "scatter": self._structure.plus_outer(natural["scatter"], root, -1.0),
             "dof": natural["dof"],
         }
 
@@ -102,17 +102,31 @@ class NormalWishart(Family):
 
         The matrices are factorised once for both.
         """
-        return self._wishart.moments(self._wishart_natural(natural), overwrite=True)
+        return self._wishart.moments(self._wishart_natural(natural))
 
-    def moments_inside(self, natural: Natural) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return :meth:`moments`, or None if a row is not :meth:`valid`.
+    def factored_moments(self, natural: Natural) -> tuple[Precisions, np.ndarray]:
+        """Return :meth:`moments` of matrices, which are computed as far as they are read."""
+        return self._wishart.factored_moments(self._wishart_natural(natural))
 
-        The factorisation shows that as well.
+    def moments_inside(
+        self,
+        natural: Natural,
+        precisions: Callable[[], Precisions | None] = lambda: None,
+    ) -> tuple[Any, np.ndarray] | None:
+        """Return the moments, those of matrices factored, or None if a row is not :meth:`valid`.
+
+        The factorisation shows that as well. ``precisions`` can return them in a quicker way.
         """
         if not self._inside_but_for_scatter(natural).all():
             return None
+        matrices = self._structure.event_ndim == 2
+        moments: Any = self.factored_moments if matrices else self.moments
         try:
-            found = self.moments(natural)
+            known = precisions()
+            if known is None:
+                found: tuple[Any, np.ndarray] = moments(natural)
+            else:
+                found = known, self._wishart._log_det_of(natural, known.log_dets)
         except np.linalg.LinAlgError:
             return None
         # LAPACK may factorise matrices that are not finite.
@@ -124,7 +138,7 @@ class NormalWishart(Family):
         The third is restricted like the scatter. For tied, the last two are summed over the rows.
         """
         return self._expectations_given(
-            natural, *self._wishart._moments(self._wishart_natural(natural), overwrite=True)
+            natural, *self._wishart._moments(self._wishart_natural(natural))
         )
 
     def _expectations_given(
@@ -175,23 +189,31 @@ class NormalWishart(Family):
         self,
         q: Natural,
         p: Natural,
-        precision: np.ndarray,
+        precision: Precisions,
         log_det: np.ndarray,
         log_normalizer_of_p: np.ndarray,
+        traces: np.ndarray,
     ) -> float:
-        """Return :meth:`kl` without a factorisation, given what other code has computed.
+        """Return :meth:`kl` of matrices without a factorisation, given what others have computed.
 
         Parameters
         ----------
         q, p : dict of ndarray
             Natural parameters; p is no stronger than :data:`STRONG`.
-        precision, log_det : ndarray
+        precision, log_det : Precisions and ndarray
             E[Lambda] and E log|Lambda| under q, without repetition for tied.
         log_normalizer_of_p : ndarray of shape (K,)
             Those of p, in nats.
+        traces : ndarray
+            tr(W^{-1} E[Lambda]) with the W of p, of the shape of ``log_det``.
         """
-        wishart, expected = self._wishart, self._expectations_given(q, precision, log_det)
-        linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
+        wishart, beta, strength = self._wishart, q["mean_precision"], p["mean_precision"]
+        shift = q["mean_natural"] / beta[:, None] - p["mean_natural"] / strength[:, None]
+        distance = (shift * precision.multiply(shift[..., None])[..., 0]).sum(-1)
+        of_means = strength * distance - self.n_features * (beta - strength) / beta
+        # E tr(S Lambda) of q is nu D.
+        of_scale = (q["dof"] - p["dof"]) * log_det - (q["dof"] * self.n_features - traces)
+        linear = 0.5 * (np.sum(of_means) + wishart._copies * np.sum(of_scale))
         log_det_of_scatter = wishart._log_det_of(q, 0.0) - log_det
         log_normalizer = wishart._log_normalizer(q, log_det_of_scatter)
         log_normalizer = self._log_normalizer_of_mean(q) + log_normalizer
@@ -256,11 +278,10 @@ class NormalWishart(Family):
         beta = np.asarray(mean_precision, dtype=float)
         natural_mean = beta[:, None] * np.asarray(mean, dtype=float)
         root = natural_mean / np.sqrt(beta)[:, None]
-        pooled = self._structure.pool(self._structure.outer(root))
         return {
             "mean_precision": beta,
             "mean_natural": natural_mean,
-            "scatter": np.add(inverse_scale, pooled, out=pooled),
+            "scatter": self._structure.plus_outer(inverse_scale, root),
             "dof": np.asarray(dof, dtype=float),
         }
 

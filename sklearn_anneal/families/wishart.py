@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
 from scipy.special import gammaln, psi
 
 from ._base import Family, Natural
 from ._divergence import gammaln_divergence, log1p_excess
-from ._structure import Structure, get_structure, symmetrize
+from ._structure import (
+    Structure,
+    diagonals_alone,
+    get_structure,
+    inverse_of_lower,
+    log_det_of_root,
+    lower_root,
+    product_of_lower,
+    symmetrize,
+)
 from .gamma import log_standard_gamma
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
@@ -19,6 +29,116 @@ COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 # Logarithms of chi-square variables are not allowed below this value, since the square root of the
 # variable would underflow and the drawn matrix would be singular.
 _LOG_TINY = np.log(np.finfo(float).tiny)
+
+
+class Roots(NamedTuple):
+    """Lower triangular matrices G and numbers c of precision matrices Λ = c GᵀG.
+
+    With them the squared length of G x is xᵀ Λ x / c, for many x by one product of matrices.
+    """
+
+    matrices: np.ndarray  # (..., D, D)
+    factors: np.ndarray  # (...)
+
+    @classmethod
+    def of(cls, precisions: np.ndarray) -> Roots:
+        """Return those of precision matrices of shape (..., D, D)."""
+        # A Cholesky factor is on the left of its transpose. In the other order of the columns it
+        # is on the right.
+        turned = lower_root(precisions[..., ::-1, ::-1])
+        matrices = np.ascontiguousarray(turned.swapaxes(-1, -2)[..., ::-1, ::-1])
+        return cls(matrices, np.ones(precisions.shape[:-2]))
+
+    @property
+    def products(self) -> np.ndarray:
+        """The precision matrices Λ."""
+        return self.factors[..., None, None] * product_of_lower(self.matrices)
+
+    def turn(self, k: int, rows: np.ndarray) -> None:
+        """Replace rows x by G_k x. The other triangle of G_k is not read."""
+        # In Fortran's order, which transposes have, the products replace the rows.
+        dtrmm(1.0, self.matrices[k].T, rows.T, trans_a=True, overwrite_b=True)
+
+    def distances(self, k: int, rows: np.ndarray) -> np.ndarray:
+        """Return xᵀ Λ_k x of rows x, which are overwritten."""
+        self.turn(k, rows)
+        return self.factors[k] * np.einsum("nd,nd->n", rows, rows)
+
+
+class Precisions:
+    """E Λ = ν W of Wishart distributions, given the matrices W⁻¹ and the degrees of freedom ν.
+
+    A Cholesky factorisation of W⁻¹ is made at once, and shows whether it is positive definite. Its
+    factor is inverted, and the inverse multiplied by its transpose, when a result first needs it.
+    Each of the three takes as many operations as the others.
+
+    Parameters
+    ----------
+    inverse_scales : ndarray of shape (..., D, D)
+        W⁻¹, whose memory is overwritten.
+    dof : ndarray of shape (...)
+
+    Attributes
+    ----------
+    log_dets : ndarray of shape (...)
+        log|W⁻¹|.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If a matrix is not positive definite.
+    """
+
+    def __init__(self, inverse_scales: np.ndarray, dof: np.ndarray):
+        self.dof = np.asarray(dof)
+        self._root = lower_root(inverse_scales, overwrite=True)
+        self.log_dets = log_det_of_root(self._root)
+
+    @cached_property
+    def _inverse_root(self) -> np.ndarray:
+        return inverse_of_lower(self.__dict__.pop("_root"), overwrite=True)
+
+    @property
+    def roots(self) -> Any:
+        """Λ = ν GᵀG with G = L⁻¹, where W⁻¹ = L Lᵀ."""
+        return Roots(self._inverse_root, self.dof)
+
+    @cached_property
+    def matrices(self) -> np.ndarray:
+        """E Λ, of shape (..., D, D)."""
+        found = product_of_lower(self._inverse_root)
+        found *= self.dof[..., None, None]
+        return found
+
+    @cached_property
+    def diagonals(self) -> np.ndarray:
+        """The diagonals of E Λ, of shape (..., D)."""
+        squares = np.einsum("...ij,...ij->...j", self._inverse_root, self._inverse_root)
+        return self.dof[..., None] * squares
+
+    def multiply(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the products with columns of shape (..., D, n)."""
+        if "matrices" in vars(self):
+            return self.matrices @ vectors
+        root = self._inverse_root
+        return self.dof[..., None, None] * (root.swapaxes(-1, -2) @ (root @ vectors))
+
+    def squares(self, scales: np.ndarray) -> np.ndarray:
+        """Return tr(V E Λ V E Λ) of diagonal matrices V, whose diagonals are ``scales``."""
+        found = np.empty(len(scales))
+        for k, (matrix, own) in enumerate(zip(self.matrices, np.sqrt(scales), strict=True)):
+            # The squares of the entries could overflow without the units of the columns.
+            product = own * matrix
+            product *= own[:, None]
+            found[k] = np.vdot(product, product)
+        return found
+
+    def traces(self, matrices: np.ndarray) -> np.ndarray:
+        """Return the traces of their products with symmetric matrices, of shape (...)."""
+        own = diagonals_alone(matrices)
+        if own is not None:
+            return (own * self.diagonals).sum(axis=-1)
+        return np.einsum("...ij,...ij->...", matrices, self.matrices)
 
 
 @dataclass(frozen=True)
@@ -108,17 +228,22 @@ class Wishart(Family):
         """Return E[Lambda] = nu W, stored like the scatter (Bishop, Eq. B.80)."""
         return self._times_dof(natural, self._structure.inverse(natural["scatter"]))
 
-    def moments(self, natural: Natural, overwrite: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """Return :meth:`expected_precision` and :meth:`log_det_expectation`.
 
-        The matrices are factorised once for both, in their own memory with ``overwrite``.
+        The matrices are factorised once for both.
         """
-        precision, log_det = self._moments(natural, overwrite)
+        precision, log_det = self._moments(natural)
         return precision, self._rows(log_det)
 
-    def _moments(self, natural: Natural, overwrite: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        how = self._size(natural), overwrite
-        inverse, log_det = self._structure.inverse_and_log_det(natural["scatter"], *how)
+    def factored_moments(self, natural: Natural) -> tuple[Precisions, np.ndarray]:
+        """Return :meth:`moments` of matrices, whose factors replace the scatter in memory."""
+        precisions = Precisions(natural["scatter"], natural["dof"])
+        return precisions, self._rows(self._log_det_of(natural, precisions.log_dets))
+
+    def _moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+        size = self._size(natural)
+        inverse, log_det = self._structure.inverse_and_log_det(natural["scatter"], size)
         return self._moments_given(natural, inverse, log_det)
 
     def _moments_given(

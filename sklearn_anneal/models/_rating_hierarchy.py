@@ -10,6 +10,7 @@ import numpy as np
 
 from ..families import Natural, NormalWishart
 from ..families._structure import lower_triangle
+from ..families.wishart import Precisions
 
 SIDES = ("users", "items")
 # The prior of the mean of a side counts as this many rows at zero.
@@ -125,13 +126,14 @@ class Hierarchy:
         return {key: value + self.added[key] for key, value in self.prior.items()}
 
     @cached_property
-    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(self) -> tuple[Precisions, np.ndarray]:
         """E[Λ], (2, D, D), and E log|Λ|, (2,), of both sides."""
-        return self.family.moments(self.natural)
+        return self.family.factored_moments(self.natural)
 
     @cached_property
     def _priors(self) -> dict[str, GaussianPrior]:
-        (precision, log_det), natural, d = self._moments, self.natural, len(self.variances)
+        (precisions, log_det), natural, d = self._moments, self.natural, len(self.variances)
+        precision = precisions.matrices
         # E[Λ μ] = E[Λ] m and E[μᵀ Λ μ] = D / β + mᵀ E[Λ] m, where h = β m.
         mean = natural["mean_natural"] / natural["mean_precision"][:, None]
         weighted = np.einsum("sij,sj->si", precision, mean)
@@ -147,13 +149,14 @@ class Hierarchy:
         """Return E[μ], (D,), and E[Λ], (D, D), of one side."""
         i, natural = SIDES.index(side), self.natural
         mean = natural["mean_natural"][i] / natural["mean_precision"][i]
-        return mean, self._moments[0][i]
+        return mean, self._moments[0].matrices[i]
 
     @cached_property
     def kl(self) -> float:
         """KL(q(μ, Λ) ‖ p(μ, Λ)) of both sides, in nats."""
         of_prior = self.family.log_normalizer(self.prior)
-        return self.family.kl_given(self.natural, self.prior, *self._moments, of_prior)
+        traces = self._moments[0].traces(self.family.to_standard(self.prior)["inverse_scale"])
+        return self.family.kl_given(self.natural, self.prior, *self._moments, of_prior, traces)
 
     def updated(self, users: Rows, items: Rows, rho: float) -> Self:
         """Move q(μ, Λ) towards its optimum given the rows, by the share ``rho``."""
@@ -172,7 +175,7 @@ class Hierarchy:
     def best_variance(self, parameters: slice) -> float:
         """Return the variance, common to some parameters, that maximises the bound given q."""
         # E log W(Λ | C⁻¹/ν₀, ν₀) = ½ ν₀ (log|C| − tr C E[Λ]) + …, of two sides.
-        precisions = np.diagonal(self._moments[0], axis1=1, axis2=2)
+        precisions = np.diagonal(self._moments[0].matrices, axis1=1, axis2=2)
         return float(1.0 / np.mean(precisions[:, parameters]))
 
     def reordered(self, order: np.ndarray) -> Self:

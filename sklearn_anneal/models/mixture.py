@@ -404,17 +404,19 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         moved = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
         model.counts = counts
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
+        known = None if step is None else step.known
+        if step is not None and known is not None:
+            known["raw"] = step.statistics["components"]
         if self.components.learns_from(float(counts.sum())):
             # There is no step without a pass over the data, as for a start, whose rows will move.
             stay = step is not None and moved <= SHARE_THAT_MOVES * counts.sum()
-            how = rho, late, stay, None if step is None else step.known
+            how = rho, late, stay, known
             model.components, of_components = self.components.learned(q, prior, *how)
         else:
             of_components = {key: prior[key] for key in self.components.keys}
-        new = of_weights | of_components
-        fixed = self.components.fixed_while_learning
-        moved = followed(q, prior, {key: new[key] for key in new if key not in fixed})
-        return model, new, q | moved
+        moved = followed(q, prior, of_weights)
+        moved |= self.components.following(q, prior, of_components, known)
+        return model, of_weights | of_components, q | moved
 
     # Starts
 

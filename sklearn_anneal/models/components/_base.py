@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 from ...data.units import Rows
-from ...families import Factor, Natural, Tempering, UnitTemperatures
+from ...families import Factor, Natural, Tempering, UnitTemperatures, followed
 from ...kernels import LOADING
 from .._base import Expected, Known, LocalStep, Recommended
 from .._known_classes import exclude_others
@@ -333,6 +333,15 @@ class Components(ABC, Generic[P, R]):
         """Make the step of :meth:`learned`, if any hyperparameter is learned now."""
         raise NotImplementedError
 
+    def following(
+        self, q: Natural, prior: Natural, new: Natural, known: Known | None = None
+    ) -> Natural:
+        """Return the parameters of q that change with the prior, after its change to a new one.
+
+        ``new`` is a result of :meth:`learned` with what is ``known``.
+        """
+        return followed(q, prior, new)
+
     def start(
         self, rows: Rows, n_rows: float, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
@@ -463,11 +472,6 @@ class Components(ABC, Generic[P, R]):
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Return q after a random displacement, which multiplies every count by default."""
         return q | self.multiplied_counts(q, size, rng)
-
-    @property
-    def fixed_while_learning(self) -> tuple[str, ...]:
-        """Keys of the parameters that stay when the prior changes because it was learned."""
-        return ()
 
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         """Return the counts of q, each multiplied by exp(size · N(0, 1)).

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...families import Natural
+from ...families.wishart import Precisions
 
 if TYPE_CHECKING:
     from ._moments import Summary
@@ -42,7 +43,9 @@ def tied_merge_gains(
     """
     _, _, precision, _ = components.moments(q)
     d = components.n_features
-    matrix = np.asarray(precision).reshape(d, d)
+    matrix = np.asarray(
+        precision.matrices if isinstance(precision, Precisions) else precision
+    ).reshape(d, d)
     if components.joint:
         scales = [natural["mean_precision"][:, None, None] for natural in (q, prior)]
         own, rest = (scale * matrix for scale in scales)

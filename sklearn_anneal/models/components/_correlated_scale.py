@@ -18,7 +18,12 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ...families._empirical_bayes import maximizer, trigamma
-from ...families._structure import inverse_of_root, log_det_of_root, lower_root
+from ...families._structure import (
+    inverse_of_lower,
+    log_det_of_root,
+    lower_root,
+    product_of_lower,
+)
 
 # η − D + 1 is between these bounds. With the larger one, V is as good as diagonal.
 _SMALLEST, _LARGEST = 1e-6, 1e8
@@ -74,7 +79,13 @@ def learned_matrix(precision: np.ndarray, scale: np.ndarray, dof: float, eta: fl
     It maximises Σ_k ν₀ log|V| − tr(V Σ_k s_k E Λ_k) + η log|R|, halved. As −log V_jj is convex, its
     tangent at the diagonal now takes its place, which is never higher.
     """
+    own, root = np.diagonal(scale), np.empty((0, 0))
     for _ in range(_STEPS):
-        rest = precision + np.diag(eta / np.diagonal(scale))
-        scale = (dof + eta) * inverse_of_root(lower_root(rest))
-    return scale
+        rest = precision.copy()
+        np.einsum("ii->i", rest)[:] += eta / own
+        # The squares of the inverse factor have the diagonal of the inverse matrix as their sums.
+        root = inverse_of_lower(lower_root(rest, overwrite=True), overwrite=True)
+        own = (dof + eta) * np.einsum("ij,ij->j", root, root)
+    found = product_of_lower(root, overwrite=True)
+    found *= dof + eta
+    return found

@@ -37,6 +37,21 @@ class Features(NamedTuple):
     terms: Terms  # further values for rows with missing cells
     # The ``Gaussians`` that rows with missing cells read, if there are such rows.
     gaussians: Any = None
+    # The factors of the precision matrices of many columns, which take the place of all
+    # coefficients: ``Roots`` or ``RowPrecisions``.
+    roots: Any = None
+
+
+# The rows of components are kept if they are at most so many for each column. With more, products
+# of matrices take as long as those of the rows.
+SHARE_OF_COLUMNS = 0.6
+
+
+class Block(NamedTuple):
+    """Rows times the square roots of their weights, (n_rows, n_features), and these, (n_rows,)."""
+
+    rows: np.ndarray
+    roots: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -50,11 +65,32 @@ class FeatureSums(RawStatistics):
     # The sums over all components of the features whose coefficients they share, (1, n_shared).
     shared: np.ndarray
 
+    # A list for each component of many columns with the blocks of its rows, or None if these are
+    # not few (``_few_rows``).
+    kept: list[Any] | None = None
+
     def __add__(self, other: FeatureSums) -> FeatureSums:
-        return FeatureSums(self.layout, self.own + other.own, self.shared + other.shared)
+        own, shared = self.own + other.own, self.shared + other.shared
+        if self.kept is None or other.kept is None:
+            return FeatureSums(self.layout, own, shared)
+        total = FeatureSums(
+            self.layout, own, shared, [None if x is None else [*x] for x in self.kept]
+        )
+        for k, blocks in enumerate(other.kept):
+            for block in [None] if blocks is None else blocks:
+                total.keep(k, block)
+        return total
 
     def __rmul__(self, factor: float) -> FeatureSums:
         return FeatureSums(self.layout, factor * self.own, factor * self.shared)
+
+    def keep(self, k: int, block: Block | None) -> None:
+        """Keep more rows of a component, or none of it any more if they are too many, or None."""
+        assert self.kept is not None
+        some, self.kept[k] = self.kept[k], None
+        if some is not None and block is not None:
+            if sum(len(x.roots) for x in (*some, block)) <= SHARE_OF_COLUMNS * block.rows.shape[1]:
+                self.kept[k] = [*some, Block(block.rows.copy(), block.roots)]
 
 
 kernels = partial(compiled, "gaussian_mixture")

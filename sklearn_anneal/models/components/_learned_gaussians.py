@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ...families import Factors, Natural, followed
+from ...families import Factors, Natural
 from ...families._empirical_bayes import (
     damped,
     maxima,
@@ -26,10 +26,17 @@ from ...families._empirical_bayes import (
     trigamma,
     wishart_dof,
 )
-from ...families._structure import inverse_of_lower, log_det_of_root, lower_root
+from ...families._structure import (
+    diagonals_alone,
+    inverse_of_lower,
+    log_det_of_root,
+    lower_root,
+)
+from ...families.wishart import Precisions
 from .._base import Known
-from ._correlated_scale import kappa, learned_matrix, log_correlation
-from ._determinants import Determinants
+from ._correlated_scale import kappa, learned_matrix, least_loss, log_correlation
+from ._determinants import Determinants, OneScale
+from ._few_rows import FewRows, moments_inside
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -44,8 +51,12 @@ _SMALLEST_STRENGTH = 1e-8
 _SMALLEST_SCALE = 1e-6
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
-# A diagonal V gives way to a matrix if the bound is higher after so many steps.
-_STEPS_OF_START = 3
+# A diagonal V gives way to a matrix if the bound is higher after so many steps. This is tried again
+# when the value has changed by so many times the difference, and changes in a pass by at most this
+# share of that.
+_STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 10.0, 0.1
+# The diagonal stays where the bound would rise by no more than this share of its terms.
+_SMALLEST_RISE = 1e-12
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
 _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # A smaller difference from 1 has no digits left.
@@ -70,17 +81,6 @@ def learnable(covariance_type: str) -> tuple[str, ...]:
     return _OF_MEANS if covariance_type == "tied" else _OF_MEANS + _OF_PRECISIONS
 
 
-def least_dof(components: GaussianComponents) -> float:
-    """Return the smallest ν₀ that is learned from few rows, which is D N / (N − K).
-
-    As V shrinks, Σ_k ν₀ log|V| − (ν₀ + N_k) log|V + S_k| grows without limit if ν₀ Σ_k r_k is less
-    than Σ_k N_k (D − r_k). Here r_k is the rank of S_k, which is N_k − 1 if the mean of the
-    component is its own. So this would happen to few rows in very many columns.
-    """
-    n = components.n_rows
-    return components.n_features * max(n / max(n - components.n_components, 1.0), 1.0)
-
-
 def learned_gaussians(
     components: GaussianComponents,
     q: Natural,
@@ -101,10 +101,15 @@ def learned_gaussians(
         return components, {key: prior[key] for key in components.keys}
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
-    new, step = copy(components), (_JointStep if together else _Step)(components, q, prior)
+    raw = None if known is None else known.pop("raw", None)
+    rows = None
+    if together and raw is not None and components.scale_prior_dof == np.inf:
+        rows = FewRows.of(components, q, prior, raw)
+    new, how = copy(components), (components, q, prior)
+    step = _JointStep(*how, rows) if together else _Step(*how, components.moments(q))
     if isinstance(step, _JointStep):
         step.learn_scale(rho)
-        new.n_alike = step.n_alike
+        new.n_alike, new.tried = step.n_alike, step.tried
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])
         new.mean_prior = components.mean_prior + change
@@ -118,41 +123,43 @@ def learned_gaussians(
         _learn_precisions(step, new, rho)
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
-    fixed = components.fixed_while_learning
-    moved = followed(q, prior, {key: natural[key] for key in natural if key not in fixed})
+    moved = components.following(q, prior, natural)
     if known is None:
         factors = Factors(f for f in components.factors if moved.keys() >= set(f.names.values()))
         inside = factors.valid(moved)
     else:
-        known["next"] = moved, _moments_inside(components, moved)
-        inside = known["next"][1] is not None
+        moments = moments_inside(new, moved, natural, rows)
+        known["next"] = natural, moved, moments
+        inside = moments is not None
     if inside:
         return new, natural
     return components, {key: prior[key] for key in components.keys}
 
 
-def _moments_inside(components: GaussianComponents, q: Natural) -> tuple[Any, ...] | None:
-    """Return the moments of joint factors, or None if q is outside of its domain."""
-    (factor,) = components.factors
-    found = components._normal_wishart.moments_inside(factor.pick(q))
-    if found is None:
-        return None
-    return q["mean_natural"] / q["mean_precision"][:, None], None, *found
-
-
 class _Step:
-    """The maximisation of the bound over the prior while q is fixed."""
+    """The maximisation of the bound over the prior while q is fixed.
 
-    def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
+    ``moments`` are those of q (:meth:`GaussianComponents.moments`).
+    """
+
+    def __init__(
+        self,
+        components: GaussianComponents,
+        q: Natural,
+        prior: Natural,
+        moments: tuple[Any, ...] | None = None,
+    ):
         self.components, self.structure = components, components.structure
-        self.mean, self.covariance, self.precision, log_det = components.moments(q)
-        self.log_dets = log_det
-        self.log_det = float(log_det.mean())
+        self.q, self.prior = q, prior
+        if moments is not None:
+            self.mean, self.covariance, precision, log_dets = moments
+            factored = isinstance(precision, Precisions)
+            self.precision = precision.matrices if factored else precision
+            self.log_det = float(log_dets.mean())
         self.sizes, self.smallest = components.sizes, 1.0
         self.scale = np.asarray(components.common_scale, dtype=np.float64)
         # The degrees of freedom of the prior of V, which are infinite if V is diagonal.
-        self.eta = components.scale_prior_dof
-        self.q, self.prior = q, prior
+        self.eta = self.eta_before = components.scale_prior_dof
         # The prior mean of every component.
         self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
@@ -166,8 +173,8 @@ class _Step:
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
         """Learn the sizes of the components; precisions are in units of the sizes from then on."""
         c, d = self.components, self.components.n_features
-        products = self.structure.multiplicity(d) * c.common_scale * self.precision
-        traces = products.reshape(c.n_components, -1).sum(axis=1)
+        scale = self.structure.multiplicity(d) * c.common_scale
+        traces = self.precision.reshape(c.n_components, -1) @ scale.reshape(-1)
         none = np.zeros(c.n_components)
         decay = _Decay(none, none, none)
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
@@ -252,7 +259,7 @@ class _Step:
 
         return wishart_dof(d, self.log_det, expected, old, bounds)
 
-    def scales(self, strength: np.ndarray | float) -> _Scales | _OneScale:
+    def scales(self, strength: np.ndarray | float) -> _Scales | OneScale:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
         precision = self.precision.mean(axis=0)
@@ -296,18 +303,26 @@ class _JointStep(_Step):
     the bound, sizes that raise the bound with the limits raise the bound.
     """
 
-    def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
+    def __init__(
+        self, components: GaussianComponents, q: Natural, prior: Natural, rows: FewRows | None
+    ):
         super().__init__(components, q, prior)
-        self.size, self.n_alike = np.ones(components.n_components), components.n_alike
+        self.size = np.ones(components.n_components)
+        self.n_alike, self.tried = components.n_alike, components.tried
         # The factors of s_k V in this step, but for the one that is learned with ν₀.
         self.growth = np.ones(components.n_components)
         if self.sizes is not None:
             self.size = self.sizes.mean
+        # The loss of the bound by the prior of V, and log|R| of the correlations of V.
+        self.loss, self.log_correlation = components.scale_loss, 0.0
+        if self.eta < np.inf:
+            self.log_correlation = log_correlation(self.scale)
         self.old_strength = prior["mean_precision"]
         self.counts = np.maximum(q["mean_precision"] - self.old_strength, 0.0)
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
-        self._set_traces()
+        self.rows, self.start = rows, self.scale
+        self.precisions = self._precisions()
 
     def learn_scale(self, rho: float) -> None:
         """Learn V for the sizes as they are: its diagonal, or all entries if that is better."""
@@ -322,18 +337,18 @@ class _JointStep(_Step):
         """Learn all entries of V, or begin or cease to do so, where the bound is higher then.
 
         The first matrix is some steps below the one to which they lead. The longer V has been a
-        diagonal, or a matrix, the more seldom the other one is tried.
+        matrix, the more seldom the diagonal is tried.
         """
-        tries = self.n_alike & (self.n_alike - 1) == 0
-        if self.eta == np.inf and not tries:
+        best, now = self, self._value()
+        highest, diagonal = now, self.eta == np.inf
+        if diagonal and not self._tries_a_matrix(now):
             return
-        best, highest = self, self._value()
-        if self.eta < np.inf and tries:
+        if not diagonal and self.n_alike & (self.n_alike - 1) == 0:
             trial = copy(self)
             if trial._move_to(np.diag(np.diagonal(self.scale))) and trial._value() > highest:
                 best, highest = trial, trial._value()
         n_steps, trial, value = 1, copy(self), highest
-        if self.eta == np.inf:
+        if diagonal:
             n_steps, value, trial.eta = _STEPS_OF_START, -np.inf, float(self.components.n_features)
         for _ in range(n_steps):
             found = trial._next_matrix(value)
@@ -342,7 +357,24 @@ class _JointStep(_Step):
             trial, value = found
             if value > highest:
                 best, highest = trial, value
+        if diagonal:
+            difference = now - value if value > -np.inf else 0.0
+            best.tried = (now, difference, now) if best is self else None
         vars(self).update(vars(best))
+
+    def _tries_a_matrix(self, now: float) -> bool:
+        """Return whether to try a matrix in the place of the diagonal, whose value is ``now``.
+
+        A try takes as long as some passes. After one that has failed, the difference of both values
+        changes by a small share of the change of either of them. So the next one waits until the
+        value has changed by some times the difference, and hardly changes any more in a pass.
+        """
+        if self.tried is None:
+            return True
+        at_try, difference, last = self.tried
+        self.tried, changed = (at_try, difference, now), abs(now - at_try)
+        enough = changed > _CHANGE_OF_TRY * difference
+        return enough and abs(now - last) <= _SHARE_OF_SETTLED * changed
 
     def _next_matrix(self, value: float) -> tuple[_JointStep, float] | None:
         """Return the state after a change of all entries of V and its value, or None if not valid.
@@ -353,7 +385,7 @@ class _JointStep(_Step):
         the value is higher then than it is now.
         """
         total, after = float(self.prior["dof"].sum()), float(self.q["dof"].sum())
-        precision = (self.size[:, None, None] * self.precision).sum(axis=0)
+        precision = np.tensordot(self.size, self.precisions.matrices, axes=1)
         change = learned_matrix(precision, self.scale, total, self.eta) - self.scale
         further = (total + self.eta) / (total * (1.0 - total / after) + self.eta)
         floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(self.components.reference)
@@ -367,35 +399,52 @@ class _JointStep(_Step):
 
     def _move_to(self, scale: np.ndarray) -> bool:
         """Change V; return False if this is not valid."""
-        new = copy(self.components)
-        new.set_scale(scale, new.sizes)
-        prior = new.natural_prior(self.center)
-        q = followed(self.q, self.prior, prior)
-        moments = _moments_inside(new, q)
-        if moments is None:
+        if diagonals_alone(scale) is not None:
+            self.loss, self.eta, self.log_correlation = 0.0, np.inf, 0.0
+        else:
+            self.log_correlation, total = log_correlation(scale), float(self.prior["dof"].sum())
+            how = total, self.components.n_features, self.eta_before
+            self.loss, self.eta = least_loss(self.log_correlation, *how)
+        self.scale, self.eta_before = scale, self.eta
+        try:
+            self.precisions = self._precisions()
+        except np.linalg.LinAlgError:
             return False
-        _, _, self.precision, self.log_dets = moments
-        self.components, self.prior, self.q = new, prior, q
-        self.scale, self.eta = scale, new.scale_prior_dof
-        self._set_traces()
-        return True
+        # LAPACK may factorise matrices that are not finite.
+        return bool(np.isfinite(self.precisions.log_dets).all())
 
-    def _set_traces(self) -> None:
-        """Set tr(V (s_k V + S_k)⁻¹) of all components; rounding must not leave its domain."""
-        traces = np.clip(self.shares.sum(axis=1), 0.0, self.components.n_features)
-        self.inverse_traces = traces / self.size
+    def _precisions(self) -> Precisions:
+        """Return E Λ of q after the move of V from its value in q to the one now."""
+        if self.rows is not None and self.eta == np.inf:
+            scales = np.multiply.outer(self.size, np.diagonal(self.scale))
+            how = self.old_strength, self.old_center, self.q["dof"]
+            found = self.rows.precisions(scales, *how)
+            if found is not None:
+                return found
+        moved = self._inverse_scales.copy()
+        if self.scale is not self.start:
+            change = self.scale - self.start
+            own = diagonals_alone(change)
+            if own is not None:
+                np.einsum("kii->ki", moved)[:] += self.size[:, None] * own
+            else:
+                moved += self.size[:, None, None] * change
+        return Precisions(moved, self.q["dof"])
+
+    @cached_property
+    def _inverse_scales(self) -> np.ndarray:
+        """W⁻¹ of q."""
+        return self.components.inverse_scales(self.q)
 
     def _value(self) -> float:
-        """Return the terms of the bound that depend on V, in nats."""
-        d, below = self.components.n_features, 0.5 * np.arange(self.components.n_features)
-        total = -self.components.hyperparameter_kl()
-        log_det = float(self.structure.log_det(self.scale, d)) + d * np.log(self.size)
-        digammas = psi(0.5 * self.q["dof"][:, None] - below).sum(axis=1)
-        log_dets = digammas + d * np.log(2.0) - self.log_dets
-        for sign, dof, each in ((-1.0, self.prior["dof"], log_det), (1.0, self.q["dof"], log_dets)):
-            normalizer = gammaln(0.5 * dof[:, None] - below).sum(axis=1) - 0.5 * dof * each
-            total += sign * float(normalizer.sum())
-        return total
+        """Return the terms of the bound that change with V, in nats."""
+        before, after = self.prior["dof"].sum(), self.q["dof"] @ self.precisions.log_dets
+        return float(0.5 * (before * self.log_det_of_scale - after) - self.loss)
+
+    @property
+    def log_det_of_scale(self) -> float:
+        """log|V|."""
+        return float(np.log(np.diagonal(self.scale)).sum()) + self.log_correlation
 
     @property
     def shares(self) -> np.ndarray:
@@ -403,11 +452,10 @@ class _JointStep(_Step):
 
         With a diagonal V they are not above 1, and with any V their sums are not above D.
         """
-        size, dof = self.size[:, None], self.q["dof"][:, None]
+        factors = (self.size / self.q["dof"])[:, None]
         if self.eta < np.inf:
-            return size * (self.scale * self.precision).sum(axis=2) / dof
-        own = np.diagonal(self.precision, axis1=1, axis2=2)
-        return np.minimum(size * np.diagonal(self.scale) * own / dof, 1.0)
+            return factors * np.einsum("ij,kij->kj", self.scale, self.precisions.matrices)
+        return np.minimum(factors * np.diagonal(self.scale) * self.precisions.diagonals, 1.0)
 
     def learn_diagonal(self, rho: float) -> None:
         """Learn the entries v_j of V, for the sizes and ν₀ as they are.
@@ -435,13 +483,15 @@ class _JointStep(_Step):
         alone = maxima(slope, np.ones(scale.shape), 1.0 / largest, largest)
         floor = _SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
         rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
+        if rise <= _SMALLEST_RISE * abs(self._value()):
+            return
         for share in (rho, 0.5 * rho):
             best = np.maximum(scale * alone**share, np.minimum(scale, floor))
             trial = copy(self)
             if not trial._move_to(np.diag(best)):
                 return
             gain = before.sum() * np.log(best / scale).sum()
-            gain += after @ (trial.log_dets - self.log_dets)
+            gain -= after @ (trial.precisions.log_dets - self.precisions.log_dets)
             if share < rho or gain > rise:
                 break
         vars(self).update(vars(trial))
@@ -453,8 +503,8 @@ class _JointStep(_Step):
         the weighted mean is the best one. As q(Λ_k) follows the means, to go further is better.
         """
         shares = self.old_strength / (self.old_strength + self.counts)
-        total = self.structure.multiply(self.precision, shares[:, None] * self.first).sum(axis=0)
-        weights = np.tensordot(shares * self.counts, self.precision, axes=1)
+        weights = np.tensordot(shares * self.counts, self.precisions.matrices, axes=1)
+        total = self._multiplied(shares[:, None] * self.first).sum(axis=0)
         change = self.structure.solve(weights[None], total)[0] - self.center[0]
         n, moved, old, some = (
             self.counts,
@@ -477,6 +527,10 @@ class _JointStep(_Step):
         further = maximizer(slope, 1.0, _LONGEST_STEP, 1.0, _PRECISION_OF_STEP)
         return self.center[0] + max(1.0, further, key=value) * change
 
+    def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the products of E Λ_k and vectors, (n_components, n_features)."""
+        return self.precisions.multiply(vectors[:, :, None])[:, :, 0]
+
     def _moved(self, center: np.ndarray) -> np.ndarray:
         """Return N_k (x̄_k − m₀), with the means x̄_k of the rows of components."""
         return self.first - self.counts[:, None] * center
@@ -485,13 +539,13 @@ class _JointStep(_Step):
     def _of_means(self) -> tuple[np.ndarray, np.ndarray]:
         """y = W_k N_k (x̄_k − m₀) and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
         moved, n = self._moved(self.old_center), np.where(self.counts > 0.0, self.counts, 1.0)
-        solved = self.structure.multiply(self.precision, moved) / self.q["dof"][:, None]
+        solved = self._multiplied(moved) / self.q["dof"][:, None]
         h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
         return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
 
     def inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀."""
-        solved = self.structure.multiply(self.precision, right) / self.q["dof"][:, None]
+        solved = self._multiplied(right) / self.q["dof"][:, None]
         mean, factor = self._of_means
         return (left * solved).sum(axis=1) + factor * (left * mean).sum(1) * (right * mean).sum(1)
 
@@ -527,14 +581,16 @@ class _JointStep(_Step):
             scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
             vectors.append(scale[:, None] * self._moved(center))
         u = np.stack(vectors, axis=-1)  # (K, D, 2)
-        solved, signs = self.precision @ u / dof, np.diag([-1.0, 1.0])
+        solved, signs = self.precisions.multiply(u) / dof, np.diag([-1.0, 1.0])
         small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
-        self.log_dets = self.log_dets - np.linalg.slogdet(small)[1]
-        turned = self.components.common_scale @ solved
+        self.log_dets = self.precisions.log_dets + np.linalg.slogdet(small)[1]
+        turned = self._of_scale(solved)
         lost = np.linalg.solve(small, signs @ np.swapaxes(solved, 1, 2) @ turned)  # C uᵀ W V W u
-        traces = self.inverse_traces - np.trace(lost, axis1=1, axis2=2)
+        # Rounding must not leave the domain of the traces.
+        traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size
+        traces = traces - np.trace(lost, axis1=1, axis2=2)
         self.inverse_traces = np.minimum(traces, d / self.size)
-        again = signs @ np.swapaxes(turned, 1, 2) @ (self.precision @ turned / dof)
+        again = signs @ np.swapaxes(turned, 1, 2) @ (self.precisions.multiply(turned) / dof)
         change = np.trace(lost @ lost - 2.0 * np.linalg.solve(small, again), axis1=1, axis2=2)
         squares = self.squares_of_shares + self.size**2 * change
         if self.eta < np.inf:
@@ -544,15 +600,21 @@ class _JointStep(_Step):
             self.least = float((np.diagonal(self.scale) / reference).min())
         self.determinants = Determinants.of(self.size * self.inverse_traces, squares, d)
 
+    def _of_scale(self, vectors: np.ndarray) -> np.ndarray:
+        """Return V u of columns u, whose shape is (n_components, n_features, n_columns)."""
+        if self.eta < np.inf:
+            return self.scale @ vectors
+        return np.diagonal(self.scale)[:, None] * vectors
+
     @property
     def squares_of_shares(self) -> np.ndarray:
         """tr(P P) of P = s_k V (s_k V + S_k)⁻¹, of shape (n_components,)."""
         if self.eta < np.inf:
-            products = self.scale @ self.precision
-            squares = (products * np.swapaxes(products, 1, 2)).sum(axis=(1, 2))
+            products = (self.scale @ matrix for matrix in self.precisions.matrices)
+            squares = np.array([np.vdot(one, one.T) for one in products])
         else:
-            root = np.sqrt(np.diagonal(self.scale))
-            squares = ((root * self.precision * root[:, None]) ** 2).sum(axis=(1, 2))
+            own = np.broadcast_to(np.diagonal(self.scale), self.first.shape)
+            squares = self.precisions.squares(own)
         return squares * (self.size / self.q["dof"]) ** 2
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
@@ -579,62 +641,14 @@ class _JointStep(_Step):
         """Return True, because learned scales are limited."""
         return True
 
-    def scales(self, strength: np.ndarray | float) -> _OneScale:
+    def scales(self, strength: np.ndarray | float) -> OneScale:
         """Return the best size of V as a function of ν₀."""
         mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
         d = self.components.n_features
-        self.log_det = float((self.log_dets + d * mean_log).mean())
-        return _OneScale(self)
-
-
-class _OneScale:
-    """The number c by which V is multiplied that maximises the bound, as a function of ν₀.
-
-    Given ν₀, c maximises Σ_k ν₀ D log c − (ν₀ + N_k) log|c s_k V + S_k|, where limits are in the
-    place of the determinants.
-    """
-
-    def __init__(self, step: _JointStep):
-        self.step, self.n_features = step, step.components.n_features
-        dof = np.broadcast_to(step.components.degrees_of_freedom_prior, step.size.shape)
-        self.rows, self.dof = step.q["dof"] - dof, float(dof.mean())
-        # A given ν₀ may differ between components.
-        self.difference = dof - self.dof
-        self.determinants, self.growth = step.determinants, step.growth
-        self.own = float(np.log(np.diagonal(step.scale)).sum()) + log_correlation(step.scale)
-        self.factor = 1.0
-
-    def _best_factor(self, dof: float) -> float:
-        before = dof + self.difference
-        after = before + self.rows
-
-        def slope(c: float) -> tuple[float, float]:
-            _, first, second = self.determinants.changes(c * self.growth)
-            value = float((self.n_features * before - after * first).sum())
-            return value / c, -(value + float((after * second).sum())) / c**2
-
-        self.factor = maximizer(slope, min(self.step.floor, 1.0), _LARGEST_FACTOR, self.factor)
-        return self.factor
-
-    def _halves(self, dof: float) -> np.ndarray:
-        after = dof + self.difference + self.rows
-        return 0.5 * (after[:, None] - np.arange(self.n_features))
-
-    def log_det(self, dof: float) -> tuple[float, float]:
-        """Return log|W₀⁻¹| plus the mean change of E log|Λ_k| from q now, and the derivative."""
-        c, d, k = self._best_factor(dof), self.n_features, self.growth.size
-        halves = self._halves(dof)
-        grown, first, second = self.determinants.changes(c * self.growth)
-        change = (psi(halves) - psi(self._halves(self.dof))).sum() / k - grown.mean()
-        derivative = 0.5 * trigamma(halves).sum() / k
-        curvature = float((2.0 * halves[:, 0] * second).sum())
-        if c > self.step.floor and curvature > 0.0:
-            derivative += (d - first).sum() ** 2 / k / curvature
-        return self.own + d * float(np.log(c)) + float(change), float(derivative)
-
-    def best(self, dof: float) -> np.ndarray:
-        """Return W₀⁻¹."""
-        return self._best_factor(dof) * self.step.scale
+        halves = 0.5 * (self.q["dof"][:, None] - np.arange(d))
+        mean_logs = psi(halves).sum(axis=1) + d * np.log(2.0) - self.log_dets
+        self.log_det = float((mean_logs + d * mean_log).mean())
+        return OneScale(self)
 
 
 class _Scales:
@@ -699,9 +713,10 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
     if learns_dof:
         new.degrees_of_freedom_prior = damped(old_dof, dof, rho, d - 1)
     if "covariance_prior" in c.auto:
-        now = float(np.mean(new.degrees_of_freedom_prior))
-        mixed = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
-        new.set_scale(scale if rho == 1.0 else mixed, step.sizes)
+        if rho < 1.0:
+            now = float(np.mean(new.degrees_of_freedom_prior))
+            scale = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
+        new.set_scale(scale, step.sizes)
 
 
 def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:

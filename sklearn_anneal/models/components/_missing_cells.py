@@ -56,7 +56,9 @@ class Gaussians(NamedTuple):
 def gaussians_of(features: Features, triangle: Triangle) -> Gaussians:
     """Return the precision matrices and the other terms of the log densities of features."""
     k, d = features.terms.mean.shape
-    if features.layout in ("diag", "spherical"):
+    if features.roots is not None:
+        precision = np.broadcast_to(features.roots.products, (k, d, d))
+    elif features.layout in ("diag", "spherical"):
         precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
     else:
         packed = features.shared if features.layout == "tied" else features.own[:, : -d - 1]

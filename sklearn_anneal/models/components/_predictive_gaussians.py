@@ -8,6 +8,7 @@ import numpy as np
 
 from ...data.units import Rows
 from ...families import Natural, log_rising
+from ...families.wishart import Precisions
 from . import _missing_cells as missing_cells
 from ._predictive_moments import CellMoments, kept_shares, student_t_spreads
 
@@ -77,10 +78,9 @@ def _features_of_scales(
         precision = 1.0 / scale
         features = components.features_of("diag", precision, mean, constant)
         return features, 0.5 * np.log(precision).sum(axis=1)
-    root = np.linalg.inv(np.linalg.cholesky(scale))
-    precision = np.swapaxes(root, -1, -2) @ root
-    half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
-    return components.features_of("full", precision, mean, constant), half_log_det
+    precisions = Precisions(scale.copy(), np.ones(scale.shape[:-2]))
+    features = components.features_of("full", precisions, mean, constant)
+    return features, -0.5 * precisions.log_dets
 
 
 def _gaussians_of_scales(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._learned_gaussians import Sizes, least_dof
+from ._learned_gaussians import Sizes
 from ._moments import Summary, above_rounding
 
 if TYPE_CHECKING:
@@ -66,9 +66,20 @@ def resolved_gaussians(components: GaussianComponents, summary: Summary) -> Gaus
     resolved.mean_prior = given("mean_prior", summary.mean)
     resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", components.n_features)
     if "degrees_of_freedom_prior" in components.auto and not resolved.learns_matrix:
-        resolved.degrees_of_freedom_prior = resolved.least_dof = least_dof(resolved)
+        resolved.degrees_of_freedom_prior = resolved.least_dof = _least_dof(resolved)
     resolved.set_scale(resolved.covariance_prior, sizes)
     return resolved
+
+
+def _least_dof(components: GaussianComponents) -> float:
+    """Return the smallest ν₀ that is learned from few rows, which is D N / (N − K).
+
+    As V shrinks, Σ_k ν₀ log|V| − (ν₀ + N_k) log|V + S_k| grows without limit if ν₀ Σ_k r_k is less
+    than Σ_k N_k (D − r_k). Here r_k is the rank of S_k, which is N_k − 1 if the mean of the
+    component is its own. So this would happen to few rows in very many columns.
+    """
+    n = components.n_rows
+    return components.n_features * max(n / max(n - components.n_components, 1.0), 1.0)
 
 
 def _default_covariance(

@@ -1,11 +1,11 @@
 """Densities and statistics of Gaussians with a covariance of many columns, as matrix products.
 
-The log density of a component is xᵀ Q x + bᵀ x + c, and its statistics are Σ r x xᵀ, Σ r x and Σ r.
+The log density of a component is c − ½ |G (x − m)|². Its statistics are Σ r x xᵀ, Σ r x and Σ r.
 With few columns, kernels compute the products x_i x_j of a row once for all components, and a
 component costs one product of matrices more (``kernels/gaussian_mixture.py``). With many columns
 these products leave the cache before they are used again. Here every component has two products of
-matrices of its own, X Q and Xᵀ diag(r) X, which reuse each number as often as there are columns or
-rows. Q is upper triangular and the second product is symmetric, so that BLAS has routines that take
+matrices of its own, X Gᵀ and Xᵀ diag(r) X, which reuse each number as often as there are columns or
+rows. G is lower triangular and the second product is symmetric, so that BLAS has routines that take
 half the time for each. Rows count in the second one only where their shares r do not vanish, and
 with many columns most rows have one component.
 """
@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.linalg.blas import dtrmm
+from scipy.linalg.blas import dsyrk
 
 from ...data.units import Rows
 from ...families._structure import Triangle
 from ...parallel import kept_memory
-from ._features import Features, FeatureSums
+from .._base import LOG_2PI
+from ._features import Block, Features, FeatureSums
 
 # Number of entries of the rows that are centered at a time, and the least number of these rows for
 # each column. With fewer, products would take less time than copies of the matrices.
@@ -28,7 +29,7 @@ _ENTRIES, _ROWS = 1 << 19, 2
 # Shares below this multiple of the largest one change no digit of the sums over rows.
 NO_SHARE = 1e-30
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
-# matrices Q: with 10 components from 90 columns on, and with 40 from 180.
+# matrices G: with 10 components from 90 columns on, and with 40 from 180.
 SQUARE_PER_MATRIX = 800
 
 
@@ -46,28 +47,31 @@ def centered(rows: Rows, part: slice) -> np.ndarray:
     return np.subtract(x, rows.center, out=kept_memory.empty(x.shape), dtype=np.float64)
 
 
-def log_joint(x: np.ndarray, features: Features, upper: Triangle) -> np.ndarray:
-    """Return xᵀ Q x + bᵀ x + c of rows for each component, (n_rows, n_components).
+def log_joint(x: np.ndarray, features: Features) -> np.ndarray:
+    """Return c − D/2 log 2π − ½ (x − m)ᵀ Λ (x − m) of rows for each component, (n_rows, K).
 
     Parameters
     ----------
     x : ndarray of float64, shape (n_rows, n_features)
         Rows relative to the center.
     features : Features
-        The coefficients; those of the products of columns are the upper triangles of Q.
-    upper : Triangle
+        The means m, the constants c and the factors of the precision matrices Λ.
     """
-    d = x.shape[1]
-    quadratic = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
-    found, product = np.empty((len(quadratic), len(x))), kept_memory.empty(x.shape)
-    for k, packed in enumerate(quadratic):
-        # In Fortran's order, which transposes have, the product replaces the copy of the rows. The
-        # other triangle of the matrix is not read.
+    d, (mean, constant, _), roots = x.shape[1], features.terms, features.roots
+    found, product = np.empty((len(mean), len(x))), kept_memory.empty(x.shape)
+    if features.layout == "tied":
+        shared = roots._replace(matrices=roots.matrices.reshape(1, d, d))
         product[:] = x
-        matrix = packed.take(upper.places).T
-        result = dtrmm(1.0, matrix, product.T, lower=True, overwrite_b=True)
-        np.einsum("nd,nd->n", result.T, x, out=found[k])
-    return x @ features.own[:, -d - 1 : -1].T + (found.T + features.own[:, -1])
+        shared.turn(0, product)
+        turned = mean @ shared.matrices[0].T
+        found[:] = np.einsum("nd,nd->n", product, product)
+        found += (turned**2).sum(axis=1)[:, None] - 2.0 * (turned @ product.T)
+        found *= shared.factors
+    else:
+        for k in range(len(mean)):
+            np.subtract(x, mean[k], out=product)
+            found[k] = roots.distances(k, product)
+    return (constant - 0.5 * d * LOG_2PI) - 0.5 * found.T
 
 
 def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) -> None:
@@ -90,5 +94,10 @@ def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) ->
                 if len(some) < len(x):
                     # If places were checked, numpy would make another copy.
                     chosen = np.take(x, some, axis=0, out=weighted, mode="clip")
-                np.multiply(chosen, np.sqrt(sign * r[some])[:, None], out=weighted)
-                target += sign * (weighted.T @ weighted).take(upper.entries)
+                root = np.sqrt(sign * r[some])
+                np.multiply(chosen, root[:, None], out=weighted)
+                # Its transpose has the upper triangle, in the order of C.
+                products = dsyrk(sign, weighted.T, lower=True).T
+                target += products.take(upper.entries)
+                if raw.kept is not None and raw.kept[k] is not None:
+                    raw.keep(k, Block(weighted, root) if sign > 0 else None)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...data.units import Rows
 from ...families import STRONG, Natural, Tempering, UnitTemperatures
+from ...families.wishart import Precisions
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
 from ._base import Joint
@@ -134,8 +135,11 @@ class FusedGaussian(GaussianComponents):
         if not (self.joint and self.is_wide(self.covariance_type)):
             return None
         known = dict(before or {})
-        expected, moments = known.pop("next", ({}, None))
-        if moments is None or any(not np.array_equal(q[key], expected[key]) for key in expected):
+        known.pop("raw", None)  # statistics from which no priors were learned
+        _, expected, moments = known.pop("next", (None, {}, None))
+        if moments is None or any(
+            q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
+        ):
             moments = self.moments(q)
         return {**known, "moments": moments}
 
@@ -152,7 +156,15 @@ class FusedGaussian(GaussianComponents):
             return None
         _, _, precision, log_det = known["moments"]
         log_det = log_det[0] if self.structure.shared else log_det
-        return family.kl_given(q, prior, precision, log_det, known["log_normalizer"])
+        traces = self._traces_of_prior(prior, precision)
+        return family.kl_given(q, prior, precision, log_det, known["log_normalizer"], traces)
+
+    def _traces_of_prior(self, prior: Natural, precision: Precisions) -> np.ndarray:
+        """Return tr(W₀⁻¹ E Λ) of the components."""
+        if self.shared_scale:
+            common, factors = self.shared_scale
+            return factors * precision.traces(common)
+        return precision.traces(self._normal_wishart.to_standard(prior)["inverse_scale"])
 
     def uncounted(self, rows: Rows) -> np.ndarray:
         # Rows without any observed cell change the weights and not the components.

@@ -18,10 +18,12 @@ from ...families import (
     NormalWishart,
     Structure,
     Wishart,
+    followed,
     get_structure,
 )
 from ...families._structure import Triangle
-from .._base import LOG_2PI, Expected
+from ...families.wishart import Precisions, Roots
+from .._base import LOG_2PI, Expected, Known
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
 from . import _wide_gaussians as wide
@@ -105,6 +107,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         (``_correlated_scale``). They are 0 and infinite for a diagonal.
     n_alike : int
         The number of steps since the covariance prior has changed between both forms.
+    tried : tuple or None
+        The value of the diagonal when a matrix was last tried in vain, by how much that was lower,
+        and the value of the diagonal at the last step, in nats.
     n_rows, least_dof : float
         The number of rows of all data, if there are few, and the smallest ν₀ with them.
     """
@@ -149,6 +154,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.learns_matrix, self.n_rows, self.least_dof = True, 1.0, float(n_features)
         self.sizes: Sizes | None = None
         self.correlates, self.n_alike = False, 0
+        self.tried: tuple[float, float, float] | None = None
         self.scale_loss, self.scale_prior_dof = 0.0, np.inf
         self.common_scale = covariance_prior
 
@@ -292,14 +298,19 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     learned = learned_gaussians
 
-    @property
-    def fixed_while_learning(self) -> tuple[str, ...]:
-        """Keys of the parameters that stay when the prior changes because it was learned.
+    def following(
+        self, q: Natural, prior: Natural, new: Natural, known: Known | None = None
+    ) -> Natural:
+        """Return the parameters of q after the change of the prior to a new one.
 
-        The others change as the prior does. With independent factors, q(μ) was found before
+        Learning that prior may have computed them. With independent factors, q(μ) was found before
         q(Λ). Changing both at once could lower the bound, and q(μ) is the next to be updated.
         """
-        return () if self.joint else tuple(self.factors[0].names.values())
+        if known is not None and "next" in known and known["next"][0] is new:
+            found: Natural = known["next"][1]
+            return found
+        own = new if self.joint else self.factors[1].pick(new)
+        return followed(q, prior, own)
 
     def _check_scatter(self, joint: Natural) -> None:
         """Refuse a prior whose scatter W⁻¹ + β m mᵀ has lost the digits of W⁻¹ to β m mᵀ."""
@@ -376,7 +387,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         pairs = d * (d + 1) // 2
         n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
         shared = np.zeros((1, pairs if layout == "tied" else 0))
-        return FeatureSums(layout, np.zeros((self.n_components, n_own)), shared)
+        wide = layout == "full" and self.is_wide(layout)
+        kept: list[Any] | None = [[] for _ in range(self.n_components)] if wide else None
+        return FeatureSums(layout, np.zeros((self.n_components, n_own)), shared, kept)
 
     def unpack(self, raw: FeatureSums) -> Moments:
         """Return N_k = Σ R, Σ R x and Σ R x xᵀ from raw statistics, R being the responsibilities.
@@ -448,7 +461,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         around = self.per_row(s.counts) * spread
         around = around - self.structure.cross(s.first, standard["mean"])
         return {
-            "scatter": s.second + self.structure.pool(around) + self._regularization(s.counts),
+            "scatter": self._regularized(s.second + self.structure.pool(around), s.counts),
             "dof": np.asarray(self.structure.pool(s.counts)),
         }
 
@@ -458,16 +471,18 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         return {
             "mean_precision": s.counts,
             "mean_natural": s.first,
-            "scatter": s.second + self._regularization(s.counts),
+            "scatter": self._regularized(np.array(s.second), s.counts),
             "dof": self.structure.pool(s.counts),
         }
 
-    def _regularization(self, count: np.ndarray) -> np.ndarray:
-        """Return N_k reg_covar I, which is added to the scatter statistics."""
-        each = self.reg_covar * self.per_row(count)
+    def _regularized(self, scatter: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the scatter statistics plus N_k reg_covar I, in the memory of the scatter."""
+        each = self.structure.pool(self.reg_covar * counts)
         if self.structure.event_ndim == 2:
-            each = each * np.eye(self.n_features)
-        return self.structure.pool(each)
+            np.einsum("...ii->...i", scatter)[:] += each[..., None]
+        else:
+            scatter += each.reshape(each.shape + (1,) * self.structure.event_ndim)
+        return scatter
 
     def posterior_given(self, raw: FeatureSums, prior: Natural) -> Natural:
         return self.posterior_of(self.unpack(raw), prior)
@@ -485,7 +500,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         root = s.first / np.sqrt(np.maximum(s.counts, np.finfo(float).tiny))[:, None]
         around = s.second - self.structure.pool(self.structure.outer(root))
         q = {
-            "scatter": prior["scatter"] + around + self._regularization(s.counts),
+            "scatter": self._regularized(prior["scatter"] + around, s.counts),
             "dof": prior["dof"] + self.structure.pool(s.counts),
         }
         means = self._mean_statistics(s, q)
@@ -517,7 +532,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         else:
             product = (precision * covariance).reshape(self.n_components, -1)
             spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
-        if self.noise_variance and self.structure.event_ndim == 2:
+        if self.noise_variance and isinstance(precision, Precisions):
+            spread = spread + self.noise_variance * precision.diagonals.sum(axis=-1)
+        elif self.noise_variance and self.structure.event_ndim == 2:
             spread = spread + self.noise_variance * np.trace(precision, axis1=-2, axis2=-1)
         elif self.noise_variance:
             entries = precision.reshape(self.n_components, -1).sum(axis=1)
@@ -552,14 +569,19 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         mean = np.tile(summary.mean - summary.center, (self.n_components, 1))
         return self.features_of(self.covariance_type, precision, mean, np.zeros(self.n_components))
 
-    def moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+    def moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None, Any, np.ndarray]:
         """Return E μ (relative to the center), Cov μ, E Λ and E log|Λ| of all components.
 
         The matrices are stored as the covariance type requires. With a joint factor, None stands
-        for the covariance of μ, because it is Λ⁻¹ / β given Λ.
+        for the covariance of μ, because it is Λ⁻¹ / β given Λ. Precision matrices E Λ of many
+        columns are computed as far as they are read (:class:`Precisions`).
         """
         if self.joint:
-            precision, log_det = self._normal_wishart.moments(self.factors[0].pick(q))
+            family = self._normal_wishart
+            moments: Any = family.moments
+            if self.is_wide(self.covariance_type):
+                moments = family.factored_moments
+            precision, log_det = moments(self.factors[0].pick(q))
             return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
         precision, log_det = self._wishart.moments(self.factors[1].pick(q))
         standard = self._gaussian.to_standard(self.factors[0].pick(q))
@@ -576,6 +598,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         strength = np.asarray(self.mean_precision_prior, dtype=np.float64).reshape(-1, 1)
         covariance = np.asarray(self.covariance_prior, dtype=np.float64)
         return self.structure.multiply(covariance, prior["mean_natural"]) / strength
+
+    def inverse_scales(self, q: Natural) -> np.ndarray:
+        """Return W⁻¹ of joint factors q(μ, Λ), in new memory."""
+        scatter: np.ndarray = self._normal_wishart._wishart_natural(q)["scatter"]
+        return scatter
 
     def plug_in(self, q: Natural) -> Features:
         """Return the coefficients of log p(x | z = k) at posterior means and covariances."""
@@ -603,7 +630,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def features_of(
         self,
         layout: str,
-        precision: np.ndarray,
+        precision: np.ndarray | Precisions,
         mean: np.ndarray,
         constant: np.ndarray,
         log_weights: np.ndarray | None = None,
@@ -611,6 +638,14 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Return the coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
         none = np.zeros(self.n_components)
         terms = Terms(mean, constant, none if log_weights is None else log_weights)
+        if self.is_wide(layout):
+            if isinstance(precision, Precisions):
+                roots = precision.roots
+            else:
+                roots = Roots.of(precision)
+            return Features(layout, _NOTHING, _NOTHING, terms, roots=roots)
+        if isinstance(precision, Precisions):
+            precision = precision.matrices
         structure = get_structure(layout, COVARIANCE_TYPES, "layout")
         # −½ (x − m)ᵀ Λ (x − m) = −½ Σ_ij Λ_ij x_i x_j + (Λ m)ᵀ x − ½ mᵀ Λ m. A pair of different
         # columns is in the sum twice and among the features once.
@@ -668,7 +703,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         out = np.empty((n, self.n_components))
         if self.is_wide(expected.layout):
             for part in wide.parts(rows):
-                out[part] = wide.log_joint(wide.centered(rows, part), expected, self._triangle)
+                out[part] = wide.log_joint(wide.centered(rows, part), expected)
             return out
         # Rows that are not contiguous have to be copied; copying a part at a time saves memory.
         step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
@@ -710,6 +745,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             self.add(rows.whole(complete), whole, raw, expected)
         if len(some) == 0:
             return
+        if raw.kept is not None:
+            raw.kept[:] = [None] * self.n_components
         gaussians = self.gaussians_of(expected)
         found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
         second = found.second
