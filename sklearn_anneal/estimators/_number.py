@@ -146,9 +146,10 @@ def best_number(
     """Return the number of components that is best by :func:`decided`, and all that were tried.
 
     Numbers are doubled from one to eight, and on while this is better, until a third of the
-    components stay unused. If one component then predicts best, it is the best. Otherwise the gaps
-    on both sides of the number of :func:`preferred` are halved until its neighbours have been
-    tried. Larger numbers begin at its components, the next one in any case.
+    components stay unused. If it is in doubt then whether there are groups, and one component
+    predicts best, this is the best number. Otherwise the gaps on both sides of the number of
+    :func:`preferred` are halved until its neighbours have been tried. Larger numbers begin at its
+    components, the next one in any case.
 
     ``fit`` returns what the fit with a number of components reaches, and what a fit with those in
     use reaches if some are not. Its second argument is the number whose components it begins at;
@@ -172,8 +173,10 @@ def best_number(
         if 3 * attempt(k).n_used <= 2 * k and k > 1:
             break
         k *= 2
-    if len(contenders(tried)) > 1 and decided(tried, predicted) == 1:
-        return 1, tried
+    if most > 1 and contenders(tried)[0] == 1 < contenders(tried)[-1]:
+        attempt(2, 1)
+        if decided(tried, predicted) == 1:
+            return 1, tried
     while True:
         middle = preferred(tried)
         larger = [k for numbers in begun.values() for k in numbers if k > middle]
