@@ -182,10 +182,11 @@ def test_numbers_on_which_bounds_and_densities_disagree_are_compared_by_other_fi
 
     def predicted(numbers):
         asked.append(numbers)
-        return {k: -1.0 / k for k in numbers}
+        return {k: 3.1 * k for k in numbers}
 
     assert decided(tried, predicted) == numbers[-1]
     assert asked == ([numbers] if len(numbers) > 1 else [])
+    assert decided(tried, lambda numbers: {k: 2.9 * k for k in numbers[:2]}) == numbers[0]
     assert decided(tried, lambda numbers: dict.fromkeys(numbers, -np.inf)) == numbers[0]
 
 
@@ -196,7 +197,7 @@ def test_one_component_that_predicts_best_ends_the_search():
     best, tried = best_number(fit, 50, lambda numbers: {k: -float(k) for k in numbers})
     assert best == 1
     assert sorted(tried) == [1, 2, 4, 8]
-    best, tried = best_number(fit, 50, lambda numbers: {k: float(k) for k in numbers})
+    best, tried = best_number(fit, 50, lambda numbers: {k: 5.0 * k for k in numbers})
     assert best == 2
     assert 3 in tried
 

@@ -23,9 +23,9 @@ in white noise by tens of nats in a table. Where columns outnumber rows, these d
 count at all. The bound, too, rises by chance, because priors of each column are learned with it.
 Numbers between which this leaves doubt are compared by cross-validation: that of the highest bound,
 that of the highest evidence, and one component if the bounds of several exceed its own by little.
-Plain fits from new starts leave out a fifth of the rows each and predict it, and the number that
-predicts best is taken. Frames of chains depend on each other, so that the smaller number is taken
-without such fits.
+Plain fits from new starts leave out a fifth of the rows each and predict it, and the smallest
+number is taken unless a larger one predicts better by 3 nats. Frames of chains depend on each
+other, so that it is taken there without such fits.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -241,14 +241,18 @@ def contenders(tried: dict[int, Tried]) -> list[int]:
 
 
 def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, float]]) -> int:
-    """Return the number among the :func:`contenders` that predicts rows best.
+    """Return the smallest of the :func:`contenders`, or a larger one that predicts rows better.
 
     ``predicted`` returns the log density of rows that other fits with each of some numbers have
-    left out. The smallest number counts if there is no such density, or if they are equal.
+    left out, in nats. A larger number has to exceed it by strong evidence, and does not where rows
+    cannot be left out.
     """
-    numbers = contenders(tried)
-    found = predicted(numbers) if len(numbers) > 1 else {}
-    return max(numbers, key=lambda k: (found.get(k, 0.0), -k))
+    best, *larger = contenders(tried)
+    found = predicted([best, *larger]) if larger else {}
+    for k in larger:
+        if k in found and found[k] > found[best] + _STRONG:
+            best = k
+    return best
 
 
 class ChoosesNumber:
