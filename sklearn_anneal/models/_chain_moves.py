@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _CONCENTRATION_OF_SHARES = 10.0
 # Fewer sequences do not say by how much their densities differ by chance.
 _LEAST_SEQUENCES = 10
-# With fewer columns than the first number, or with so many frames for each column as the second,
-# several states hardly raise the bound where there is one.
+# Several states hardly raise the bound where there is one, if there are fewer columns than the
+# first number, or so many frames for each column as the second.
 _MANY_COLUMNS, _FRAMES_PER_COLUMN = 10, 20
-# With more columns and fewer frames, they raised it by up to so many nats per column, and 3 nats:
-# priors of each column are learned, and follow differences of states by chance.
+# Elsewhere they raised it by up to so many nats per column, and 3 nats: priors of each column are
+# learned, and follow differences of states by chance.
 _CHANCE_PER_COLUMN = 0.15
 # The ways in which the frames of a state are divided, with their probabilities.
 _WAYS = {"points": 0.5, "time": 0.25, "sequence": 0.25}
