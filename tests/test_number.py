@@ -383,6 +383,18 @@ def test_many_columns_have_groups_where_rows_differ_and_none_in_white_noise(emis
         assert est.fit(rows.astype(float)).n_components_ == number
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_groups_and_noise_of_many_columns_are_not_divided(number):
+    """The densities of rows that are left out, and even the bound, prefer more components."""
+    groups = np.outer(np.arange(100) % number == 1, np.arange(40) < 8)
+    X = np.random.default_rng(4).normal(size=(100, 40)) + 2.5 * groups
+    est = AnnealedBayesianMixture("auto", emission="gaussian", random_state=0).fit(X)
+    tried = est.component_results_
+    assert tried["n_components"][tried["log_density_left_out"].argmax()] > number
+    assert tried["n_components"][np.nanargmax(tried["log_density_of_folds"])] == number
+    assert est.n_components_ == number
+
+
 def test_many_columns_of_white_noise_are_one_state():
     sequences = np.random.default_rng(52).normal(size=(10, 10, 20))
     assert AnnealedHMM("auto", random_state=0).fit(list(sequences)).n_components_ == 1
