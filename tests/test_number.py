@@ -164,6 +164,8 @@ def test_few_rows_have_groups_if_the_bound_rises_by_more_than_by_chance(bound, n
     [
         ((0.0, 20.0, 19.0), (0.0, 9.0, 9.5), [2]),
         ((0.0, 20.0, 19.0), (0.0, 9.0, 15.0), [2, 3]),  # densities prefer a larger number
+        ((0.0, 20.0, 22.9), (0.0, 9.0, 9.0), [2, 3]),  # the bound does so without strong evidence
+        ((0.0, 20.0, 23.1), (0.0, 9.0, 9.0), [3]),
         ((0.0, 8.0, 7.0), (0.0, 9.0, 9.5), [1, 2]),  # the bound rises as it does by chance
         ((0.0, 8.0, 7.0), (0.0, 9.0, 15.0), [1, 2, 3]),
         ((0.0, -8.0, -9.0), (0.0, 1.0, 2.0), [1]),
@@ -186,7 +188,7 @@ def test_numbers_on_which_bounds_and_densities_disagree_are_compared_by_other_fi
 
     assert decided(tried, predicted) == numbers[-1]
     assert asked == ([numbers] if len(numbers) > 1 else [])
-    assert decided(tried, lambda numbers: {k: 2.9 * k for k in numbers[:2]}) == numbers[0]
+    assert decided(tried, lambda numbers: {k: 1.4 * k for k in numbers}) == numbers[0]
     assert decided(tried, lambda numbers: dict.fromkeys(numbers, -np.inf)) == numbers[0]
 
 

@@ -21,8 +21,9 @@ Rows are left out with the assignments and priors of the others as they are, whi
 these rows. With many columns they fit each row so closely that every component raises its density,
 in white noise by tens of nats in a table. Where columns outnumber rows, these densities do not
 count at all. The bound, too, rises by chance, because priors of each column are learned with it.
-Numbers between which this leaves doubt are compared by cross-validation: that of the highest bound,
-that of the highest evidence, and one component if the bounds of several exceed its own by little.
+Numbers between which this leaves doubt are compared by cross-validation: that of the highest
+evidence, the smallest one whose bound no other exceeds by 3 nats, and one component if the bounds
+of several exceed its own by little.
 Plain fits from new starts leave out a fifth of the rows each and predict it, and the smallest
 number is taken unless a larger one predicts better by 3 nats. Frames of chains depend on each
 other, so that it is taken there without such fits.
@@ -173,7 +174,7 @@ def best_number(
         if 3 * attempt(k).n_used <= 2 * k and k > 1:
             break
         k *= 2
-    if most > 1 and contenders(tried)[0] == 1 < contenders(tried)[-1]:
+    if most > 1 and _rise_is_chance(tried):
         attempt(2, 1)
         if decided(tried, predicted) == 1:
             return 1, tried
@@ -199,7 +200,12 @@ def preferred(tried: dict[int, Tried]) -> int:
     Of equal ones that of fewer components counts; it is 1 if none has been tried. Where only the
     densities of sequences count, it is the smallest number that none is so much better than.
     """
-    by_bound = _by_bound(tried)
+    by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
+    if by_bound in tried:
+        # Components without use can only lower the bound, but for what priors have learned so far.
+        used = tried[by_bound].n_used
+        if used in tried and tried[used].lower_bound > tried[by_bound].lower_bound - _STRONG:
+            by_bound = used
 
     def advantages(over: int) -> dict[int, float]:
         return {k: tried[k].advantage_over(tried[over]) for k in tried if k != over}
@@ -214,29 +220,28 @@ def preferred(tried: dict[int, Tried]) -> int:
     return min(better, key=lambda k: (-found[k], k), default=by_bound)
 
 
-def _by_bound(tried: dict[int, Tried]) -> int:
-    """Return the number with the highest bound; 1 if none has been tried."""
-    by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
-    if by_bound in tried:
-        # Components without use can only lower the bound, but for what priors have learned so far.
-        used = tried[by_bound].n_used
-        if used in tried and tried[used].lower_bound > tried[by_bound].lower_bound - _STRONG:
-            return used
-    return by_bound
+def _rise_is_chance(tried: dict[int, Tried]) -> bool:
+    """Whether several components exceed the bound of one by no more than they can by chance."""
+    alone = tried.get(1)
+    if alone is None or alone.by_chance is None:
+        return False
+    highest = max(reached.lower_bound for reached in tried.values())
+    return not highest - alone.lower_bound > alone.by_chance + _STRONG
 
 
 def contenders(tried: dict[int, Tried]) -> list[int]:
     """Return the numbers between which fits that leave rows out have to decide, in their order.
 
-    They are that of :func:`preferred`, that of the highest bound, and 1 if the bounds of several
-    components do not exceed that of one by more than they can by chance.
+    They are that of :func:`preferred`, the smallest one of which no other one has a bound that is
+    higher by strong evidence, and 1 if the bounds of several components rise as by chance.
     """
-    best, alone = preferred(tried), tried.get(1)
-    found = {best} if best in tried and tried[best].of_sequences else {best, _by_bound(tried)}
-    if alone is not None and alone.by_chance is not None:
-        highest = max(reached.lower_bound for reached in tried.values())
-        if not highest - alone.lower_bound > alone.by_chance + _STRONG:
-            found.add(1)
+    best = preferred(tried)
+    found = {best}
+    if best in tried and not tried[best].of_sequences:
+        least = max(reached.lower_bound for reached in tried.values()) - _STRONG
+        found.add(min((k for k in tried if tried[k].lower_bound > least), default=best))
+    if _rise_is_chance(tried):
+        found.add(1)
     return sorted(found)
 
 
@@ -244,13 +249,16 @@ def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, 
     """Return the smallest of the :func:`contenders`, or a larger one that predicts rows better.
 
     ``predicted`` returns the log density of rows that other fits with each of some numbers have
-    left out, in nats. A larger number has to exceed it by strong evidence, and does not where rows
-    cannot be left out.
+    left out, in nats, of which a larger number needs more by strong evidence. It returns nothing if
+    rows cannot be left out: one component then counts if the bound rises as by chance, and else the
+    number of :func:`preferred`.
     """
     best, *larger = contenders(tried)
     found = predicted([best, *larger]) if larger else {}
+    if not found:
+        return 1 if _rise_is_chance(tried) else preferred(tried)
     for k in larger:
-        if k in found and found[k] > found[best] + _STRONG:
+        if found[k] > found[best] + _STRONG:
             best = k
     return best
 
