@@ -23,10 +23,9 @@ in white noise by tens of nats in a table. Where columns outnumber rows, these d
 count at all. The bound, too, rises by chance, because priors of each column are learned with it.
 Numbers between which this leaves doubt are compared by cross-validation: that of the highest
 evidence, the smallest one whose bound no other exceeds by 3 nats, and one component if the bounds
-of several exceed its own by little.
-Plain fits from new starts leave out a fifth of the rows each and predict it, and the smallest
-number is taken unless a larger one predicts better by 3 nats. Frames of chains depend on each
-other, so that it is taken there without such fits.
+of several exceed its own by little. Plain fits from new starts leave out a fifth of the rows each
+and predict it. The number that predicts best is taken, and one component unless several predict
+better by 3 nats. Frames of chains depend on each other: their bound has to rise by more than that.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -246,21 +245,18 @@ def contenders(tried: dict[int, Tried]) -> list[int]:
 
 
 def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, float]]) -> int:
-    """Return the smallest of the :func:`contenders`, or a larger one that predicts rows better.
+    """Return the one of the :func:`contenders` that predicts rows best.
 
     ``predicted`` returns the log density of rows that other fits with each of some numbers have
-    left out, in nats, of which a larger number needs more by strong evidence. It returns nothing if
-    rows cannot be left out: one component then counts if the bound rises as by chance, and else the
-    number of :func:`preferred`.
+    left out, in nats. One component gives way to strong evidence alone, and of equal ones the
+    smallest counts. If rows cannot be left out, nothing is returned: one component then counts if
+    the bound rises as by chance, and else the number of :func:`preferred`.
     """
-    best, *larger = contenders(tried)
-    found = predicted([best, *larger]) if larger else {}
+    numbers = contenders(tried)
+    found = predicted(numbers) if len(numbers) > 1 else {}
     if not found:
         return 1 if _rise_is_chance(tried) else preferred(tried)
-    for k in larger:
-        if found[k] > found[best] + _STRONG:
-            best = k
-    return best
+    return max(numbers, key=lambda k: (found[k] + _STRONG * (k == 1), -k))
 
 
 class ChoosesNumber:
