@@ -21,11 +21,11 @@ Rows are left out with the assignments and priors of the others as they are, whi
 these rows. With many columns they fit each row so closely that every component raises its density,
 in white noise by tens of nats in a table. Where columns outnumber rows, these densities do not
 count at all. The bound, too, rises by chance, because priors of each column are learned with it.
-Numbers between which this leaves doubt are compared by cross-validation: that of the highest
-evidence, the smallest one whose bound no other exceeds by 3 nats, and one component if the bounds
-of several exceed its own by little. Plain fits from new starts leave out a fifth of the rows each
-and predict it. The number that predicts best is taken, and one component unless several predict
-better by 3 nats. Frames of chains depend on each other: their bound has to rise by more than that.
+Numbers between which this leaves doubt are compared by cross-validation: that of the highest bound,
+that of the highest evidence, and one component if several exceed its bound by little. Plain fits
+from new starts leave out a fifth of the rows each and predict it. The number that predicts best is
+taken, and one component unless several predict better by 3 nats. Frames of chains depend on each
+other: their bound has to rise by more than that.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -199,12 +199,7 @@ def preferred(tried: dict[int, Tried]) -> int:
     Of equal ones that of fewer components counts; it is 1 if none has been tried. Where only the
     densities of sequences count, it is the smallest number that none is so much better than.
     """
-    by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
-    if by_bound in tried:
-        # Components without use can only lower the bound, but for what priors have learned so far.
-        used = tried[by_bound].n_used
-        if used in tried and tried[used].lower_bound > tried[by_bound].lower_bound - _STRONG:
-            by_bound = used
+    by_bound = _by_bound(tried)
 
     def advantages(over: int) -> dict[int, float]:
         return {k: tried[k].advantage_over(tried[over]) for k in tried if k != over}
@@ -219,6 +214,17 @@ def preferred(tried: dict[int, Tried]) -> int:
     return min(better, key=lambda k: (-found[k], k), default=by_bound)
 
 
+def _by_bound(tried: dict[int, Tried]) -> int:
+    """Return the number with the highest bound; 1 if none has been tried."""
+    by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
+    if by_bound in tried:
+        # Components without use can only lower the bound, but for what priors have learned so far.
+        used = tried[by_bound].n_used
+        if used in tried and tried[used].lower_bound > tried[by_bound].lower_bound - _STRONG:
+            return used
+    return by_bound
+
+
 def _rise_is_chance(tried: dict[int, Tried]) -> bool:
     """Whether several components exceed the bound of one by no more than they can by chance."""
     alone = tried.get(1)
@@ -231,14 +237,13 @@ def _rise_is_chance(tried: dict[int, Tried]) -> bool:
 def contenders(tried: dict[int, Tried]) -> list[int]:
     """Return the numbers between which fits that leave rows out have to decide, in their order.
 
-    They are that of :func:`preferred`, the smallest one of which no other one has a bound that is
-    higher by strong evidence, and 1 if the bounds of several components rise as by chance.
+    They are that of :func:`preferred`, that of the highest bound if bounds count, and 1 if the
+    bounds of several components rise as by chance.
     """
     best = preferred(tried)
     found = {best}
     if best in tried and not tried[best].of_sequences:
-        least = max(reached.lower_bound for reached in tried.values()) - _STRONG
-        found.add(min((k for k in tried if tried[k].lower_bound > least), default=best))
+        found.add(_by_bound(tried))
     if _rise_is_chance(tried):
         found.add(1)
     return sorted(found)
