@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -180,25 +181,31 @@ def test_numbers_on_which_bounds_and_densities_disagree_are_compared_by_other_fi
     assert contenders(tried) == numbers
     asked = []
 
-    def predicted(numbers):
+    def predicted(numbers, rise=3.2, error=0.0):
         asked.append(numbers)
-        return {k: 3.1 * k for k in numbers}
+        spread = error * np.array([-1.0, -1.0, 1.0, 1.0])  # the standard error is twice the error
+        return {k: densities(*(k * (rise / 4 + spread))) for k in numbers}
 
     assert decided(tried, predicted) == numbers[-1]
     assert asked == ([numbers] if len(numbers) > 1 else [])
-    little = decided(tried, lambda numbers: {k: 1.4 * k for k in numbers})
-    assert little == (1 if 1 in numbers else numbers[-1])
-    assert decided(tried, lambda numbers: dict.fromkeys(numbers, -np.inf)) == numbers[0]
+    # One component does not give way to a rise of less than the standard error and 3 nats.
+    little = partial(predicted, rise=1.4), partial(predicted, rise=5.0, error=2.0)
+    for chance in little:
+        assert decided(tried, chance) == (1 if 1 in numbers else numbers[-1])
+    failed = decided(tried, lambda numbers: {k: densities(-np.inf, -9.0) for k in numbers})
+    assert failed == numbers[0]
 
 
 def test_one_component_that_predicts_best_ends_the_search():
     def fit(k, near):
         return {k: Tried(float(k > 1), k, by_chance=6.0 if k == 1 else None)}
 
-    best, tried = best_number(fit, 50, lambda numbers: {k: -float(k) for k in numbers})
+    best, tried = best_number(fit, 50, lambda numbers: {k: densities(-k) for k in numbers})
     assert best == 1
     assert sorted(tried) == [1, 2, 4, 8]
-    best, tried = best_number(fit, 50, lambda numbers: {k: 5.0 * k for k in numbers})
+    best, tried = best_number(
+        fit, 50, lambda numbers: {k: densities(2 * k, 2 * k) for k in numbers}
+    )
     assert best == 2
     assert 3 in tried
 

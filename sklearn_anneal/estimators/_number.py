@@ -24,8 +24,8 @@ count at all. The bound, too, rises by chance, because priors of each column are
 Numbers between which this leaves doubt are compared by cross-validation: that of the highest bound,
 that of the highest evidence, and one component if several exceed its bound by little. Plain fits
 from new starts leave out a fifth of the rows each and predict it. The number that predicts best is
-taken, and one component unless several predict better by 3 nats. Frames of chains depend on each
-other: their bound has to rise by more than that.
+taken, and one component unless several are better by the standard error and 3 nats. Frames of
+chains depend on each other: their bound has to rise by more than by chance.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -141,7 +141,7 @@ class Choice(NamedTuple):
 def best_number(
     fit: Callable[[int, int | None], dict[int, Tried]],
     most: int,
-    predicted: Callable[[list[int]], dict[int, float]] = lambda numbers: {},
+    predicted: Callable[[list[int]], dict[int, LeftOut]] = lambda numbers: {},
 ) -> tuple[int, dict[int, Tried]]:
     """Return the number of components that is best by :func:`decided`, and all that were tried.
 
@@ -249,19 +249,22 @@ def contenders(tried: dict[int, Tried]) -> list[int]:
     return sorted(found)
 
 
-def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, float]]) -> int:
+def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, LeftOut]]) -> int:
     """Return the one of the :func:`contenders` that predicts rows best.
 
-    ``predicted`` returns the log density of rows that other fits with each of some numbers have
-    left out, in nats. One component gives way to strong evidence alone, and of equal ones the
-    smallest counts. If rows cannot be left out, nothing is returned: one component then counts if
-    the bound rises as by chance, and else the number of :func:`preferred`.
+    ``predicted`` returns the densities of rows that other fits with each of some numbers have left
+    out. One component gives way only to numbers that are better by strong evidence, beyond the
+    standard error, and of equal ones the smallest counts. If rows cannot be left out, nothing is
+    returned: one component then counts if the bound rises as by chance, and else the number of
+    :func:`preferred`.
     """
     numbers = contenders(tried)
     found = predicted(numbers) if len(numbers) > 1 else {}
     if not found:
         return 1 if _rise_is_chance(tried) else preferred(tried)
-    return max(numbers, key=lambda k: (found[k] + _STRONG * (k == 1), -k))
+    if 1 in numbers:
+        numbers = [k for k in numbers if k == 1 or found[k].rise_over(found[1]) > _STRONG]
+    return max(numbers, key=lambda k: (k > 1, found[k].total, -k))
 
 
 class ChoosesNumber:
@@ -344,9 +347,9 @@ class ChoosesNumber:
                 every[reduced.n_components], _ = run(reduced.n_components, reduced)
             return every
 
-        left_out: dict[int, float] = {}
+        left_out: dict[int, LeftOut] = {}
 
-        def predicted(numbers: list[int]) -> dict[int, float]:
+        def predicted(numbers: list[int]) -> dict[int, LeftOut]:
             added = [k for k in numbers if k not in left_out]
             if added:
                 left_out.update(self._predicted_by_folds(added, X, units, random_state))
@@ -362,10 +365,11 @@ class ChoosesNumber:
 
     def _predicted_by_folds(
         self, numbers: list[int], X: Any, units: Any, random_state: np.random.RandomState
-    ) -> dict[int, float]:
-        """Return the log density of rows that fits with each number leave out, in nats.
+    ) -> dict[int, LeftOut]:
+        """Return the densities of rows that fits with each number leave out.
 
-        It is empty if the model has no rows that can be left out.
+        They are −∞ if such a fit fails. Nothing is returned if the model has no rows that can be
+        left out.
         """
         rows = self._smaller_model(numbers[0], X, units.example).rows_of_folds(units)
         if rows is None:
@@ -373,24 +377,33 @@ class ChoosesNumber:
         weights = np.ones(rows.n_units) if rows.weights is None else np.asarray(rows.weights)
         shares = folds(weights, generator(seed_sequence(copy.deepcopy(random_state))))
 
-        def predicted(k: int, share: np.ndarray) -> float:
-            index = np.flatnonzero(share)
+        def predicted(k: int, share: np.ndarray) -> np.ndarray:
             model = self._smaller_model(k, X, units.example).compared()
             # A start at the components of another fit would know the rows that are left out.
             how = without(rows, share), None, None, copy.deepcopy(random_state)
             self._number_of_trial = k
             ctx = self._start_anew(model, NoAnnealing(), Plan(), *how).kept.ctx
-            found = ctx.model.log_predictive(rows.take(index).centered(ctx.summary), ctx.q)
-            return float(share[index] @ found)
+            index = np.flatnonzero(share)
+            found: np.ndarray = ctx.model.log_predictive(
+                rows.take(index).centered(ctx.summary), ctx.q
+            )
+            return found
 
         result = {}
         for k in numbers:
-            try:
-                total = sum(predicted(k, share) for share in shares.T if share.any())
-            except np.linalg.LinAlgError:
-                total = -np.inf
-            result[k] = total if np.isfinite(total) else -np.inf
+            sums = np.zeros(rows.n_units)
+            for share in shares.T:
+                part = share > 0
+                try:
+                    if part.any():
+                        sums[part] += share[part] * predicted(k, share)
+                except np.linalg.LinAlgError:
+                    sums[part] = -np.inf
+            sums[~np.isfinite(sums)] = -np.inf
+            means = sums / np.maximum(weights, np.finfo(np.float64).tiny)
+            result[k] = LeftOut(means, weights, float(weights.sum()))
             if self.verbose:
+                total = result[k].total
                 print(f"n_components={k}: rows left out of other fits {total:.6f}", flush=True)
         return result
 
@@ -438,7 +451,7 @@ class ChoosesNumber:
         return found, Tried(bound, n_used, left_out, by_chance)
 
 
-def _results(tried: dict[int, Tried], predicted: dict[int, float]) -> dict[str, np.ndarray]:
+def _results(tried: dict[int, Tried], predicted: dict[int, LeftOut]) -> dict[str, np.ndarray]:
     """Return the numbers that were tried and their results, as ``component_results_`` has them."""
     every = [tried[k] for k in sorted(tried)]
     results = {
@@ -450,7 +463,7 @@ def _results(tried: dict[int, Tried], predicted: dict[int, float]) -> dict[str, 
         totals = [np.nan if found.left_out is None else found.left_out.total for found in every]
         results["log_density_left_out"] = np.array(totals)
     if predicted:
-        of_folds = [predicted.get(k, np.nan) for k in sorted(tried)]
+        of_folds = [predicted[k].total if k in predicted else np.nan for k in sorted(tried)]
         results["log_density_of_folds"] = np.array(of_folds)
     return results
 

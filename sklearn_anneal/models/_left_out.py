@@ -46,7 +46,8 @@ class LeftOut(NamedTuple):
 
         The standard error of the difference is subtracted.
         """
-        difference = self.log_densities - other.log_densities
+        with np.errstate(invalid="ignore"):  # of densities that are infinite, because a fit failed
+            difference = self.log_densities - other.log_densities
         mean = np.average(difference, weights=self.weights)
         variance = np.average((difference - mean) ** 2, weights=self.weights)
         return float(self.total_weight * (mean - np.sqrt(variance / self.weights.sum())))

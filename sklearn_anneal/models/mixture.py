@@ -52,10 +52,9 @@ _NO_VOLUME = (
     "sums over all rows that it could have been"
 )
 _NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose bound is quadratic"
-# In tables without groups, several components raised the bound by up to 0.15 nats per column, and 3
-# nats: priors of each column are learned, and follow differences of components by chance. Up to
-# twice as many nats, it is in doubt whether there are groups.
-_CHANCE_PER_COLUMN = 0.3
+# In tables without groups, several components raised the bound by up to so many nats per column,
+# and 3 nats: priors of each column are learned, and follow differences of components by chance.
+_CHANCE_PER_COLUMN = 0.2
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
