@@ -383,10 +383,8 @@ class ChoosesNumber:
             how = without(rows, share), None, None, copy.deepcopy(random_state)
             self._number_of_trial = k
             ctx = self._start_anew(model, NoAnnealing(), Plan(), *how).kept.ctx
-            index = np.flatnonzero(share)
-            found: np.ndarray = ctx.model.log_predictive(
-                rows.take(index).centered(ctx.summary), ctx.q
-            )
+            left_out = rows.take(np.flatnonzero(share)).centered(ctx.summary)
+            found: np.ndarray = ctx.model.log_predictive(left_out, ctx.q)
             return found
 
         result = {}
@@ -401,7 +399,7 @@ class ChoosesNumber:
                     sums[part] = -np.inf
             sums[~np.isfinite(sums)] = -np.inf
             means = sums / np.maximum(weights, np.finfo(np.float64).tiny)
-            result[k] = LeftOut(means, weights, float(weights.sum()))
+            result[k] = LeftOut(means, weights, float(units.total_weight))
             if self.verbose:
                 total = result[k].total
                 print(f"n_components={k}: rows left out of other fits {total:.6f}", flush=True)
