@@ -15,8 +15,9 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.data.units import Rows
-from sklearn_anneal.models import _left_out
-from sklearn_anneal.models._left_out import N_PARTS, dealt
+from sklearn_anneal.models import _left_out, mixture
+from sklearn_anneal.models._left_out import N_FOLDS, N_PARTS, dealt, folds, without
+from sklearn_anneal.parallel.workers import generator, seed_sequence
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -246,6 +247,96 @@ def test_a_row_of_weight_three_goes_to_three_parts():
 
 def test_light_rows_are_dealt_like_rows_of_weight_one():
     np.testing.assert_allclose(dealt(np.full(30, 0.01)), 0.01 * dealt(np.ones(30)), atol=1e-12)
+
+
+# Rows that other fits leave out
+
+
+@pytest.mark.parametrize("weights", [np.ones(43), [3.0, 1.0, 25.0], [0.4, 2.5, 0.0, 0.1]])
+def test_folds_have_the_weights_of_rows(weights, rng):
+    shares = folds(np.array(weights), rng)
+    assert shares.shape == (len(weights), N_FOLDS)
+    np.testing.assert_allclose(shares.sum(axis=1), weights, rtol=1e-12)
+
+
+def test_folds_do_not_take_whole_groups_of_rows_that_are_in_turn(rng):
+    groups = np.arange(100) % N_FOLDS
+    shares = folds(np.ones(100), rng)
+    assert set(shares.sum(axis=0)) == {100 / N_FOLDS}
+    assert all(len(set(groups[part == 0])) == N_FOLDS for part in shares.T)
+    assert not np.array_equal(shares, folds(np.ones(100), rng))
+
+
+@pytest.mark.parametrize("weights", [None, [2.0, 0.3, 1.0, 3.0]])
+def test_rows_that_remain_have_the_rest_of_their_weights(weights):
+    share = np.array([1.0, 0.0, 1.0, 0.0]) if weights is None else np.array([0.5, 0.3, 1.0, 0.0])
+    rows = Rows(np.arange(4.0)[:, None], None if weights is None else np.array(weights))
+    rest = without(rows, share)
+    assert rest.X.ravel().tolist() == ([1.0, 3.0] if weights is None else [0.0, 3.0])
+    assert rest.weights is None if weights is None else rest.weights.tolist() == [1.5, 3.0]
+
+
+def noise_of(kind, rng):
+    """White noise, which several components predict better only by chance."""
+    X = rng.normal(size=(40, 20))
+    if kind == "gaps":
+        X[rng.random(X.shape) < 0.1] = np.nan
+        X[3:, 0] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("kind", ["noise", "gaps"])
+def test_folds_are_predicted_as_by_fits_to_the_other_rows(kind, rng):
+    X = noise_of(kind, rng)
+    est = AnnealedBayesianMixture("auto", emission="gaussian", random_state=0, effort=0)
+    tried = clone(est).fit(X).component_results_
+    compared = np.isfinite(tried["log_density_of_folds"]) & (tried["n_components"] > 1)
+    assert compared.any(), "no number is in doubt: the test tests nothing"
+    found = tried["log_density_of_folds"][compared][0]
+    plain = est.set_params(n_components=tried["n_components"][compared][0], annealing="none")
+    shares = folds(np.ones(40), generator(seed_sequence(np.random.RandomState(0))))
+    expected = sum(
+        clone(plain).fit(X[part == 0]).score_samples(X[part > 0]).sum() for part in shares.T
+    )
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_folds_of_parts_and_weights_are_those_of_rows_in_memory(rng):
+    X = noise_of("noise", rng)
+    est = AnnealedBayesianMixture("auto", emission="gaussian", random_state=0, effort=0)
+    whole = clone(est).fit(X)
+    in_parts = clone(est).fit(Shards([X[:15], X[15:]]))
+    more, weights = np.vstack([X, X[:5]]), np.r_[np.ones(40), np.zeros(5)]
+    weighted = clone(est).fit(more, sample_weight=weights)
+    assert whole.n_components_ == in_parts.n_components_ == weighted.n_components_ == 1
+    for other in (in_parts, weighted):
+        assert np.isfinite(other.component_results_["log_density_of_folds"][0])
+
+
+def test_a_number_whose_fits_to_other_rows_fail_is_not_chosen(rng, monkeypatch):
+    def failing(self, *args):
+        raise np.linalg.LinAlgError("results that are not finite")
+
+    X = noise_of("noise", rng)
+    est = AnnealedBayesianMixture("auto", emission="gaussian", random_state=0, effort=0)
+    monkeypatch.setattr(mixture.Mixture, "log_predictive", failing)
+    monkeypatch.setattr(mixture.Mixture, "left_out", lambda *args: None)
+    tried = est.fit(X).component_results_
+    assert est.n_components_ == 1
+    assert np.isneginf(tried["log_density_of_folds"]).any()
+
+
+@pytest.mark.parametrize("covariates", [False, True])
+def test_groups_are_found_that_predict_better_whatever_the_bound_says(covariates, rng, monkeypatch):
+    monkeypatch.setattr(mixture, "_CHANCE_PER_COLUMN", 1e6)
+    group = rng.integers(0, 2, 60)
+    X = rng.random((60, 12)) < np.where(group[:, None] == 1, 0.8, 0.2)
+    est = AnnealedBayesianMixture("auto", emission="bernoulli", random_state=0, effort=0)
+    given = {"covariates": group[:, None] + rng.normal(size=(60, 1))} if covariates else {}
+    tried = est.fit(X, **given).component_results_
+    assert est.n_components_ == 2
+    alone, two = tried["log_density_of_folds"][:2]
+    assert two > alone + 10.0
 
 
 # How numbers are compared

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +29,13 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.estimators import _number
-from sklearn_anneal.estimators._number import Tried, best_number, preferred
+from sklearn_anneal.estimators._number import (
+    Tried,
+    best_number,
+    contenders,
+    decided,
+    preferred,
+)
 from sklearn_anneal.models._left_out import LeftOut
 from sklearn_anneal.search.moves import Reduction
 
@@ -150,7 +157,57 @@ def test_few_rows_have_groups_if_the_bound_rises_by_more_than_by_chance(bound, n
         1: Tried(0.0, 1, densities(0.0, 0.0, 0.0, 0.0), by_chance=6.0),
         2: Tried(bound, 2, densities(9.0, 9.0, 9.0, 9.0)),
     }
-    assert preferred(tried) == number
+    assert decided(tried, lambda numbers: {}) == number
+
+
+@pytest.mark.parametrize(
+    ("bounds", "of_rows", "numbers"),
+    [
+        ((0.0, 20.0, 19.0), (0.0, 9.0, 9.5), [2]),
+        ((0.0, 20.0, 19.0), (0.0, 9.0, 15.0), [2, 3]),  # densities prefer a larger number
+        ((0.0, 8.0, 7.0), (0.0, 9.0, 9.5), [1, 2]),  # the bound rises as it does by chance
+        ((0.0, 8.0, 7.0), (0.0, 9.0, 15.0), [1, 2, 3]),
+        ((0.0, -8.0, -9.0), (0.0, 1.0, 2.0), [1]),
+        ((0.0, -8.0, -9.0), (0.0, 20.0, 2.0), [1, 2]),
+    ],
+)
+def test_numbers_on_which_bounds_and_densities_disagree_are_compared_by_other_fits(
+    bounds, of_rows, numbers
+):
+    tried = {
+        k: Tried(bound, k, densities(*[of_row] * 4), by_chance=6.0 if k == 1 else None)
+        for k, bound, of_row in zip((1, 2, 3), bounds, of_rows, strict=True)
+    }
+    assert contenders(tried) == numbers
+    asked = []
+
+    def predicted(numbers, rise=3.2, error=0.0):
+        asked.append(numbers)
+        spread = error * np.array([-1.0, -1.0, 1.0, 1.0])  # the standard error is twice the error
+        return {k: densities(*(k * (rise / 4 + spread))) for k in numbers}
+
+    assert decided(tried, predicted) == numbers[-1]
+    assert asked == ([numbers] if len(numbers) > 1 else [])
+    # One component does not give way to a rise of less than the standard error and 3 nats.
+    little = partial(predicted, rise=1.4), partial(predicted, rise=5.0, error=2.0)
+    for chance in little:
+        assert decided(tried, chance) == (1 if 1 in numbers else numbers[-1])
+    failed = decided(tried, lambda numbers: {k: densities(-np.inf, -9.0) for k in numbers})
+    assert failed == numbers[0]
+
+
+def test_one_component_that_predicts_best_ends_the_search():
+    def fit(k, near):
+        return {k: Tried(float(k > 1), k, by_chance=6.0 if k == 1 else None)}
+
+    best, tried = best_number(fit, 50, lambda numbers: {k: densities(-k) for k in numbers})
+    assert best == 1
+    assert sorted(tried) == [1, 2, 4, 8]
+    best, tried = best_number(
+        fit, 50, lambda numbers: {k: densities(2 * k, 2 * k) for k in numbers}
+    )
+    assert best == 2
+    assert 3 in tried
 
 
 def test_no_more_components_than_rows_are_tried():
@@ -214,7 +271,7 @@ def test_data_without_groups_have_one_component(make, params, X):
 )
 def test_components_that_the_search_empties_are_left_out(make, params, data, rng, monkeypatch):
     """Their priors cost more than nothing, so that the bound rises without them."""
-    monkeypatch.setattr(_number, "best_number", lambda fit, most: (6, fit(6, None)))
+    monkeypatch.setattr(_number, "best_number", lambda fit, most, predicted: (6, fit(6, None)))
     est, X = make("auto", random_state=0, annealing="none", **params), data(rng)
     kept = clone(est).fit(X)
     assert kept.n_components_ == kept.n_effective_components_ < 6
@@ -332,6 +389,18 @@ def test_many_columns_have_groups_where_rows_differ_and_none_in_white_noise(emis
         est = AnnealedBayesianMixture("auto", emission=emission, random_state=0)
         rows = (X > 0.8 * number - 0.8) if emission == "bernoulli" else X
         assert est.fit(rows.astype(float)).n_components_ == number
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_groups_and_noise_of_many_columns_are_not_divided(number):
+    """The densities of rows that are left out, and even the bound, prefer more components."""
+    groups = np.outer(np.arange(100) % number == 1, np.arange(40) < 8)
+    X = np.random.default_rng(4).normal(size=(100, 40)) + 2.5 * groups
+    est = AnnealedBayesianMixture("auto", emission="gaussian", random_state=0).fit(X)
+    tried = est.component_results_
+    assert tried["n_components"][tried["log_density_left_out"].argmax()] > number
+    assert tried["n_components"][np.nanargmax(tried["log_density_of_folds"])] == number
+    assert est.n_components_ == number
 
 
 def test_many_columns_of_white_noise_are_one_state():

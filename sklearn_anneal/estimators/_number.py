@@ -18,11 +18,14 @@ of those that are left out counts, by the same standard. For few sequences, and 
 only the bound: their data points cannot be left out of a fit that is over.
 
 Rows are left out with the assignments and priors of the others as they are, which were learned with
-these rows. With many columns they fit each row so closely that several components raise its density
-in white noise, by tens of nats in a table. Several components of ten columns or more, with fewer
-than twenty rows for each, therefore have to raise the bound itself, by 3 nats and as much as they
-were seen to raise it by chance. With fewer rows than columns, densities of rows that are left out
-do not count at all.
+these rows. With many columns they fit each row so closely that every component raises its density,
+in white noise by tens of nats in a table. Where columns outnumber rows, these densities do not
+count at all. The bound, too, rises by chance, because priors of each column are learned with it.
+Numbers between which this leaves doubt are compared by cross-validation: that of the highest bound,
+that of the highest evidence, and one component if several exceed its bound by little. Plain fits
+from new starts leave out a fifth of the rows each and predict it. The number that predicts best is
+taken, and one component unless several are better by the standard error and 3 nats. Frames of
+chains depend on each other: their bound has to rise by more than by chance.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -52,14 +55,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from ..annealing import NoAnnealing
 from ..annealing._base import Context
 from ..data.units import Units
 from ..families import Natural
-from ..models._left_out import LeftOut
-from ..parallel.workers import generator
+from ..models._left_out import LeftOut, folds, without
+from ..parallel.workers import generator, seed_sequence
 from ..search.moves import in_use
 from ..search.problem import Problem
-from ..search.search import Found
+from ..search.search import Found, Plan
 from ._state import same
 
 # Values that the parameter can have.
@@ -84,7 +88,7 @@ class Tried(NamedTuple):
     # The densities of data points given others; None if the model cannot leave them out.
     left_out: LeftOut | None = None
     # By how much the bounds of several components can exceed this one without groups, nats; None
-    # if other evidence decides. Only a single component has it.
+    # if none does. Only a single component has it.
     by_chance: float | None = None
 
     @property
@@ -135,18 +139,22 @@ class Choice(NamedTuple):
 
 
 def best_number(
-    fit: Callable[[int, int | None], dict[int, Tried]], most: int
+    fit: Callable[[int, int | None], dict[int, Tried]],
+    most: int,
+    predicted: Callable[[list[int]], dict[int, LeftOut]] = lambda numbers: {},
 ) -> tuple[int, dict[int, Tried]]:
-    """Return the number of components that is best by :func:`preferred`, and all that were tried.
+    """Return the number of components that is best by :func:`decided`, and all that were tried.
 
     Numbers are doubled from one to eight, and on while this is better, until a third of the
-    components stay unused. The gaps on both sides of the best number are then halved until its
-    neighbours have been tried. Larger numbers begin at its components, the next one in any case.
+    components stay unused. If it is in doubt then whether there are groups, and one component
+    predicts best, this is the best number. Otherwise the gaps on both sides of the number of
+    :func:`preferred` are halved until its neighbours have been tried. Larger numbers begin at its
+    components, the next one in any case.
 
     ``fit`` returns what the fit with a number of components reaches, and what a fit with those in
     use reaches if some are not. Its second argument is the number whose components it begins at;
     None stands for a start of its own. Of two fits with the same number that of the higher bound
-    counts. ``most`` is the largest number.
+    counts. ``most`` is the largest number. ``predicted`` is that of :func:`decided`.
     """
     tried: dict[int, Tried] = {}
     # The numbers of each origin; those with starts of their own have none.
@@ -165,6 +173,10 @@ def best_number(
         if 3 * attempt(k).n_used <= 2 * k and k > 1:
             break
         k *= 2
+    if most > 1 and _rise_is_chance(tried):
+        attempt(2, 1)
+        if decided(tried, predicted) == 1:
+            return 1, tried
     while True:
         middle = preferred(tried)
         larger = [k for numbers in begun.values() for k in numbers if k > middle]
@@ -178,27 +190,16 @@ def best_number(
         if higher:
             attempt(high, middle)
         if not (lower or higher):
-            return middle, tried
+            return decided(tried, predicted), tried
 
 
 def preferred(tried: dict[int, Tried]) -> int:
     """Return the number with the highest bound, or another one if its evidence is so much higher.
 
     Of equal ones that of fewer components counts; it is 1 if none has been tried. Where only the
-    densities of sequences count, it is the smallest number that none is so much better than. It is
-    1 if several components raise the bound by no more than they can by chance.
+    densities of sequences count, it is the smallest number that none is so much better than.
     """
-    alone = tried.get(1)
-    if alone is not None and alone.by_chance is not None:
-        highest = max((found.lower_bound for k, found in tried.items() if k > 1), default=-np.inf)
-        if not highest - alone.lower_bound > alone.by_chance + _STRONG:
-            return 1
-    by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
-    if by_bound in tried:
-        # Components without use can only lower the bound, but for what priors have learned so far.
-        used = tried[by_bound].n_used
-        if used in tried and tried[used].lower_bound > tried[by_bound].lower_bound - _STRONG:
-            by_bound = used
+    by_bound = _by_bound(tried)
 
     def advantages(over: int) -> dict[int, float]:
         return {k: tried[k].advantage_over(tried[over]) for k in tried if k != over}
@@ -211,6 +212,59 @@ def preferred(tried: dict[int, Tried]) -> int:
     others = (k for k in found if tried[k].n_used != tried[by_bound].n_used)
     better = [k for k in others if found[k] > 0]
     return min(better, key=lambda k: (-found[k], k), default=by_bound)
+
+
+def _by_bound(tried: dict[int, Tried]) -> int:
+    """Return the number with the highest bound; 1 if none has been tried."""
+    by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
+    if by_bound in tried:
+        # Components without use can only lower the bound, but for what priors have learned so far.
+        used = tried[by_bound].n_used
+        if used in tried and tried[used].lower_bound > tried[by_bound].lower_bound - _STRONG:
+            return used
+    return by_bound
+
+
+def _rise_is_chance(tried: dict[int, Tried]) -> bool:
+    """Whether several components exceed the bound of one by no more than they can by chance."""
+    alone = tried.get(1)
+    if alone is None or alone.by_chance is None:
+        return False
+    highest = max(reached.lower_bound for reached in tried.values())
+    return not highest - alone.lower_bound > alone.by_chance + _STRONG
+
+
+def contenders(tried: dict[int, Tried]) -> list[int]:
+    """Return the numbers between which fits that leave rows out have to decide, in their order.
+
+    They are that of :func:`preferred`, that of the highest bound if bounds count, and 1 if the
+    bounds of several components rise as by chance.
+    """
+    best = preferred(tried)
+    found = {best}
+    if best in tried and not tried[best].of_sequences:
+        found.add(_by_bound(tried))
+    if _rise_is_chance(tried):
+        found.add(1)
+    return sorted(found)
+
+
+def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, LeftOut]]) -> int:
+    """Return the one of the :func:`contenders` that predicts rows best.
+
+    ``predicted`` returns the densities of rows that other fits with each of some numbers have left
+    out. One component gives way only to numbers that are better by strong evidence, beyond the
+    standard error, and of equal ones the smallest counts. If rows cannot be left out, nothing is
+    returned: one component then counts if the bound rises as by chance, and else the number of
+    :func:`preferred`.
+    """
+    numbers = contenders(tried)
+    found = predicted(numbers) if len(numbers) > 1 else {}
+    if not found:
+        return 1 if _rise_is_chance(tried) else preferred(tried)
+    if 1 in numbers:
+        numbers = [k for k in numbers if k == 1 or found[k].rise_over(found[1]) > _STRONG]
+    return max(numbers, key=lambda k: (k > 1, found[k].total, -k))
 
 
 class ChoosesNumber:
@@ -293,13 +347,63 @@ class ChoosesNumber:
                 every[reduced.n_components], _ = run(reduced.n_components, reduced)
             return every
 
-        best, tried = best_number(fit, max(units.n_rows // _ROWS_EACH, 1))
+        left_out: dict[int, LeftOut] = {}
+
+        def predicted(numbers: list[int]) -> dict[int, LeftOut]:
+            added = [k for k in numbers if k not in left_out]
+            if added:
+                left_out.update(self._predicted_by_folds(added, X, units, random_state))
+            return left_out
+
+        best, tried = best_number(fit, max(units.n_rows // _ROWS_EACH, 1), predicted)
         if best not in fits:
             raise failures[-1]
         found, _, origin = fits[best]
         # A single component that was compared may have learned from too few data for predictions.
         begun = found.unfinished if best > 1 else None
-        return Choice(best, origin, _results(tried, best), begun)
+        return Choice(best, origin, _results(tried, left_out), begun)
+
+    def _predicted_by_folds(
+        self, numbers: list[int], X: Any, units: Any, random_state: np.random.RandomState
+    ) -> dict[int, LeftOut]:
+        """Return the densities of rows that fits with each number leave out.
+
+        They are −∞ if such a fit fails. Nothing is returned if the model has no rows that can be
+        left out.
+        """
+        rows = self._smaller_model(numbers[0], X, units.example).rows_of_folds(units)
+        if rows is None:
+            return {}
+        weights = np.ones(rows.n_units) if rows.weights is None else np.asarray(rows.weights)
+        shares = folds(weights, generator(seed_sequence(copy.deepcopy(random_state))))
+
+        def predicted(k: int, share: np.ndarray) -> np.ndarray:
+            model = self._smaller_model(k, X, units.example).compared()
+            # A start at the components of another fit would know the rows that are left out.
+            how = without(rows, share), None, None, copy.deepcopy(random_state)
+            self._number_of_trial = k
+            ctx = self._start_anew(model, NoAnnealing(), Plan(), *how).kept.ctx
+            left_out = rows.take(np.flatnonzero(share)).centered(ctx.summary)
+            found: np.ndarray = ctx.model.log_predictive(left_out, ctx.q)
+            return found
+
+        result = {}
+        for k in numbers:
+            sums = np.zeros(rows.n_units)
+            for share in shares.T:
+                part = share > 0
+                try:
+                    if part.any():
+                        sums[part] += share[part] * predicted(k, share)
+                except np.linalg.LinAlgError:
+                    sums[part] = -np.inf
+            sums[~np.isfinite(sums)] = -np.inf
+            means = sums / np.maximum(weights, np.finfo(np.float64).tiny)
+            result[k] = LeftOut(means, weights, float(units.total_weight))
+            if self.verbose:
+                total = result[k].total
+                print(f"n_components={k}: rows left out of other fits {total:.6f}", flush=True)
+        return result
 
     def _smaller_model(self, k: int, X: Any, example: Any) -> Any:
         """Return the model with some number of components."""
@@ -345,7 +449,7 @@ class ChoosesNumber:
         return found, Tried(bound, n_used, left_out, by_chance)
 
 
-def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
+def _results(tried: dict[int, Tried], predicted: dict[int, LeftOut]) -> dict[str, np.ndarray]:
     """Return the numbers that were tried and their results, as ``component_results_`` has them."""
     every = [tried[k] for k in sorted(tried)]
     results = {
@@ -353,9 +457,12 @@ def _results(tried: dict[int, Tried], best: int) -> dict[str, np.ndarray]:
         "lower_bound": np.array([found.lower_bound for found in every]),
         "n_effective_components": np.array([found.n_used for found in every]),
     }
-    if tried[best].left_out is not None:
+    if any(found.left_out is not None for found in every):
         totals = [np.nan if found.left_out is None else found.left_out.total for found in every]
         results["log_density_left_out"] = np.array(totals)
+    if predicted:
+        of_folds = [predicted[k].total if k in predicted else np.nan for k in sorted(tried)]
+        results["log_density_of_folds"] = np.array(of_folds)
     return results
 
 

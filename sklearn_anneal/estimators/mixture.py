@@ -287,7 +287,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, the log density of all rows given other rows, in nats
         (``log_density_left_out``; not for fewer rows than columns), and how many of its components
-        explain more than one row (``n_effective_components``).
+        explain more than one row (``n_effective_components``). If the number was in doubt, there is
+        also the log density of rows in cross-validation (``log_density_of_folds``), which is NaN
+        for numbers that were not in question.
     n_effective_components_ : int
         Number of components whose expected number of rows exceeds 1.
     lower_bound_ : float

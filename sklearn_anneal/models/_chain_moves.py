@@ -12,7 +12,7 @@ from ..data.units import Sequences
 from ..families import Natural, Tempering
 from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
-from ._left_out import LeftOut, gain_by_chance, left_out
+from ._left_out import LeftOut, left_out
 from .components._base import Components, clusterings
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _CONCENTRATION_OF_SHARES = 10.0
 # Fewer sequences do not say by how much their densities differ by chance.
 _LEAST_SEQUENCES = 10
+# Several states hardly raise the bound where there is one, if there are fewer columns than the
+# first number, or so many frames for each column as the second.
+_MANY_COLUMNS, _FRAMES_PER_COLUMN = 10, 20
+# Elsewhere they raised it by up to so many nats per column, and 3 nats: priors of each column are
+# learned, and follow differences of states by chance.
+_CHANCE_PER_COLUMN = 0.15
 # The ways in which the frames of a state are divided, with their probabilities.
 _WAYS = {"points": 0.5, "time": 0.25, "sequence": 0.25}
 
@@ -89,7 +95,11 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
         return left_out(self, units, q, summary, prior, independent=False)
 
     def gain_by_chance(self, units: Any, summary: Summary) -> float | None:
-        return gain_by_chance(self.n_rows(summary), units.spread(1).frames)
+        frames = units.spread(1).frames
+        n_columns = 1 if frames.ndim == 1 else frames.shape[1]
+        if n_columns < _MANY_COLUMNS or self.n_rows(summary) >= _FRAMES_PER_COLUMN * n_columns:
+            return None
+        return _CHANCE_PER_COLUMN * n_columns
 
     def assigned(self, units: Sequences, q: Natural) -> Assigned:
         model: Any = self

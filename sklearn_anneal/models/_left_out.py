@@ -20,13 +20,10 @@ from ..families import Natural
 
 # This many parts of the data points are left out, one after another.
 N_PARTS = 20
-# Densities of rows that are left out tell groups from none in tables of fewer columns than the
-# first number, or with so many rows for each column as the second.
-_MANY_COLUMNS, _ROWS_PER_COLUMN = 10, 20
-# In tables without groups, several components raised the bound by up to so many nats per column,
-# and 3 nats: priors of each column are learned, and follow differences of components by chance.
-_CHANCE_PER_COLUMN = 0.15
+# Fits anew leave out so many parts of the rows, one after another.
+N_FOLDS = 5
 _TINY = 1e-300
+_ROUNDING = 1e-12
 
 
 class LeftOut(NamedTuple):
@@ -49,7 +46,8 @@ class LeftOut(NamedTuple):
 
         The standard error of the difference is subtracted.
         """
-        difference = self.log_densities - other.log_densities
+        with np.errstate(invalid="ignore"):  # of densities that are infinite, because a fit failed
+            difference = self.log_densities - other.log_densities
         mean = np.average(difference, weights=self.weights)
         variance = np.average((difference - mean) ** 2, weights=self.weights)
         return float(self.total_weight * (mean - np.sqrt(variance / self.weights.sum())))
@@ -83,16 +81,16 @@ def left_out(
     return LeftOut(sums / np.maximum(weights, _TINY), weights, float(summary.weight), independent)
 
 
-def gain_by_chance(n_rows: float, rows: Any) -> float | None:
-    """Return by how much several components can exceed the bound of one without groups, nats.
+def folds(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Deal rows to folds in random order; return the weight of each row in each fold.
 
-    ``n_rows`` is the weight of all rows, of which ``rows`` are some. None stands for so few
-    columns, or so many rows, that densities of rows left out tell groups from none.
+    Rows whose order repeats itself, as drawn ones of one group after another do, would lose whole
+    groups if they were dealt by turns. The result has the shape (n_rows, N_FOLDS).
     """
-    n_columns = 1 if rows.ndim == 1 else rows.shape[1]
-    if n_columns < _MANY_COLUMNS or n_rows >= _ROWS_PER_COLUMN * n_columns:
-        return None
-    return _CHANCE_PER_COLUMN * n_columns
+    order = rng.permutation(len(weights))
+    shares = np.empty((len(weights), N_FOLDS))
+    shares[order] = dealt(weights[order]).reshape(len(weights), -1, N_FOLDS).sum(axis=1)
+    return shares
 
 
 def dealt(weights: np.ndarray) -> np.ndarray:
@@ -111,6 +109,18 @@ def dealt(weights: np.ndarray) -> np.ndarray:
 
     shares = before(ends) - before(starts)
     return shares * (weights / np.maximum(shares.sum(axis=1), _TINY))[:, None]
+
+
+def without(units: Any, share: np.ndarray) -> Any:
+    """Return the data points less this share of the weight of each, (n_units,)."""
+    whole = np.ones(units.n_units) if units.weights is None else np.asarray(units.weights)
+    kept = whole - share
+    # Differences of fractional weights are not exact.
+    index = np.flatnonzero(kept > _ROUNDING * whole)
+    rest = units.take(index)
+    if not np.array_equal(kept[index], whole[index]):
+        rest.weights = kept[index]
+    return rest
 
 
 def _posterior(

@@ -183,8 +183,15 @@ class Searchable(ABC, Generic[U, S]):
     def gain_by_chance(self, units: U, summary: S) -> float | None:
         """Return by how much several components can exceed the bound of one without groups, nats.
 
-        It is None where the densities of :meth:`left_out` tell whether there are groups, and where
-        all rises of the bound count.
+        It is None where all rises of the bound count.
+        """
+        return None
+
+    def rows_of_folds(self, units: U) -> U | None:
+        """Return the data points that fits leave out and predict, in memory.
+
+        ``units`` may be in parts. None stands for data points that are too few, or that depend on
+        each other.
         """
         return None
 

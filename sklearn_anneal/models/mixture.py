@@ -32,7 +32,7 @@ from ._base import (
 from ._componentwise import Componentwise, Given, aligned
 from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
-from ._left_out import LeftOut, gain_by_chance, left_out
+from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
 from ._weights import WEIGHTS, Weights
 from .components._base import (
@@ -52,6 +52,9 @@ _NO_VOLUME = (
     "sums over all rows that it could have been"
 )
 _NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose bound is quadratic"
+# In tables without groups, several components raised the bound by up to so many nats per column,
+# and 3 nats: priors of each column are learned, and follow differences of components by chance.
+_CHANCE_PER_COLUMN = 0.2
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
@@ -739,8 +742,11 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         return left_out(self, rows, q, summary, prior)
 
     def gain_by_chance(self, units: Rows, summary: Summary) -> float | None:
-        rows: Any = self.sampled(units)
-        return gain_by_chance(summary.weight, rows.X)
+        rows: Any = self.rows_of_folds(units)
+        return _CHANCE_PER_COLUMN * (1 if rows.X.ndim == 1 else rows.X.shape[1])
+
+    def rows_of_folds(self, units: Rows) -> Any:
+        return self.sampled(units)
 
     @property
     def n_parameters(self) -> int:
