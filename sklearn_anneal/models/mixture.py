@@ -55,6 +55,9 @@ _NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose 
 # In tables without groups, several components raised the bound by up to so many nats per column,
 # and 3 nats: priors of each column are learned, and follow differences of components by chance.
 _CHANCE_PER_COLUMN = 0.2
+# With fewer columns, densities of rows left out of a fit that is over tell groups from none, and do
+# so for smaller groups than fits to a part of the rows do.
+_MANY_COLUMNS = 10
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
@@ -742,11 +745,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         return left_out(self, rows, q, summary, prior)
 
     def gain_by_chance(self, units: Rows, summary: Summary) -> float | None:
-        rows: Any = self.rows_of_folds(units)
-        return _CHANCE_PER_COLUMN * (1 if rows.X.ndim == 1 else rows.X.shape[1])
+        rows = self.rows_of_folds(units)
+        return None if rows is None else _CHANCE_PER_COLUMN * rows.X.shape[1]
 
     def rows_of_folds(self, units: Rows) -> Any:
-        return self.sampled(units)
+        rows: Any = self.sampled(units)
+        n_columns = 1 if rows.X.ndim == 1 else rows.X.shape[1]
+        return rows if n_columns >= _MANY_COLUMNS else None
 
     @property
     def n_parameters(self) -> int:
