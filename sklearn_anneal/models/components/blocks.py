@@ -91,8 +91,10 @@ class BlockComponents(Components[Summaries, BlockSums]):
 
     def rows_of(self, name: str, rows: Rows) -> Rows:
         """Return the columns of one block, which are found once for the same rows."""
-        if name in rows.of_blocks:
-            return rows.of_blocks[name]
+        found = rows.of_blocks.get(name)
+        # Weights, and who reads the rows, can have been changed since.
+        if found is not None and found.weights is rows.weights and found.plain == rows.plain:
+            return found
         blocks: Any = rows.X
         center = rows.center.get(name) if isinstance(rows.center, dict) else None
         X = blocks.parts[name]
