@@ -55,8 +55,8 @@ _NO_GRADIENT = "the weights of rows depend on covariates, by coefficients whose 
 # In tables without groups, several components raised the bound by up to so many nats per column,
 # and 3 nats: priors of each column are learned, and follow differences of components by chance.
 _CHANCE_PER_COLUMN = 0.2
-# With fewer columns, densities of rows left out of a fit that is over tell groups from none, and do
-# so for smaller groups than fits to a part of the rows do.
+# Densities of rows left out of a fit that is over tell groups from none in tables of fewer columns,
+# and do so for smaller groups than fits to a part of the rows do.
 _MANY_COLUMNS = 10
 # The starts that are worth trying.
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
