@@ -77,6 +77,12 @@ def test_shrinkage_follows_the_size_of_steps():
         assert q["A"] == pytest.approx(kept, rel=1e-12)
 
 
+def test_shrinkage_by_more_than_all_leaves_nothing():
+    optimizer = Adam(0.2, shrinkage=50.0)
+    q, still = {"A": np.ones((1, 1))}, {"A": np.zeros((1, 1))}
+    assert optimizer.step(q, still, optimizer.start(q), 1)[0]["A"] == 0.0
+
+
 def test_steps_that_follow_a_constraint_have_a_factor():
     optimizer = Adam(0.1, constrained=0.25)
     q, g = {"a": np.zeros(3)}, {"a": np.ones(3)}

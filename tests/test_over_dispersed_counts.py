@@ -314,3 +314,19 @@ def test_states_of_chains_are_recovered(emission, rng):
     for k in range(2):
         means = hmm.lambdas_[k] * (1 - getattr(hmm, "zeroprob_", np.zeros((2, 3)))[k])
         assert_allclose(drawn[states == k].mean(axis=0), means, rtol=0.25)
+
+
+@pytest.mark.parametrize(
+    ("cls", "form"),
+    [
+        (AnnealedBayesianMixture, np.asarray),
+        (AnnealedBayesianMixture, csr_matrix),
+        (AnnealedHMM, np.asarray),
+    ],
+)
+def test_tables_without_any_count_have_small_means(cls, form):
+    X = form(np.zeros((30, 3)))
+    est = cls(2, emission="negative_binomial", random_state=0).fit(X)
+    assert np.isfinite(est.lower_bound_)
+    assert (est.lambdas_ < 0.1).all()
+    assert (est.count_shapes_ > 0.0).all() and np.isfinite(est.count_shapes_).all()

@@ -84,7 +84,8 @@ class _Optimizer:
     ) -> Natural:
         """Return the parameters after a change, in the floating-point type of q."""
         size = self.constrained if constrained else 1.0
-        kept = 1.0 - self.rate(n_steps) * self.shrinkage * float(np.sqrt(share))
+        # A share above 1 would turn the signs of all weights.
+        kept = max(1.0 - self.rate(n_steps) * self.shrinkage * float(np.sqrt(share)), 0.0)
         found = {}
         for key, value in q.items():
             before = kept * value if kept != 1.0 and np.ndim(value) == 2 else value

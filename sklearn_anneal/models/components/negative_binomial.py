@@ -216,9 +216,11 @@ class NegativeBinomialComponents(CountRates):
             return h.sums(log_rising(r[h.columns], h.values), d) + totals.evidence(r)
 
         of_all = totals.rate, totals.shape, totals.prior_rate, totals.prior_shape
-        sums = [np.ascontiguousarray(x, dtype=np.float64) for x in of_all]
-        entries = np.searchsorted(h.columns, np.arange(d + 1)), h.values, h.weights
-        best = starts.copy()
+        first = np.searchsorted(h.columns, np.arange(d + 1))
+        # Weights of a histogram without entries are integers.
+        given = (np.ascontiguousarray(x, np.float64) for x in (*of_all, h.values, h.weights))
+        *sums, values, weights = given
+        entries, best = (first, values, weights), starts.copy()
         compiled("empirical_bayes").count_shapes(*sums, *entries, _SHAPES[0], upper, best)
         return np.where(height(best) > height(starts), best, starts)
 
