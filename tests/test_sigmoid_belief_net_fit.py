@@ -276,9 +276,12 @@ def test_nothing_decays_in_a_fit_with_proximity(rng):
     X, method = stripes(rng, 60), ProximityVI(strength=1e3, lag=2, n_passes=3)
     one, other = (
         parameters(net(annealing=method, tol=0.0, weight_decay=d, batch_size=20).fit(X))
-        for d in (0.0, 0.5)
+        for d in (0.0, "auto")
     )
     np.testing.assert_array_equal(one, other)
+    for given in (method, "proximity"):
+        with pytest.raises(ValueError, match="no weight decays"):
+            net(annealing=given, weight_decay=0.5).fit(X)
 
 
 def test_decay_of_weights_keeps_a_net_from_learning_rows_by_heart(rng):

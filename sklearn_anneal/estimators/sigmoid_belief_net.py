@@ -14,7 +14,7 @@ from scipy.special import expit, logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..annealing import Context
+from ..annealing import Context, ProximityVI
 from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Settings
@@ -32,6 +32,8 @@ from ._validation import as_csr, check_n_samples, check_sparse, explains, finite
 
 # γ of the mean over steps that a fit returns: about the last tenth of them.
 _AVERAGING = 10.0
+# The decay of weights by default, which the page of sizes of steps compares with none.
+_DECAY = 0.16
 # Factor of the sizes of steps with proximity, whose constraint makes the gradients of the
 # recognition network noise.
 _CONSTRAINED = 0.2
@@ -97,16 +99,17 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         needs larger steps, smaller batches or more passes.
     learning_rate_decay : float, default=0.0
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
-    weight_decay : float, default=0.16
-        λ. A step of size ρ also shrinks all weights, but no biases, by the share ρ λ √(b / n) of
+    weight_decay : float or "auto", default="auto"
+        λ; ``"auto"``: 0.16, and nothing decays with ``annealing="proximity"``, which refuses a
+        number above 0, because the data do not hold up weights while a constraint moves them. A
+        step of size ρ also shrinks all weights, but no biases, by the share ρ λ √(b / n) of
         themselves, where n is the weight of all rows, or of those of a stream, and b that of the
         batch (Loshchilov and Hutter [5]_). Weights that the data do not hold up return to zero, so
         that large steps, which find a better net in as many passes, do not lead to one that knows
         its rows by heart. Hundreds of sparse columns and few rows, such as the films that some
         people have seen, can need more of it. Without it, held-out bounds were up to 0.5 nats per
         row higher with tens of columns, and 0.4 to 11 lower with 100 columns and more
-        (:doc:`/results/sigmoid_belief_net_speed`). The bound has no term for it. Nothing decays in
-        a fit with proximity.
+        (:doc:`/results/sigmoid_belief_net_speed`). The bound has no term for it.
     average : bool, default=True
         Whether the fit returns a mean of the parameters over its steps and not those after the last
         one, which the noise of the gradients keeps away from the optimum. Step t enters the mean
@@ -250,7 +253,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         "optimizer": [StrOptions(set(OPTIMIZERS))],
         "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
         "learning_rate_decay": [Interval(Real, 0, None, closed="left")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "weight_decay": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "average": ["boolean"],
         "binarize": [Real, StrOptions({"sample"}), None],
         "init_params": [StrOptions({"random", "normal"})],
@@ -271,7 +274,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         optimizer="adam",
         learning_rate_init=0.1,
         learning_rate_decay=0.0,
-        weight_decay=0.16,
+        weight_decay="auto",
         average=True,
         binarize=None,
         init_params="random",
@@ -441,6 +444,19 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
             )
         return tuple(int(size) for size in sizes)
 
+    def _decay(self) -> float:
+        """The decay of weights, checked."""
+        if self.weight_decay == "auto":
+            return _DECAY
+        if self.weight_decay > 0.0 and (
+            self.annealing == "proximity" or isinstance(self.annealing, ProximityVI)
+        ):
+            raise ValueError(
+                f"weight_decay={self.weight_decay} cannot be combined with proximity, in whose "
+                "fits no weight decays. Give 0 or 'auto'."
+            )
+        return float(self.weight_decay)
+
     def _make_model(self, X: np.ndarray | csr_array, units: BinaryRows) -> SigmoidBeliefNet:
         sizes = X.shape[1], *self._sizes()
         return SigmoidBeliefNet(
@@ -451,7 +467,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
                 self.learning_rate_decay,
                 averaging=_AVERAGING if self.average else None,
                 factors=step_factors(sizes),
-                shrinkage=self.weight_decay,
+                shrinkage=self._decay(),
                 constrained=_CONSTRAINED,
             ),
             binarize=self.binarize,
