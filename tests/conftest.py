@@ -182,9 +182,12 @@ def rng():
 @pytest.fixture
 def few_passes_of_searches(monkeypatch):
     """Make moves and the rounds of a race short, so that tests are quick."""
-    from sklearn_anneal.search import moves, restarts, search
+    from sklearn_anneal.models._count_search import SearchableCounts
+    from sklearn_anneal.models._searchable import Searchable
+    from sklearn_anneal.search import moves, restarts
 
-    monkeypatch.setattr(search, "_LEAST_PASSES", 4)
+    for model in (Searchable, SearchableCounts):
+        monkeypatch.setattr(model, "least_passes", 4)
     monkeypatch.setattr(moves, "PASSES_OF_REHEAT", 3)
     monkeypatch.setattr(moves, "_PASSES_OF_SWAP", 3)
     monkeypatch.setattr(moves, "_PASSES_OF_START", 3)

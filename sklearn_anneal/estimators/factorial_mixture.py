@@ -112,7 +112,7 @@ class AnnealedFactorialMixture(
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
-        the passes that led to the first one (at least 12). Swaps, in which one part is given up and
+        the passes that led to the first one (at least 48). Swaps, in which one part is given up and
         another one is sought in the residuals, short reheats with noise, and new starts take turns.
         The result of a move is kept only if its lower bound is higher, and a move is given up after
         a few passes if a higher bound is out of reach. The search ends early when every move has

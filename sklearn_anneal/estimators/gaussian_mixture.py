@@ -105,7 +105,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
-        the passes that led to the first one (at least 12). Merges of components, swaps, in which
+        the passes that led to the first one (at least 48). Merges of components, swaps, in which
         one is given up and another one divided, short reheats with noise, and starts of other kinds
         take turns. The result of a move is kept only if its lower bound is higher, and a move is
         given up after a few passes if a higher bound is out of reach. The search ends early when

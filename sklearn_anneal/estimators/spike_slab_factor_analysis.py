@@ -152,7 +152,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
-        the passes that led to the first one (at least 12). Merges of factors with the same
+        the passes that led to the first one (at least 48). Merges of factors with the same
         loadings, swaps, in which one factor is given up and another one is sought in the residuals,
         short reheats with noise, and other starts take turns. With ``solver="gradient"`` there are
         reheats alone. The result of a move is kept only if its lower bound is higher, and a move is

@@ -55,6 +55,8 @@ class SearchableCounts(Searchable[Counts, Summary]):
     scale: float
     allocates: bool
     exploring_factor: float
+    # First fits explore, so that few passes lead far, and more moves hardly raise the bound.
+    least_passes: int = 12
 
     def search_dense_table(self) -> None:
         """Search as it is worthwhile for dense tables."""

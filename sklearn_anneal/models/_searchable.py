@@ -34,6 +34,9 @@ class Searchable(ABC, Generic[U, S]):
         The fit from a move pauses when the bound rises by less than so many times the rise at which
         a fit has converged. Only the best goes on to its end, after the last move. With 1 none
         pauses.
+    least_passes : int
+        The number of passes as which the first fit counts at least in the budget of a search. A fit
+        that converges in few passes may have done so far from the best optimum.
     """
 
     n_components: int
@@ -41,6 +44,7 @@ class Searchable(ABC, Generic[U, S]):
     noises: tuple[float, ...] = (0.1, 0.5)
     starts_anew: bool = True
     pause_factor: float = 1.0
+    least_passes: int = 48
 
     @abstractmethod
     def swapped(
@@ -204,11 +208,6 @@ class Searchable(ABC, Generic[U, S]):
     def usual_effort(self) -> float:
         """The largest effort of a search after the start of this model, unless one is given."""
         return float("inf")
-
-    @property
-    def least_passes(self) -> int:
-        """The number of passes that a fit counts as, at least, in the budget of a search."""
-        return 0
 
     @property
     def tries_other_start_first(self) -> bool:

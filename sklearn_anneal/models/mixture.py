@@ -269,10 +269,6 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         return _NO_GRADIENT if self.weights.differ else self.components.why_no_exact_gradient
 
     @property
-    def least_passes(self) -> int:
-        return self.components.least_passes
-
-    @property
     def usual_effort(self) -> float:
         return self.components.usual_effort
 

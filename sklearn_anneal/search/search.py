@@ -38,8 +38,6 @@ from .moves import (
 from .problem import Problem
 from .restarts import Course, completed, raced
 
-# The budget is counted in passes of the first fit, which count as this many at least.
-_LEAST_PASSES = 12
 # Passes over the data that the proposal of a move takes.
 _OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2}
 # A rise of the bound by less than this, in nats per observation, does not keep the search going.
@@ -304,6 +302,8 @@ class Moves(NamedTuple):
         The passes that moves may take in turns, in multiples of those of one restart.
     automatic : bool
         Whether it is the usual effort, which is less after some starts of a model.
+    least_passes : int
+        The number of passes as which those of one restart count at least.
     """
 
     before: tuple[Move, ...] = ()
@@ -311,6 +311,7 @@ class Moves(NamedTuple):
     after: tuple[Move, ...] = ()
     effort: float = 0.0
     automatic: bool = False
+    least_passes: int = 0
 
     @property
     def any(self) -> bool:
@@ -322,11 +323,6 @@ class Moves(NamedTuple):
         if self.automatic and isinstance(model, Searchable):
             return min(self.effort, model.usual_effort)
         return self.effort
-
-    @staticmethod
-    def least_passes(model: object) -> int:
-        """Return the passes that the best fit counts as at least, if the model says a number."""
-        return model.least_passes if isinstance(model, Searchable) else 0
 
     def at(self, turn: int) -> Move:
         """Return the move of a turn."""
@@ -371,7 +367,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     before = (*guard, *tried, *shapes, *order)
     # A fit that is extended converges with the extension.
     after = (*order, *extension, *continuation, *reduction)
-    return Moves(before, tuple(turns), after, effort, plan.automatic)
+    return Moves(before, tuple(turns), after, effort, plan.automatic, model.least_passes)
 
 
 def _pause_factor(problem: Problem) -> float:
@@ -389,7 +385,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     stored = None if checkpoint is None else checkpoint.load("moves")
     result: Found = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
-    unit = max(len(result.pace), _LEAST_PASSES, moves.least_passes(problem.model))
+    unit = max(len(result.pace), moves.least_passes)
     pause_factor, save = _pause_factor(problem), None
     if checkpoint is not None:
 

@@ -127,8 +127,6 @@ class Components(ABC, Generic[P, R]):
         start can be given by them (:meth:`posterior_like`).
     learns : bool
         Whether :meth:`learned` changes any hyperparameter.
-    least_passes : int
-        The number of passes that a fit counts as, at least, in the budget of a search.
     usual_effort : float
         The largest effort of a search, unless one is given.
     waits : bool
@@ -163,7 +161,6 @@ class Components(ABC, Generic[P, R]):
     profile_names: ClassVar[tuple[str, ...]] = ()
     learns: bool = False
     waits: ClassVar[bool] = True
-    least_passes: int = 0
     usual_effort: float = np.inf
     # Whether a single component learns its priors from however few rows.
     learns_alone = False

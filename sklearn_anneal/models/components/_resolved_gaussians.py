@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 # Every entry of the covariance prior is learned from so many rows for each column on, and where a
 # diagonal cannot become a matrix, with independent factors, already from so many.
 _ROWS_OF_MATRIX, _ROWS_OF_INDEPENDENT = 10, 2
-# A fit to fewer rows for each column takes few passes, but counts as so many in a search's budget.
-_LEAST_PASSES = 40
 # From so many columns on, a pass over them takes about a second. With fewer than so many rows for
 # each, a search is short.
 _COLUMNS_OF_SHORT_SEARCH, _ROWS_OF_SHORT_SEARCH, _EFFORT_OF_SHORT_SEARCH = 750, 2, 1.0
@@ -56,7 +54,6 @@ def resolved_gaussians(components: GaussianComponents, summary: Summary) -> Gaus
         resolved.reference = resolved.covariance_prior
         resolved.learns_matrix, resolved.n_rows = not few, max(summary.weight, 1.0)
         resolved.correlates = few and components.joint and not _singular(components, summary)
-        resolved.least_passes = _LEAST_PASSES if few else 0
         very_few = few and summary.seen < _ROWS_OF_SHORT_SEARCH * components.n_features
         if very_few and components.n_features >= _COLUMNS_OF_SHORT_SEARCH:
             resolved.usual_effort = _EFFORT_OF_SHORT_SEARCH
