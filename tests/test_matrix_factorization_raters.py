@@ -164,6 +164,16 @@ def test_effects_do_not_depend_on_the_unit_of_weights(items, rng):
             assert b.kl(precision) == pytest.approx(a.kl(precision), rel=1e-9)
 
 
+@pytest.mark.parametrize("weight", [1e-308, 1e-318])
+def test_the_least_weights_of_ratings_leave_the_bound_finite(weight, rng):
+    X, y = pairs_of(ratings(rng, 20, 10))
+    est = learning(input="pairs", max_iter=5)
+    with pytest.warns(UserWarning, match="less than one observation"):
+        est.fit(X, y, sample_weight=np.full(len(y), weight))
+    assert np.isfinite(est.lower_bound_)
+    assert_allclose(est.predict(X), y.mean(), atol=1e-6)
+
+
 def test_large_weights_of_ratings_leave_the_prior_of_items_finite(rng):
     Y = ratings(rng, 80, 10)
     X, y = pairs_of(Y)

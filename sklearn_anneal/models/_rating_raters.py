@@ -206,7 +206,8 @@ class Raters:
     def of(cls, units: Ratings, variances: np.ndarray) -> Self:
         """Return effects of the prior, given the variances of items' parameters, (D,)."""
         pattern = Pattern.of(units)
-        covariance = _FIRST_SHARE / pattern.variance * np.diag(variances)
+        # The inverse of that of the least weights that a float can hold would overflow.
+        covariance = _FIRST_SHARE / max(pattern.variance, 1e-303) * np.diag(variances)
         number, d = float(pattern.numbers.sum()), len(variances)
         return cls(
             covariance,
