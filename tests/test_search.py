@@ -49,6 +49,7 @@ from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.visits import PLAIN
 from sklearn_anneal.models._exchangeable import across_widest
 from sklearn_anneal.models._merges import disjoint_pairs, merge_gains
+from sklearn_anneal.models._searchable import Searchable
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 from sklearn_anneal.search import restarts
 from sklearn_anneal.search.moves import Reheat, Swap
@@ -361,6 +362,14 @@ def test_the_budget_is_a_multiple_of_the_first_fit():
         longest = sum(counted)
         # The last move is finished, and proposals of swaps take passes too.
         assert sum(counted) <= effort * max(first, 25) + counted[-1]
+
+
+def test_a_first_fit_of_few_passes_counts_as_more(monkeypatch):
+    params = {"n_components": 3, "annealing": "reheating", "effort": 1}
+    short = mixture(**params).fit(easy_rows())
+    assert short.search_results_["n_before"].max() < 12
+    monkeypatch.setattr(Searchable, "least_passes", 48)
+    assert len(turns_of(mixture(**params).fit(easy_rows()))) > 2 * len(turns_of(short))
 
 
 def test_a_search_in_vain_ends_before_its_budget_is_spent():
