@@ -394,10 +394,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     >>> X = np.vstack([rng.normal(c, size=(n, 2)) for c, n in ((0.0, 70), (5.0, 30))])
     >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=1).fit(X)
     >>> mixture.means_.round(1) + 0.0
-    array([[4.9, 4.9],
-           [0. , 0.2]])
+    array([[0. , 0.2],
+           [4.9, 4.9]])
     >>> mixture.predict([[0, 0], [9, 3]])
-    array([1, 0])
+    array([0, 1])
     """
 
     _parameter_constraints: dict = {
