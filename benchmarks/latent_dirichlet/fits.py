@@ -19,6 +19,7 @@ from sklearn_anneal.annealing import StructuredVI
 
 from ..common.measuring import interleaved, progress, reached, spread
 from ..common.report import Page
+from .absent import among
 from .data import RATINGS, available, corpus
 
 MOST = 3.0
@@ -164,11 +165,7 @@ def measure_empty(page: Page, size: Any) -> None:
         "the first V; *ratio*: ours over scikit-learn's; medians and quartiles of "
         f"{size.rounds} rounds.",
     )
-    data = {X.shape[1]: X}
-    for v in vocabularies:
-        places = np.sort(np.random.default_rng(0).choice(v, X.shape[1], replace=False))
-        words = places.astype(np.int32)[X.indices]
-        data[v] = csr_matrix((X.data, words, X.indptr), shape=(X.shape[0], v))
+    data = {X.shape[1]: X} | {v: among(X, v) for v in vocabularies}
     _ours(k, 0).fit(X)
     runs: dict[Any, Any] = {}
     for v, counts in data.items():

@@ -104,6 +104,15 @@ class DocumentsInFewChunks(Documents):
     several workers are of use too.
     """
 
+    @classmethod
+    def of(cls, units: Documents) -> DocumentsInFewChunks:
+        """Return the same documents, whose words are not sought again."""
+        found = cls(units.counts, units.words, units.indptr, units.weights)
+        found._occurring = units._occurring
+        if units.lists_words:
+            found.occurrences = units.occurrences
+        return found
+
     @cached_property
     def _most_chunks(self) -> int:
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
@@ -118,8 +127,7 @@ def counts_of(
     table = kept_memory.empty(shape, dtype)
 
     def fill(part: slice) -> None:
-        # Slices are copied faster than rows that are picked.
-        rows = part if len(expected.rows) == len(table) else expected.rows[part]
+        rows = expected.rows_of(part)
         table[rows, :n_topics] = expected.values(part)
         table[rows, n_topics:] = 0.0
 
@@ -150,7 +158,7 @@ class SampledVisit(TopicsVisit):
     expected: Counts  # type: ignore[assignment]
 
     def view(self, units: Documents) -> Documents:
-        return DocumentsInFewChunks(units.counts, units.words, units.indptr, units.weights)
+        return DocumentsInFewChunks.of(units)
 
     def start(
         self, units: Documents, local: Any, exploring: bool, noise: float, rng: np.random.Generator
