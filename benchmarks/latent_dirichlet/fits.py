@@ -68,6 +68,11 @@ def _split(X: csr_matrix, n_documents: int, seed: int) -> tuple[csr_matrix, csr_
     return X[:n_documents, words], X[n_documents:, words]
 
 
+def trained_on(name: str, seed: int) -> tuple[csr_matrix, csr_matrix]:
+    """Random documents of a corpus for training, and others for the score."""
+    return _split(corpus(name), DOCUMENTS.get(name, 40), seed)
+
+
 def _ours(k: int, seed: int, **params: Any) -> AnnealedLatentDirichletAllocation:
     return AnnealedLatentDirichletAllocation(k, random_state=seed, **params)
 
@@ -227,11 +232,10 @@ def _row_of_passes(
     name: str, k: int, passes: tuple[int, ...], rounds: int
 ) -> tuple[list[str], np.ndarray]:
     """The cells of a corpus, and how much fewer passes are behind the last number."""
-    X = corpus(name)
     seconds, scores = (np.empty((rounds, len(passes))) for _ in range(2))
     made = []
     for seed in range(rounds):
-        training, test = _split(X, DOCUMENTS.get(name, 40), seed)
+        training, test = trained_on(name, seed)
         _ours(k, 0, annealing=StructuredVI(n_passes=2)).fit(training)
         for i, n in enumerate(passes):
             start = time.process_time()

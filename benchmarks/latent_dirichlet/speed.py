@@ -25,7 +25,7 @@ from ..common.measuring import interleaved, milliseconds, progress, reached, spr
 from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
 from ..common.speed import Speed
-from . import absent, fits
+from . import absent, ends, fits
 from .data import available, corpus
 
 STATES = ("fresh", "trained")
@@ -174,6 +174,7 @@ SPEED = Speed(
         "absent": absent.measure_absent,
         "empty": fits.measure_empty,
         "passes": fits.measure_passes,
+        "ends": ends.measure_ends,
     },
     full=FULL,
     quick=QUICK,

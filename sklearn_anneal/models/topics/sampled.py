@@ -5,8 +5,8 @@ The topic z of a token of word w in document d is drawn given those of all other
     p(z = k | ·) ∝ (n_dk + α_k) (n_kw + η_w) / Σ_v (n_kv + η_v)
 
 (Griffiths and Steyvers 2004, Finding scientific topics, Eq. 5), where n_dk and n_kw are the numbers
-of these by document and by word. λ_kw = n_kw + η_w, so that the tokens are in λ. Several tokens of a
-word in a document take Metropolis-Hastings steps with the same stationary distribution.
+of these by document and by word. λ_kw = n_kw + η_w, so that the tokens are in λ. Several tokens of
+a word in a document take Metropolis-Hastings steps with the same stationary distribution.
 """
 
 from __future__ import annotations
