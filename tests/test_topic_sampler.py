@@ -405,6 +405,19 @@ def test_results_do_not_depend_on_workers(rng, monkeypatch):
     assert_identical(one, two)
 
 
+def test_words_are_not_sought_again_at_every_visit():
+    X = csr_matrix(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 4.0]]))
+    units = Documents(X.data, X.indices, X.indptr)
+    visit = model_of_two_topics().visit(
+        {TOPICS: np.ones((2, 3), order="F")}, units, rng=np.random.default_rng(0)
+    )
+    view = visit.view(units)
+    assert isinstance(view, DocumentsInFewChunks)
+    assert view.occurring(3) is units.occurring(3)
+    assert view.occurrences is units.occurrences
+    assert_array_equal(visit.arrays(view, np.float64)[1], [0, 1, 1])
+
+
 class MeetingKernels:
     """The kernels, of which the sampler waits until two threads go on from topics."""
 

@@ -121,9 +121,9 @@ def _summary(found: np.ndarray, ends: tuple[int, ...]) -> list[str]:
         moved, rise, behind = found[:, 3 * i : 3 * i + 3].T
         worse = behind > LIMIT
         line = f"- {n} passes: {(~worse).sum()} of {len(found)} fits would lose at most {LIMIT}"
-        for name, values in (("divergence", moved), ("rise", rise)):
-            if worse.any():
-                below = (values < values[worse].min()).sum()
-                line += f"; {below} have a smaller {name} than each of the others"
+        if worse.any():
+            first, second = ((values < values[worse].min()).sum() for values in (moved, rise))
+            line += f"; {first} of them have moved less than each of the others, and {second} risen"
+            line += " less"
         lines.append(line)
     return lines
