@@ -1,4 +1,4 @@
-"""What default fits of topics would lose if they ended before their last pass."""
+"""Default fits of topics that are followed: how much they would lose by an earlier end."""
 
 from __future__ import annotations
 

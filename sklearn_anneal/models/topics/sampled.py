@@ -105,14 +105,18 @@ class DocumentsInFewChunks(Documents):
     several workers are of use too.
     """
 
+    _same: Documents | None = None  # the documents in their own chunks
+
     @classmethod
     def of(cls, units: Documents) -> DocumentsInFewChunks:
         """Return the same documents, whose words are not sought again."""
         found = cls(units.counts, units.words, units.indptr, units.weights)
-        found._occurring = units._occurring
-        if units.lists_words:
-            found.occurrences = units.occurrences
+        found._occurring, found._same = units._occurring, units
         return found
+
+    @cached_property
+    def occurrences(self) -> Any:
+        return super().occurrences if self._same is None else self._same.occurrences
 
     @cached_property
     def _most_chunks(self) -> int:
