@@ -17,6 +17,7 @@ from sklearn_anneal.families import Dirichlet, RepeatedDirichlet, Tempering, pos
 from sklearn_anneal.inference.progress import Progress
 from sklearn_anneal.models.topics import LatentDirichlet
 from sklearn_anneal.models.topics.absent import AbsentWords
+from sklearn_anneal.models.topics.tables import Concentrations, Words
 
 N_WORDS, K = 150, 3
 
@@ -157,6 +158,50 @@ def test_a_fit_has_no_array_of_all_words():
     assert absent.init(units, summary, prior, rng)["topic_word"].shape == (K, 5)
     drawn = absent.random_natural(summary, prior, np.random.default_rng(0))["topic_word"]
     assert drawn.shape == (K, 5)
+
+
+class Counting(np.random.RandomState):
+    """A generator that notes how many numbers are asked for at a time."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.sizes = []
+
+    def gamma(self, shape, scale, size):
+        self.sizes.append(size)
+        return super().gamma(shape, scale, size)
+
+
+@pytest.mark.parametrize("init_params", ["documents", "random"])
+def test_a_start_at_documents_draws_numbers_for_their_words_alone(init_params, X):
+    units = Documents(X.data, X.indices, X.indptr)
+    n_occurring, alpha, eta = len(np.unique(X.indices)), np.full(K, 0.1), np.full(N_WORDS, 0.2)
+    model = LatentDirichlet(K, N_WORDS, alpha, eta, init_params=init_params)
+    for each in (model, model.without_absent(units)):
+        rng, summary = Counting(), each.summary(units)
+        start = each.init(units, summary, each.prior(summary), rng)["topic_word"]
+        assert rng.sizes == K * [n_occurring if init_params == "documents" else N_WORDS]
+        occur = np.unique(X.indices) if each is model else np.arange(n_occurring)
+        assert len(np.unique(start[:, occur])) == K * n_occurring
+        if init_params == "documents":
+            others = np.delete(start, occur, axis=1)
+            assert_array_equal(others, np.broadcast_to(others[:1, :1], others.shape))
+
+
+def test_rows_that_come_first_are_a_slice(X):
+    """A list of rows, which takes longer to copy, is there only for words between others."""
+    units = Documents(X.data, X.indices, X.indptr)
+    topics = np.asfortranarray(np.random.default_rng(0).random((K, N_WORDS)))
+    absent, part = AbsentWords(units.occurring(N_WORDS), N_WORDS), slice(3, 9)
+    occurring = absent.occurring
+    between = Concentrations.of(topics, Words(occurring, N_WORDS, False, occurring))
+    summed = np.asfortranarray(absent.summed(topics))
+    first = Concentrations.of(summed, Words.of(units, summed, absent))
+    assert first.rows_of(part) == part
+    assert_array_equal(between.rows_of(part), occurring[part])
+    expected = topics.T[absent.occurring[part]]
+    for found in (between, first):
+        assert_array_equal(found.values(part), expected)
 
 
 def test_parts_and_threads_have_the_same_bits(X):

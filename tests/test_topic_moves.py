@@ -154,7 +154,7 @@ def n_found(est, topics):
 
 def test_fits_find_all_topics_of_drawn_documents(monkeypatch):
     """Without moves, these fits have two topics in the place of one, and one in that of two."""
-    drawn = [drawn_documents(seed) for seed in (4, 9, 10, 15)]
+    drawn = [drawn_documents(seed) for seed in (4, 19, 32, 34)]
     with_moves = [
         n_found(estimator(method={"average": False}).fit(X), topics) for X, topics in drawn
     ]

@@ -20,7 +20,13 @@ from sklearn_anneal.data.units import Documents, _documents
 from sklearn_anneal.estimators._topic_training import has_many_counts
 from sklearn_anneal.kernels import load
 from sklearn_anneal.kernels.simd.emitter import LANES
-from sklearn_anneal.kernels.simd.products import drawn_entry, replace_entry
+from sklearn_anneal.kernels.simd.products import (
+    add_up,
+    drawn_entry,
+    entry_beyond,
+    multiply_rows,
+    replace_entry,
+)
 from sklearn_anneal.models.topics import (
     TOPICS,
     LatentDirichlet,
@@ -85,6 +91,8 @@ def log_joint(documents, topics):
 
 
 THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
+# Tokens of one word, which hold together more than their proposals know.
+REPEATED = [(0, 0, 0, 0), (0, 1)]
 
 
 @njit
@@ -112,6 +120,28 @@ def test_entries_are_drawn_in_proportion_to_products(width, dtype, rng):
     y[2] = 0.0
     drawn(x, y, shares[:3], order, np.empty(width, dtype), found[:3])
     assert_array_equal(found[:3], -1)
+
+
+@njit
+def drawn_from_sums(x, y, shares, order, sums, found):
+    weights, before = np.empty_like(sums), np.empty(LANES, sums.dtype)
+    multiply_rows(x, 1, y, np.int32(2), weights)
+    total = add_up(weights, sums, before)
+    for t in range(len(shares)):
+        found[t] = entry_beyond(sums, before, shares[t] * total, order)
+
+
+@each_dtype
+@pytest.mark.parametrize("width", [LANES, 3 * LANES])
+def test_several_entries_are_drawn_from_the_same_sums(width, dtype, rng):
+    x, y = (rng.gamma(0.5, size=(n, width)).astype(dtype) for n in (2, 3))
+    shares = rng.random(2_000).astype(dtype)
+    order = np.arange(width).reshape(-1, LANES).T.ravel()
+    one_by_one, together = np.empty((2, len(shares)), np.int64)
+    drawn(x, y, shares, order, np.empty(width, dtype), one_by_one)
+    drawn_from_sums(x, y, shares, order, np.empty(width, dtype), together)
+    # Products of which a sum is made at once are not rounded.
+    assert (one_by_one != together).sum() <= (0 if dtype == np.float64 else 2)
 
 
 @njit
@@ -143,6 +173,8 @@ def test_one_entry_is_replaced(dtype, rng):
             for dtype in (np.float64, np.float32)
         ),
         (ONE_DOCUMENT, 2, False, 0.11, np.float64, 3_000),
+        (REPEATED, 1, False, 0.11, np.float64, 3_000),
+        (REPEATED, 1, True, 0.11, np.float32, 3_000),
         (ONE_DOCUMENT, 1, True, 0.11, np.float32, 3_000),
         (THREE_DOCUMENTS, 2, False, 0.11, np.float32, 3_000),
         (THREE_DOCUMENTS, 1, True, 0.11, np.float64, 3_000),
@@ -371,6 +403,19 @@ def test_results_do_not_depend_on_workers(rng, monkeypatch):
     one, two = (sampler(3, n_jobs=n).fit(X) for n in (1, 2))
     assert len(one._make_units(X, None).chunks()) > 1
     assert_identical(one, two)
+
+
+def test_words_are_not_sought_again_at_every_visit():
+    X = csr_matrix(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 4.0]]))
+    units = Documents(X.data, X.indices, X.indptr)
+    visit = model_of_two_topics().visit(
+        {TOPICS: np.ones((2, 3), order="F")}, units, rng=np.random.default_rng(0)
+    )
+    view = visit.view(units)
+    assert isinstance(view, DocumentsInFewChunks)
+    assert view.occurring(3) is units.occurring(3)
+    assert view.occurrences is units.occurrences
+    assert_array_equal(visit.arrays(view, np.float64)[1], [0, 1, 1])
 
 
 class MeetingKernels:

@@ -19,6 +19,7 @@ from sklearn_anneal.annealing import StructuredVI
 
 from ..common.measuring import interleaved, progress, reached, spread
 from ..common.report import Page
+from .absent import among
 from .data import RATINGS, available, corpus
 
 MOST = 3.0
@@ -65,6 +66,11 @@ def _split(X: csr_matrix, n_documents: int, seed: int) -> tuple[csr_matrix, csr_
     X = X[order[: n_documents + 300]].astype(np.float64)
     words = np.flatnonzero(np.asarray(X[:n_documents].sum(axis=0)).ravel() > 0)
     return X[:n_documents, words], X[n_documents:, words]
+
+
+def trained_on(name: str, seed: int) -> tuple[csr_matrix, csr_matrix]:
+    """Random documents of a corpus for training, and others for the score."""
+    return _split(corpus(name), DOCUMENTS.get(name, 40), seed)
 
 
 def _ours(k: int, seed: int, **params: Any) -> AnnealedLatentDirichletAllocation:
@@ -164,11 +170,7 @@ def measure_empty(page: Page, size: Any) -> None:
         "the first V; *ratio*: ours over scikit-learn's; medians and quartiles of "
         f"{size.rounds} rounds.",
     )
-    data = {X.shape[1]: X}
-    for v in vocabularies:
-        places = np.sort(np.random.default_rng(0).choice(v, X.shape[1], replace=False))
-        words = places.astype(np.int32)[X.indices]
-        data[v] = csr_matrix((X.data, words, X.indptr), shape=(X.shape[0], v))
+    data = {X.shape[1]: X} | {v: among(X, v) for v in vocabularies}
     _ours(k, 0).fit(X)
     runs: dict[Any, Any] = {}
     for v, counts in data.items():
@@ -230,11 +232,10 @@ def _row_of_passes(
     name: str, k: int, passes: tuple[int, ...], rounds: int
 ) -> tuple[list[str], np.ndarray]:
     """The cells of a corpus, and how much fewer passes are behind the last number."""
-    X = corpus(name)
     seconds, scores = (np.empty((rounds, len(passes))) for _ in range(2))
     made = []
     for seed in range(rounds):
-        training, test = _split(X, DOCUMENTS.get(name, 40), seed)
+        training, test = trained_on(name, seed)
         _ours(k, 0, annealing=StructuredVI(n_passes=2)).fit(training)
         for i, n in enumerate(passes):
             start = time.process_time()

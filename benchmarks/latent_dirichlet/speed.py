@@ -25,7 +25,7 @@ from ..common.measuring import interleaved, milliseconds, progress, reached, spr
 from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
 from ..common.speed import Speed
-from . import fits
+from . import absent, ends, fits
 from .data import available, corpus
 
 STATES = ("fresh", "trained")
@@ -171,8 +171,10 @@ SPEED = Speed(
     sections={
         "local": measure_local,
         "tables": fits.measure_tables,
+        "absent": absent.measure_absent,
         "empty": fits.measure_empty,
         "passes": fits.measure_passes,
+        "ends": ends.measure_ends,
     },
     full=FULL,
     quick=QUICK,

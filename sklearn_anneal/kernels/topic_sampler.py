@@ -8,27 +8,40 @@ from ._compile import borrower, kernel
 from ._math import digamma
 from ._random import stream_of, uniform
 from .counts import TINY, TINY_SINGLE
-from .document_steps import token_mass, tokens_of
+from .document_steps import MOST_TOKENS, token_mass, tokens_of
 from .simd.emitter import LANES
-from .simd.products import drawn_entry, fetch_rows, replace_entry
+from .simd.products import (
+    add_up,
+    drawn_entry,
+    entry_beyond,
+    fetch_entry,
+    fetch_rows,
+    multiply_rows,
+    replace_entry,
+)
 
 # Tables have a multiple of so many columns.
 COLUMNS = LANES
 # So many tokens are better sampled in pairs of documents: what the other one moves in the meantime
 # hardly changes the sizes of topics then.
 TOKENS_OF_PAIRS = 10_000
-# The row of the token that comes so many tokens later is prefetched.
+# The row of the word that comes so many words later is prefetched.
 _ROWS_AHEAD = 4
+# Tokens of a document are counted by so many counters of each topic in turn, because one would wait
+# for what it has stored just before.
+_COUNTERS = 4
 
 
 @borrower
 def _draw_again(
-    topics, t, table, w, mass, moved, u, fresh, alpha, tiny, totals, held, ratios, s, order, sums
-):
+    topics, t, table, w, mass, moved, u, fresh, alpha, tiny, totals, held, ratios, s, order, sums,
+    out,
+):  # fmt: skip
     """Draw the topic of token t, which is in none of the counts meanwhile.
 
     Of its document, row s of ``held`` is n_dk and that of ``ratios`` is (n_dk + α_k) / Σ_w λ_kw;
-    row w of the table is λ of its word. ``mass`` is its part of n_dk, and ``moved`` its part of λ.
+    row w of the table is λ of its word. ``mass`` is its part of n_dk, and ``moved`` its part of λ,
+    which is added to ``out`` too.
     """
     size = table.dtype.type
     if fresh != 0:
@@ -44,10 +57,111 @@ def _draw_again(
     if drawn >= 0 and ratios[s, drawn] * table[w, drawn] > size(0):
         k = drawn
     topics[t] = k
+    out[w, k] += moved
     held[s, k] += mass
     totals[k] += moved
     replace_entry(table, w, k, table[w, k] + size(moved))
     replace_entry(ratios, s, k, size((1.0 if fresh != 0 else held[s, k] + alpha[k]) / totals[k]))
+
+
+@borrower
+def _draw_together(
+    topics, t, n, count, share, table, w, stream, number, size_of_stream, alpha, tiny, totals, held,
+    ratios, s, order, weights, sums, before, drawn, own, out,
+):  # fmt: skip
+    """Draw the topics of the n tokens of a word in a document, from token t on.
+
+    Each token gets a proposal from the distribution q of its topic given all tokens but these n,
+    which is the same for all of them. A proposal k is accepted in place of topic l with the
+    probability min(1, p_k q_l / (p_l q_k)), where p is the distribution given all other tokens, as
+    they are meanwhile (Metropolis-Hastings). The tokens thus have the same stationary distribution
+    as by :func:`_draw_again`, and what does not change costs nothing to put back.
+
+    ``count`` is that of the word, and ``share`` the weight of the document. Its random numbers are
+    those of the tokens, from ``number`` on, and as many after the first ``size_of_stream``. ``own``
+    has a zero for each topic, before and after. ``weights``, ``sums``, ``before`` and ``drawn`` are
+    overwritten.
+    """
+    size = table.dtype.type
+    multiply_rows(ratios, s, table, w, weights)
+    for j in range(n):
+        # The last token of a topic sees all of them.
+        k = topics[t + j]
+        own[k] += token_mass(count, j)
+        moved = share * own[k]
+        level = max(held[s, k] - own[k], 0.0) + alpha[k]
+        words = max(np.float64(table[w, k]) - moved, tiny)
+        weights[k] = size(level * words / max(totals[k] - moved, tiny))
+    total = add_up(weights, sums, before)
+    # All proposals come first, so that none waits for a wrong guess whether another is accepted.
+    for j in range(n):
+        u = uniform(stream, np.uint64(number + j))
+        drawn[j] = entry_beyond(sums, before, size(u) * total, order)
+    for j in range(n):
+        k, new, mass = topics[t + j], drawn[j], token_mass(count, j)
+        own[k] = 0.0
+        moved = share * mass
+        # Rounding errors can lead to a topic that has no weight, or beyond the last topic.
+        if new != k and weights[new] > size(0):
+            left, of_all = max(held[s, k] - mass, 0.0), max(totals[k] - moved, tiny)
+            words = max(table[w, k] - size(moved), size(tiny))
+            here = (left + alpha[k]) * words * totals[new] * weights[new]
+            there = (held[s, new] + alpha[new]) * table[w, new] * of_all * weights[k]
+            if uniform(stream, np.uint64(size_of_stream + number + j)) * here < there:
+                held[s, k], totals[k], table[w, k] = left, of_all, words
+                held[s, new] += mass
+                totals[new] += moved
+                table[w, new] += size(moved)
+                replace_entry(ratios, s, k, size((left + alpha[k]) / of_all))
+                replace_entry(ratios, s, new, size((held[s, new] + alpha[new]) / totals[new]))
+                topics[t + j] = k = new
+        out[w, k] += moved
+
+
+@borrower
+def _draw_word(
+    m, s, documents, starts, n_words, words, tokens, parts, shares, streams, topics, table, fresh,
+    alpha, tiny, totals, held, ratios, order, weights, sums, before, drawn, own, out,
+):  # fmt: skip
+    """Draw the topics of the tokens of word m of the document in place s."""
+    first = s * (words.shape[0] // 2)
+    ahead = min(m + _ROWS_AHEAD, n_words[s] - 1)
+    fetch_rows(table, words, first + ahead, first + ahead + 1)
+    fetch_entry(out, words[first + ahead], topics[tokens[s, ahead]])
+    w, t, count, share = words[first + m], tokens[s, m], parts[s, m], shares[s]
+    n_tokens, begin, end = tokens_of(count), starts[documents[s]], starts[documents[s] + 1]
+    if n_tokens > 1 and fresh == 0:
+        _draw_together(
+            topics, t, n_tokens, count, share, table, w, streams[s], t - begin, end - begin, alpha,
+            tiny, totals, held, ratios, s, order, weights, sums, before, drawn, own, out,
+        )  # fmt: skip
+        return
+    for j in range(n_tokens):
+        mass = token_mass(count, j)
+        u = uniform(streams[s], np.uint64(t + j - begin))
+        _draw_again(
+            topics, t + j, table, w, mass, share * mass, u, fresh, alpha, tiny, totals, held,
+            ratios, s, order, sums, out,
+        )  # fmt: skip
+
+
+@borrower
+def _count_topics(topics, first, last, numbers, held, s):
+    """Set row s of ``held`` to the numbers of tokens of each topic among some of the tokens."""
+    for k in range(held.shape[1]):
+        for i in range(_COUNTERS):
+            numbers[i, k] = 0
+    whole = last - (last - first) % _COUNTERS
+    for t in range(first, whole, _COUNTERS):
+        for i in range(_COUNTERS):
+            numbers[i, topics[t + i]] += 1
+    for t in range(whole, last):
+        numbers[0, topics[t]] += 1
+    for k in range(held.shape[1]):
+        total = 0
+        for i in range(_COUNTERS):
+            total += numbers[i, k]
+        held[s, k] = total
 
 
 @kernel("values index pointer out_int out1")
@@ -95,7 +209,8 @@ def sample_topics(
 
     p(z = k) ∝ (n_dk + α_k) λ_kw / Σ_w λ_kw, where n_dk is the number of the document's other tokens
     of topic k, and λ contains all other tokens. Documents follow one another, and each draw changes
-    the counts at once.
+    the counts at once. Several tokens of a word in a document are drawn by a Metropolis-Hastings
+    step each, with the same stationary distribution (:func:`_draw_together`).
 
     A block has some of the documents, and of their words those of some rows. Blocks that share
     neither can be sampled at once.
@@ -112,7 +227,7 @@ def sample_topics(
     complete : bool
         Whether all other words of these documents have been sampled before.
     in_pairs : bool
-        Whether two documents are sampled at a time, a token of one and a token of the other in
+        Whether two documents are sampled at a time, a word of one and a word of the other in
         turns. The processor computes both at once, where it would wait for the last draw otherwise.
         A document then sees how Σ_w λ_kw has changed by the other one whenever a token of its own
         joins or leaves topic k.
@@ -139,12 +254,13 @@ def sample_topics(
     tiny = TINY_SINGLE if table.itemsize == 4 else TINY
     most = 0
     for d in range(first, last):
-        most = max(most, starts[d + 1] - starts[d])
-    # Two places for documents, with the tokens that are in the block and how many are left.
-    tokens = np.empty((2, most), np.int64)
+        most = max(most, indptr[d + 1] - indptr[d])
+    # Two places for documents, with the words that are in the block, the first token of each, their
+    # counts, and how many of them are left.
     words = np.empty(2 * most, np.int32)
-    masses = np.empty((2, most), alpha.dtype)
-    n_tokens = np.zeros(2, np.int64)
+    tokens = np.empty((2, most), np.int64)
+    parts = np.empty((2, most), alpha.dtype)
+    n_words = np.zeros(2, np.int64)
     left = np.zeros(2, np.int64)
     documents = np.full(2, -1)
     streams = np.empty(2, np.uint64)
@@ -154,6 +270,11 @@ def sample_topics(
     ratios = np.zeros((2, width), table.dtype)
     sums = np.empty(width, table.dtype)
     others = np.empty(width, table.dtype)
+    before = np.empty(LANES, table.dtype)
+    weights_of_word = np.empty(width, table.dtype)
+    drawn = np.empty(MOST_TOKENS, np.int32)
+    own = np.zeros(width, alpha.dtype)
+    numbers = np.empty((_COUNTERS, n_topics), np.int64)
     order = np.empty(width, np.int64)
     for i in range(width):
         order[i] = i % (width // LANES) * LANES + i // (width // LANES)
@@ -171,8 +292,6 @@ def sample_topics(
                 d = documents[s]
                 if d >= 0:
                     weight = shares[s]
-                    for m in range(n_tokens[s]):
-                        out[words[s * most + m], topics[tokens[s, m]]] += weight * masses[s, m]
                     if complete != 0:
                         for k in range(n_topics):
                             if held[s, k] > 0.0:
@@ -190,22 +309,24 @@ def sample_topics(
                 sizes[s] = 0.0
                 for k in range(n_topics):
                     held[s, k] = 0.0
+                if fresh == 0:
+                    _count_topics(topics, starts[d], starts[d + 1], numbers, held, s)
                 t = starts[d]
                 n = 0
                 for i in range(indptr[d], indptr[d + 1]):
-                    sizes[s] += np.float64(counts[i])
-                    inside = first_row <= indices[i] < last_row
-                    for j in range(tokens_of(counts[i])):
-                        mass = token_mass(counts[i], j)
-                        if topics[t] >= 0:
-                            held[s, topics[t]] += mass
-                        if inside:
-                            tokens[s, n] = t
-                            words[s * most + n] = indices[i]
-                            masses[s, n] = mass
-                            n += 1
-                        t += 1
-                n_tokens[s] = n
+                    count = np.float64(counts[i])
+                    n_tokens = tokens_of(count)
+                    sizes[s] += count
+                    if fresh == 0 and count != n_tokens:
+                        for j in range(n_tokens):
+                            held[s, topics[t + j]] += token_mass(count, j) - 1.0
+                    if n_tokens > 0 and first_row <= indices[i] < last_row:
+                        words[s * most + n] = indices[i]
+                        tokens[s, n] = t
+                        parts[s, n] = count
+                        n += 1
+                    t += n_tokens
+                n_words[s] = n
                 left[s] = n
                 for k in range(n_topics):
                     ratios[s, k] = (1.0 if fresh != 0 else held[s, k] + alpha[k]) / totals[k]
@@ -214,28 +335,19 @@ def sample_topics(
         n = min(left[0], left[1]) if both else left[one]
         if n == 0:
             break
-        begun = n_tokens[one] - left[one]
-        begun_other = n_tokens[1] - left[1]
+        begun = n_words[one] - left[one]
+        begun_other = n_words[1] - left[1]
         for m in range(begun, begun + n):
-            ahead = one * most + min(m + _ROWS_AHEAD, n_tokens[one] - 1)
-            fetch_rows(table, words, ahead, ahead + 1)
-            t, w, mass = tokens[one, m], words[one * most + m], masses[one, m]
-            u = uniform(streams[one], np.uint64(t - starts[documents[one]]))
-            moved = shares[one] * mass
-            _draw_again(
-                topics, t, table, w, mass, moved, u, fresh, alpha, tiny,
-                totals, held, ratios, one, order, sums,
+            _draw_word(
+                m, one, documents, starts, n_words, words, tokens, parts, shares, streams, topics,
+                table, fresh, alpha, tiny, totals, held, ratios, order, weights_of_word, sums,
+                before, drawn, own, out,
             )  # fmt: skip
             if both:
-                m2 = m - begun + begun_other
-                ahead = most + min(m2 + _ROWS_AHEAD, n_tokens[1] - 1)
-                fetch_rows(table, words, ahead, ahead + 1)
-                t, w, mass = tokens[1, m2], words[most + m2], masses[1, m2]
-                u = uniform(streams[1], np.uint64(t - starts[documents[1]]))
-                moved = shares[1] * mass
-                _draw_again(
-                    topics, t, table, w, mass, moved, u, fresh, alpha, tiny,
-                    totals, held, ratios, 1, order, others,
+                _draw_word(
+                    m - begun + begun_other, 1, documents, starts, n_words, words, tokens, parts,
+                    shares, streams, topics, table, fresh, alpha, tiny, totals, held, ratios, order,
+                    weights_of_word, others, before, drawn, own, out,
                 )  # fmt: skip
         left[one] -= n
         if both:

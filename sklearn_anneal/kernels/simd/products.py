@@ -105,6 +105,20 @@ def fetch_entries(typingctx, values, first, last):
 
 
 @intrinsic
+def fetch_entry(typingctx, x, i, k):
+    """Prefetch entry k of row i, which will be changed soon."""
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype)
+        x, (_, n) = emit.array(signature.args[0], args[0])
+        row = builder.mul(builder.sext(args[1], INDEX), n)
+        emit.fetch(x, builder.add(row, builder.sext(args[2], INDEX)), level=1)
+        return context.get_dummy_value()
+
+    return types.void(x, i, k), codegen
+
+
+@intrinsic
 def multiplicative_step(typingctx, base, factor, e, acc, x, n):
     """``acc *= e`` and ``x = base + factor * acc``; returns the sum of |change of x|.
 
@@ -552,6 +566,49 @@ add_products = _make_products("fadd")
 subtract_products = _make_products("fsub")
 
 
+def _emit_sums_of_lanes(emit, whole):
+    """Return the sums over the lanes before each one, by doubling, and the sum of all."""
+    distance = 1
+    while distance < LANES:
+        whole = emit.builder.fadd(whole, emit.shifted(whole, distance))
+        distance *= 2
+    total = emit.builder.extract_element(whole, ir.Constant(WORD, LANES - 1))
+    return emit.shifted(whole, 1), total
+
+
+def _emit_sums_of_products(emit, x, of_x, y, of_y, n, sums):
+    """Store the sums of products of two rows over each lane.
+
+    Returns the vector of sums of all lanes before each one, and the sum of all.
+    """
+    builder = emit.builder
+    lanes = cgutils.alloca_once(builder, emit.vector)
+    builder.store(emit.constant(0.0), lanes)
+    with emit.steps(n) as loop:
+        here = emit.offset(loop)
+        a, b = emit.load(x, builder.add(of_x, here)), emit.load(y, builder.add(of_y, here))
+        sum_ = emit.multiply_add(a, b, builder.load(lanes))
+        builder.store(sum_, lanes)
+        emit.store(sum_, sums, here)
+    return _emit_sums_of_lanes(emit, builder.load(lanes))
+
+
+def _emit_entry_beyond(emit, sums, n, before, least, order):
+    """Return the index of the first sum above a number, given what is to be added to sums."""
+    builder = emit.builder
+    rank = cgutils.alloca_once(builder, INDEX)
+    builder.store(ir.Constant(INDEX, 0), rank)
+    least = emit.everywhere(least)
+    with emit.steps(n) as loop:
+        sum_ = builder.fadd(before, emit.load(sums, emit.offset(loop)))
+        behind = builder.bitcast(builder.fcmp_ordered("<=", sum_, least), ir.IntType(LANES))
+        behind = builder.zext(builder.ctpop(behind), INDEX)
+        builder.store(builder.add(builder.load(rank), behind), rank)
+    rank, last = builder.load(rank), builder.sub(n, ir.Constant(INDEX, 1))
+    rank = builder.select(builder.icmp_unsigned(">", rank, last), last, rank)
+    return emit.element_at(order, rank)
+
+
 @intrinsic
 def drawn_entry(typingctx, x, i, y, j, u, order, sums):
     """Draw an index in proportion to the products of rows i of x and j of y, none of them negative.
@@ -566,39 +623,76 @@ def drawn_entry(typingctx, x, i, y, j, u, order, sums):
     def codegen(context, builder, signature, args):
         emit = Emitter(context, builder, signature.args[0].dtype, LANES)
         x, (_, n) = emit.array(signature.args[0], args[0])
-        y, _ = emit.array(signature.args[2], args[2])
-        u = args[4]
-        order, _ = emit.array(signature.args[5], args[5])
-        sums, _ = emit.array(signature.args[6], args[6])
+        (y, _), (order, _), (sums, _) = (emit.array(signature.args[i], args[i]) for i in (2, 5, 6))
         of_x, of_y = builder.mul(args[1], n), builder.mul(builder.sext(args[3], INDEX), n)
+        before, total = _emit_sums_of_products(emit, x, of_x, y, of_y, n, sums)
+        found = _emit_entry_beyond(emit, sums, n, before, builder.fmul(args[4], total), order)
+        positive = builder.fcmp_ordered(">", total, ir.Constant(emit.element, 0.0))
+        return builder.select(positive, found, ir.Constant(INDEX, -1))
+
+    return types.int64(x, types.int64, y, j, u, order, sums), codegen
+
+
+@intrinsic
+def multiply_rows(typingctx, x, i, y, j, out):
+    """Multiply row i of x and row j of y, entry by entry."""
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype, LANES)
+        x, (_, n) = emit.array(signature.args[0], args[0])
+        (y, _), (out, _) = (emit.array(signature.args[i], args[i]) for i in (2, 4))
+        of_x, of_y = builder.mul(args[1], n), builder.mul(builder.sext(args[3], INDEX), n)
+        with emit.steps(n) as loop:
+            here = emit.offset(loop)
+            a, b = emit.load(x, builder.add(of_x, here)), emit.load(y, builder.add(of_y, here))
+            emit.store(builder.fmul(a, b), out, here)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, y, j, out), codegen
+
+
+@intrinsic
+def add_up(typingctx, x, sums, before):
+    """Prepare draws by :func:`entry_beyond` in proportion to x, of which no entry is negative.
+
+    ``sums`` receives sums of entries of x, to which ``before``, with ``LANES`` entries, is to be
+    added. The sum of all is returned.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype, LANES)
+        (x, (n,)), (sums, _), (before, _) = (
+            emit.array(signature.args[i], args[i]) for i in range(3)
+        )
         lanes = cgutils.alloca_once(builder, emit.vector)
         builder.store(emit.constant(0.0), lanes)
         with emit.steps(n) as loop:
             here = emit.offset(loop)
-            a, b = emit.load(x, builder.add(of_x, here)), emit.load(y, builder.add(of_y, here))
-            sum_ = emit.multiply_add(a, b, builder.load(lanes))
+            sum_ = builder.fadd(emit.load(x, here), builder.load(lanes))
             builder.store(sum_, lanes)
             emit.store(sum_, sums, here)
-        # The sums over lanes up to each one, by doubling.
-        whole, distance = builder.load(lanes), 1
-        while distance < LANES:
-            whole = builder.fadd(whole, emit.shifted(whole, distance))
-            distance *= 2
-        total = builder.extract_element(whole, ir.Constant(WORD, LANES - 1))
-        before, least = emit.shifted(whole, 1), emit.everywhere(builder.fmul(u, total))
-        rank = cgutils.alloca_once(builder, INDEX)
-        builder.store(ir.Constant(INDEX, 0), rank)
-        with emit.steps(n) as loop:
-            sum_ = builder.fadd(before, emit.load(sums, emit.offset(loop)))
-            behind = builder.bitcast(builder.fcmp_ordered("<=", sum_, least), ir.IntType(LANES))
-            behind = builder.zext(builder.ctpop(behind), INDEX)
-            builder.store(builder.add(builder.load(rank), behind), rank)
-        rank, last = builder.load(rank), builder.sub(n, ir.Constant(INDEX, 1))
-        rank = builder.select(builder.icmp_unsigned(">", rank, last), last, rank)
-        positive = builder.fcmp_ordered(">", total, ir.Constant(emit.element, 0.0))
-        return builder.select(positive, emit.element_at(order, rank), ir.Constant(INDEX, -1))
+        of_lanes, total = _emit_sums_of_lanes(emit, builder.load(lanes))
+        emit.store(of_lanes, before, ir.Constant(INDEX, 0))
+        return total
 
-    return types.int64(x, types.int64, y, j, u, order, sums), codegen
+    return x.dtype(x, sums, before), codegen
+
+
+@intrinsic
+def entry_beyond(typingctx, sums, before, least, order):
+    """Return the index that belongs to the first of the ``sums`` above a number.
+
+    ``order`` is that of :func:`drawn_entry`. If no sum is above it, the last index is returned.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[0].dtype, LANES)
+        sums, (n,) = emit.array(signature.args[0], args[0])
+        (before, _), (order, _) = (emit.array(signature.args[i], args[i]) for i in (1, 3))
+        before = emit.load(before, ir.Constant(INDEX, 0))
+        return _emit_entry_beyond(emit, sums, n, before, args[2], order)
+
+    return types.int64(sums, before, sums.dtype, order), codegen
 
 
 @intrinsic

@@ -81,11 +81,12 @@ class AbsentWords:
         """Return λ of all words, (n_topics, n_words), given that of a fit, (n_topics, n_columns).
 
         It is laid out word by word, as that of a fit. An absent word has η, which is the ``prior``,
-        (n_words,) or (n_topics, n_words), and its part of what the column of all has beyond it.
+        (n_words,) or (n_topics, n_words), and its part of what the column of all has beyond it. All
+        of them have the same η, so that their rows are copies of one.
         """
-        beyond = topics[:, -1] - self.summed(np.atleast_2d(prior))[:, -1]
-        found = np.empty((self.n_words, len(topics)))
-        np.add(prior[:, None] if prior.ndim == 1 else prior.T, beyond / self.number, out=found)
+        of_absent = np.atleast_2d(prior)[:, self._mask()]
+        beyond = topics[:, -1] - of_absent.sum(axis=-1)
+        found = np.full((self.n_words, len(topics)), of_absent[:, 0] + beyond / self.number)
         found[self.occurring] = topics[:, :-1].T
         return found.T
 

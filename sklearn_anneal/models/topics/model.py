@@ -209,6 +209,11 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         """Return values of words, along the last axis, as those of the columns of λ."""
         return of_words if self.absent is None else self.absent.summed(of_words)
 
+    def _columns_of(self, units: Documents) -> np.ndarray:
+        """Return the columns of λ of the words that occur in documents."""
+        words = units.occurring(self.n_words)
+        return words if self.absent is None else self.absent.columns_of(words)
+
     def operations(self, units: Documents) -> float:
         n_iter = self.max_doc_update_iter or _FEW_ITERATIONS
         return 4.0 * self.n_components * n_iter * float(units.indptr[-1])
@@ -272,10 +277,15 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         random_state: np.random.RandomState,
     ) -> Natural:
         from_documents = self.init_params == "documents" and self.topic_word_prior.ndim == 1
-        # The draws of the topics of tokens are random enough, and random factors take long.
-        if from_documents and not self.divides_tokens:
+        if from_documents:
             start = np.ones((self._n_columns, self.n_components)).T
             start[:, -1] = self._n_last
+            # The draws of the topics of tokens are random enough, and random factors take long.
+            # Those of words that the documents do not have would tell no topics apart.
+            if self.divides_tokens:
+                columns = self._columns_of(units)
+                for topic in start:
+                    topic[columns] = random_state.gamma(100.0, 0.01, len(columns))
         else:
             start = np.empty((self.n_components, self._n_columns))
             for topic in start:

@@ -5,7 +5,8 @@ The topic z of a token of word w in document d is drawn given those of all other
     p(z = k | ·) ∝ (n_dk + α_k) (n_kw + η_w) / Σ_v (n_kv + η_v)
 
 (Griffiths and Steyvers 2004, Finding scientific topics, Eq. 5), where n_dk and n_kw are the numbers
-of these by document and by word. λ_kw = n_kw + η_w, so that the tokens are in λ.
+of these by document and by word. λ_kw = n_kw + η_w, so that the tokens are in λ. Several tokens of
+a word in a document take Metropolis-Hastings steps with the same stationary distribution.
 """
 
 from __future__ import annotations
@@ -104,6 +105,19 @@ class DocumentsInFewChunks(Documents):
     several workers are of use too.
     """
 
+    _same: Documents | None = None  # the documents in their own chunks
+
+    @classmethod
+    def of(cls, units: Documents) -> DocumentsInFewChunks:
+        """Return the same documents, whose words are not sought again."""
+        found = cls(units.counts, units.words, units.indptr, units.weights)
+        found._occurring, found._same = units._occurring, units
+        return found
+
+    @cached_property
+    def occurrences(self) -> Any:
+        return super().occurrences if self._same is None else self._same.occurrences
+
     @cached_property
     def _most_chunks(self) -> int:
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
@@ -118,8 +132,7 @@ def counts_of(
     table = kept_memory.empty(shape, dtype)
 
     def fill(part: slice) -> None:
-        # Slices are copied faster than rows that are picked.
-        rows = part if len(expected.rows) == len(table) else expected.rows[part]
+        rows = expected.rows_of(part)
         table[rows, :n_topics] = expected.values(part)
         table[rows, n_topics:] = 0.0
 
@@ -150,7 +163,7 @@ class SampledVisit(TopicsVisit):
     expected: Counts  # type: ignore[assignment]
 
     def view(self, units: Documents) -> Documents:
-        return DocumentsInFewChunks(units.counts, units.words, units.indptr, units.weights)
+        return DocumentsInFewChunks.of(units)
 
     def start(
         self, units: Documents, local: Any, exploring: bool, noise: float, rng: np.random.Generator

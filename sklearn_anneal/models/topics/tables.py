@@ -83,12 +83,17 @@ class Concentrations(NamedTuple):
         """The arrays from which kernels read λ."""
         return self.stored, self.columns, self.factor, self.offsets
 
+    def rows_of(self, part: slice) -> slice | np.ndarray:
+        """Return the rows of some of the words in a table."""
+        # Slices are copied faster than rows that are picked. Rows are in ascending order.
+        rows = self.rows
+        return part if len(rows) == 0 or rows[-1] < len(rows) else rows[part]
+
     def values(self, part: slice = slice(None)) -> np.ndarray:
         """Return λ of some of the words, of shape (n_part, n_topics)."""
         columns = self.columns[part]
         if len(self.offsets) == 0:
-            # Slices are copied faster than rows that are picked.
-            return self.stored[part if len(self.columns) == len(self.stored) else columns]
+            return self.stored[self.rows_of(part) if self.columns is self.rows else columns]
         out = kept_memory.empty((len(columns), len(self.totals)))
         compiled("lazy_columns").take_columns(
             out, self.stored, columns, self.factor, self.offsets[part]
