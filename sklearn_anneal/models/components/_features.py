@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...data.units import Rows
 from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
 from ._base import RawStatistics
@@ -40,6 +41,8 @@ class Features(NamedTuple):
     # The factors of the precision matrices of many columns, which take the place of all
     # coefficients: ``Roots`` or ``RowPrecisions``.
     roots: Any = None
+    # The ``LastSums`` of many columns; None if the next visit is to other rows.
+    last: Any = None
 
 
 # The rows of components are kept if they are at most so many for each column. With more, products
@@ -91,6 +94,45 @@ class FeatureSums(RawStatistics):
         if some is not None and block is not None:
             if sum(len(x.roots) for x in (*some, block)) <= SHARE_OF_COLUMNS * block.rows.shape[1]:
                 self.kept[k] = [*some, Block(block.rows.copy(), block.roots)]
+
+
+# Shares below this multiple of the largest one change no digit of the sums over rows.
+NO_SHARE = 1e-30
+
+
+class LastSums:
+    """The statistics of the last visit, which the next one finds again if no share has changed.
+
+    With many columns the shares of most rows are 0 and 1, but for numbers that change no digit of
+    the statistics. So these are the same from one visit to the next long before the priors are.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[np.ndarray, np.ndarray, np.ndarray, FeatureSums] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Other processes visit other rows.
+        return LastSums, ()
+
+    def of(self, rows: Rows, shares: np.ndarray) -> FeatureSums | None:
+        """Return the statistics if these are the same rows with the same shares."""
+        if self._last is None:
+            return None
+        x, center, before, found = self._last
+        # Chunks are views that every visit makes anew. This one keeps the memory from other arrays.
+        place = x.__array_interface__ == rows.X.__array_interface__
+        same = place and shares.shape == before.shape and np.array_equal(center, rows.center)
+        return found if same and np.array_equal(before, _that_count(shares)) else None
+
+    def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:
+        """Keep statistics, which must not be changed from now on."""
+        self._last = rows.X, rows.center, _that_count(shares), found
+
+
+def _that_count(shares: np.ndarray) -> np.ndarray:
+    """Return shares with 0 in the place of those that change no digit."""
+    sizes = np.abs(shares)
+    return np.where(sizes > NO_SHARE * sizes.max(axis=0, initial=0.0), shares, 0.0)
 
 
 kernels = partial(compiled, "gaussian_mixture")

@@ -34,9 +34,9 @@ from ...families._structure import (
 )
 from ...families.wishart import Precisions
 from .._base import Known
-from ._correlated_scale import kappa, learned_matrix, least_loss, log_correlation
+from ._correlated_scale import SMALLEST_SCALE, kappa, learn_entries, least_loss, log_correlation
 from ._determinants import Determinants, OneScale
-from ._few_rows import FewRows, moments_inside
+from ._few_rows import FewRows, is_posterior, moments_inside
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -46,15 +46,8 @@ _OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
 
 # The smallest permitted precision of the means, in units of the precision of a component.
 _SMALLEST_STRENGTH = 1e-8
-# The inverse scale of every component stays above this multiple of the covariance of the data.
-# Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
-_SMALLEST_SCALE = 1e-6
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
-# A diagonal V gives way to a matrix if the bound is higher after so many steps. This is tried again
-# when the value has changed by so many times the difference, and changes in a pass by at most this
-# share of that.
-_STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 10.0, 0.1
 # The diagonal stays where the bound would rise by no more than this share of its terms.
 _SMALLEST_RISE = 1e-12
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
@@ -102,11 +95,18 @@ def learned_gaussians(
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     raw = None if known is None else known.pop("raw", None)
-    rows = None
-    if together and raw is not None and components.scale_prior_dof == np.inf:
-        rows = FewRows.of(components, q, prior, raw)
+    rows = precisions = None
+    if together and raw is not None and is_posterior(components, q, prior, raw):
+        assert known is not None
+        rows = FewRows.of(components, raw) if components.scale_prior_dof == np.inf else None
+        of_prior, of_raw = known["made_of"]
+        if raw is of_raw and all(prior[key] is of_prior[key] for key in components.keys):
+            precisions = known["moments"][2]
     new, how = copy(components), (components, q, prior)
-    step = _JointStep(*how, rows) if together else _Step(*how, components.moments(q))
+    if together:
+        step: _Step = _JointStep(*how, rows, precisions)
+    else:
+        step = _Step(*how, components.moments(q))
     if isinstance(step, _JointStep):
         step.learn_scale(rho)
         new.n_alike, new.tried = step.n_alike, step.tried
@@ -129,7 +129,7 @@ def learned_gaussians(
         inside = factors.valid(moved)
     else:
         moments = moments_inside(new, moved, natural, rows)
-        known["next"] = natural, moved, moments
+        known["next"] = natural, moved, moments, raw
         inside = moments is not None
     if inside:
         return new, natural
@@ -180,7 +180,7 @@ class _Step:
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
         if not self.is_above(self.scale * learned.mean.min()):
             # Components that would be too tight have the smallest size that is permitted.
-            least = min(_SMALLEST_SCALE / self.smallest_of(self.scale), float(sizes.mean.min()))
+            least = min(SMALLEST_SCALE / self.smallest_of(self.scale), float(sizes.mean.min()))
             learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
         # The bound is highest if V has the mean of the sizes, because the prior expects sizes of 1.
         mean = float(learned.mean.mean())
@@ -192,7 +192,7 @@ class _Step:
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return whether an inverse scale is large enough for all sizes, by one factorisation."""
-        floor = _SMALLEST_SCALE / self.smallest * np.asarray(self.components.reference)
+        floor = SMALLEST_SCALE / self.smallest * np.asarray(self.components.reference)
         return bool(np.all(self.structure.positive(scale - floor)))
 
     def smallest_of(self, scale: np.ndarray) -> float:
@@ -304,7 +304,12 @@ class _JointStep(_Step):
     """
 
     def __init__(
-        self, components: GaussianComponents, q: Natural, prior: Natural, rows: FewRows | None
+        self,
+        components: GaussianComponents,
+        q: Natural,
+        prior: Natural,
+        rows: FewRows | None,
+        precisions: Precisions | None,
     ):
         super().__init__(components, q, prior)
         self.size = np.ones(components.n_components)
@@ -322,82 +327,18 @@ class _JointStep(_Step):
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
         self.rows, self.start = rows, self.scale
-        self.precisions = self._precisions()
+        self.precisions = self._precisions() if precisions is None else precisions
 
     def learn_scale(self, rho: float) -> None:
         """Learn V for the sizes as they are: its diagonal, or all entries if that is better."""
         if rho == 1.0 and self.components.correlates:
             diagonal = self.eta == np.inf
-            self._learn_entries()
+            learn_entries(self)
             self.n_alike = self.n_alike + 1 if diagonal == (self.eta == np.inf) else 0
         if self.eta == np.inf:
             self.learn_diagonal(rho)
 
-    def _learn_entries(self) -> None:
-        """Learn all entries of V, or begin or cease to do so, where the bound is higher then.
-
-        The first matrix is some steps below the one to which they lead. The longer V has been a
-        matrix, the more seldom the diagonal is tried.
-        """
-        best, now = self, self._value()
-        highest, diagonal = now, self.eta == np.inf
-        if diagonal and not self._tries_a_matrix(now):
-            return
-        if not diagonal and self.n_alike & (self.n_alike - 1) == 0:
-            trial = copy(self)
-            if trial._move_to(np.diag(np.diagonal(self.scale))) and trial._value() > highest:
-                best, highest = trial, trial._value()
-        n_steps, trial, value = 1, copy(self), highest
-        if diagonal:
-            n_steps, value, trial.eta = _STEPS_OF_START, -np.inf, float(self.components.n_features)
-        for _ in range(n_steps):
-            found = trial._next_matrix(value)
-            if found is None:
-                break
-            trial, value = found
-            if value > highest:
-                best, highest = trial, value
-        if diagonal:
-            difference = now - value if value > -np.inf else 0.0
-            best.tried = (now, difference, now) if best is self else None
-        vars(self).update(vars(best))
-
-    def _tries_a_matrix(self, now: float) -> bool:
-        """Return whether to try a matrix in the place of the diagonal, whose value is ``now``.
-
-        A try takes as long as some passes. After one that has failed, the difference of both values
-        changes by a small share of the change of either of them. So the next one waits until the
-        value has changed by some times the difference, and hardly changes any more in a pass.
-        """
-        if self.tried is None:
-            return True
-        at_try, difference, last = self.tried
-        self.tried, changed = (at_try, difference, now), abs(now - at_try)
-        enough = changed > _CHANGE_OF_TRY * difference
-        return enough and abs(now - last) <= _SHARE_OF_SETTLED * changed
-
-    def _next_matrix(self, value: float) -> tuple[_JointStep, float] | None:
-        """Return the state after a change of all entries of V and its value, or None if not valid.
-
-        Given q(Λ), the best V is only a part of the way, because q repeats V. Where components are
-        alike, this part is 1 − p, with the mean p of the eigenvalues of s_k V (s_k V + S_k)⁻¹,
-        which is Σ_k ν₀ / Σ_k (ν₀ + N_k) at the best V. So the way is made longer by this factor, if
-        the value is higher then than it is now.
-        """
-        total, after = float(self.prior["dof"].sum()), float(self.q["dof"].sum())
-        precision = np.tensordot(self.size, self.precisions.matrices, axes=1)
-        change = learned_matrix(precision, self.scale, total, self.eta) - self.scale
-        further = (total + self.eta) / (total * (1.0 - total / after) + self.eta)
-        floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(self.components.reference)
-        for factor in (further, 1.0) if value > -np.inf else (1.0,):
-            there, scale = copy(self), self.scale + factor * change
-            if self.structure.positive(scale - floor) and there._move_to(scale):
-                found = there._value()
-                if found > value or factor == 1.0:
-                    return there, found
-        return None
-
-    def _move_to(self, scale: np.ndarray) -> bool:
+    def move_to(self, scale: np.ndarray) -> bool:
         """Change V; return False if this is not valid."""
         if diagonals_alone(scale) is not None:
             self.loss, self.eta, self.log_correlation = 0.0, np.inf, 0.0
@@ -436,7 +377,7 @@ class _JointStep(_Step):
         """W⁻¹ of q."""
         return self.components.inverse_scales(self.q)
 
-    def _value(self) -> float:
+    def value(self) -> float:
         """Return the terms of the bound that change with V, in nats."""
         before, after = self.prior["dof"].sum(), self.q["dof"] @ self.precisions.log_dets
         return float(0.5 * (before * self.log_det_of_scale - after) - self.loss)
@@ -481,14 +422,14 @@ class _JointStep(_Step):
 
         largest = np.full(scale.shape, _LARGEST_FACTOR_OF_ENTRY)
         alone = maxima(slope, np.ones(scale.shape), 1.0 / largest, largest)
-        floor = _SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
+        floor = SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
         rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
-        if rise <= _SMALLEST_RISE * abs(self._value()):
+        if rise <= _SMALLEST_RISE * abs(self.value()):
             return
         for share in (rho, 0.5 * rho):
             best = np.maximum(scale * alone**share, np.minimum(scale, floor))
             trial = copy(self)
-            if not trial._move_to(np.diag(best)):
+            if not trial.move_to(np.diag(best)):
                 return
             gain = before.sum() * np.log(best / scale).sum()
             gain -= after @ (trial.precisions.log_dets - self.precisions.log_dets)
@@ -635,7 +576,7 @@ class _JointStep(_Step):
     @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
-        return _SMALLEST_SCALE / (self.smallest * self.least)
+        return SMALLEST_SCALE / (self.smallest * self.least)
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return True, because learned scales are limited."""
@@ -727,8 +668,8 @@ def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
     """
     before, after = step.smallest_of(old), step.smallest_of(best)
     if after >= before:
-        return best if after >= _SMALLEST_SCALE else old
-    share = (before - _SMALLEST_SCALE) / (before - after)
+        return best if after >= SMALLEST_SCALE else old
+    share = (before - SMALLEST_SCALE) / (before - after)
     return old + min(max(share, 0.0), 1.0) * (best - old)
 
 

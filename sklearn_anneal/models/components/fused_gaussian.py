@@ -22,7 +22,14 @@ from ...families.wishart import Precisions
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
 from ._base import Joint
-from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, kernels
+from ._features import (
+    FEATURE_KINDS,
+    ROWS_PER_BLOCK,
+    Features,
+    FeatureSums,
+    LastSums,
+    kernels,
+)
 from ._missing_cells import RowVolume, tempered_volume
 from ._moments import Summary
 from .gaussian import GaussianComponents
@@ -123,8 +130,10 @@ class FusedGaussian(GaussianComponents):
         rng: np.random.Generator | None = None,
         known: Known | None = None,
     ) -> Joint:
-        moments = None if known is None else known["moments"]
-        return Joint(self.expectations(q, rng, log_weights, moments))
+        if known is None:
+            return Joint(self.expectations(q, rng, log_weights))
+        own = self.expectations(q, rng, log_weights, known["moments"])
+        return Joint(own._replace(last=known["last"]))
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
         """Return the moments of many columns, whose matrices are factorised once for each visit.
@@ -136,12 +145,13 @@ class FusedGaussian(GaussianComponents):
             return None
         known = dict(before or {})
         known.pop("raw", None)  # statistics from which no priors were learned
-        _, expected, moments = known.pop("next", (None, {}, None))
+        prior, expected, moments, raw = known.pop("next", (None, {}, None, None))
         if moments is None or any(
             q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
         ):
-            moments = self.moments(q)
-        return {**known, "moments": moments}
+            moments, prior, raw = self.moments(q), None, None
+        last = known.get("last", LastSums())
+        return {**known, "last": last, "moments": moments, "made_of": (prior, raw)}
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         family, pick = self._normal_wishart, self.factors[0].pick
@@ -216,6 +226,10 @@ class FusedGaussian(GaussianComponents):
         step = LocalStep(self._all_counted(noiseless), float(sums[0]), float(sums[1]))
         step.deviation = self._all_counted(out)
         return step
+
+    def last_sums(self, expected: Features) -> LastSums | None:
+        found: LastSums | None = expected.last
+        return found
 
     def locally_tempered_step(
         self,
