@@ -22,6 +22,7 @@ from scipy.special import gammaln, psi
 
 from ...families._empirical_bayes import maximizer, trigamma
 from ...families._structure import (
+    diagonals_alone,
     inverse_of_lower,
     log_det_of_root,
     lower_root,
@@ -47,7 +48,7 @@ _STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 10.0, 0.1
 def log_correlation(scale: np.ndarray) -> float:
     """Return log|R| of the correlations R of a matrix, which is 0 if the matrix is diagonal."""
     variances = np.diagonal(scale)
-    if np.count_nonzero(scale) == np.count_nonzero(variances):
+    if diagonals_alone(scale) is not None:
         return 0.0
     # Products of two variances can overflow.
     spread = np.sqrt(variances)

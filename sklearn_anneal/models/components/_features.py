@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -71,6 +71,8 @@ class FeatureSums(RawStatistics):
     # A list for each component of many columns with the blocks of its rows, or None if these are
     # not few (``_few_rows``).
     kept: list[Any] | None = None
+    # What they add to the parameters, if that will be read again.
+    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __add__(self, other: FeatureSums) -> FeatureSums:
         own, shared = self.own + other.own, self.shared + other.shared
@@ -96,15 +98,11 @@ class FeatureSums(RawStatistics):
                 self.kept[k] = [*some, Block(block.rows.copy(), block.roots)]
 
 
-# Shares below this multiple of the largest one change no digit of the sums over rows.
-NO_SHARE = 1e-30
-
-
 class LastSums:
     """The statistics of the last visit, which the next one finds again if no share has changed.
 
-    With many columns the shares of most rows are 0 and 1, but for numbers that change no digit of
-    the statistics. So these are the same from one visit to the next long before the priors are.
+    With many columns the shares of most rows are 0 and 1, up to a rounding error. So statistics are
+    the same from one visit to the next long before the priors are.
     """
 
     def __init__(self) -> None:
@@ -121,18 +119,17 @@ class LastSums:
         x, center, before, found = self._last
         # Chunks are views that every visit makes anew. This one keeps the memory from other arrays.
         place = x.__array_interface__ == rows.X.__array_interface__
-        same = place and shares.shape == before.shape and np.array_equal(center, rows.center)
-        return found if same and np.array_equal(before, _that_count(shares)) else None
+        if not (place and shares.shape == before.shape and np.array_equal(center, rows.center)):
+            return None
+        rounding = np.finfo(float).eps * np.abs(before).max(axis=0, initial=0.0)
+        if (np.abs(shares - before) > rounding).any():
+            return None
+        found.derived.setdefault("statistics", None)
+        return found
 
     def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:
-        """Keep statistics, which must not be changed from now on."""
-        self._last = rows.X, rows.center, _that_count(shares), found
-
-
-def _that_count(shares: np.ndarray) -> np.ndarray:
-    """Return shares with 0 in the place of those that change no digit."""
-    sizes = np.abs(shares)
-    return np.where(sizes > NO_SHARE * sizes.max(axis=0, initial=0.0), shares, 0.0)
+        """Keep statistics, which must not be changed from now on, nor the shares."""
+        self._last = rows.X, rows.center, shares, found
 
 
 kernels = partial(compiled, "gaussian_mixture")

@@ -49,10 +49,9 @@ class FewRows(NamedTuple):
     reg_covar: float
 
     @classmethod
-    def of(cls, components: GaussianComponents, raw: FeatureSums) -> FewRows | None:
-        """Return the rows of the statistics ``raw``, or None if these are too many."""
-        if raw.kept is None or any(of_one is None for of_one in raw.kept):
-            return None
+    def of(cls, components: GaussianComponents, raw: FeatureSums) -> FewRows:
+        """Return the rows of the statistics ``raw``, which :func:`are_few`."""
+        assert raw.kept is not None
         counts, first = raw.own[:, -1], raw.own[:, -components.n_features - 1 : -1]
         d, rows = components.n_features, []
         means = first / np.maximum(counts, np.finfo(float).tiny)[:, None]
@@ -91,6 +90,11 @@ class FewRows(NamedTuple):
         return found if found.widest <= _LARGEST_ROOT else None
 
 
+def are_few(raw: FeatureSums) -> bool:
+    """Return whether no component has too many rows."""
+    return raw.kept is not None and all(of_one is not None for of_one in raw.kept)
+
+
 def is_posterior(
     components: GaussianComponents, q: Natural, prior: Natural, raw: FeatureSums
 ) -> bool:
@@ -108,7 +112,7 @@ def is_posterior(
     entries = np.cumsum(np.append(0, np.arange(d, 1, -1)))
     before, after = (np.diagonal(natural["scatter"], axis1=1, axis2=2) for natural in (prior, q))
     added = before + raw.own[:, entries] + components.reg_covar * counts[:, None]
-    return bool(np.allclose(after, added, rtol=_ROUNDING, atol=0.0))
+    return bool((np.abs(after - added) <= _ROUNDING * np.abs(added)).all())
 
 
 def moments_inside(
@@ -120,8 +124,7 @@ def moments_inside(
     """
 
     def by_rows() -> Precisions | None:
-        common = np.asarray(components.common_scale)
-        own = diagonals_alone(common)
+        own = None if rows is None else diagonals_alone(np.asarray(components.common_scale))
         if rows is None or own is None:
             return None
         factors = 1.0 if components.sizes is None else components.sizes.mean

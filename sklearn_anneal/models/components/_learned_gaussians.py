@@ -36,7 +36,7 @@ from ...families.wishart import Precisions
 from .._base import Known
 from ._correlated_scale import SMALLEST_SCALE, kappa, learn_entries, least_loss, log_correlation
 from ._determinants import Determinants, OneScale
-from ._few_rows import FewRows, is_posterior, moments_inside
+from ._few_rows import FewRows, are_few, is_posterior, moments_inside
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -96,12 +96,14 @@ def learned_gaussians(
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     raw = None if known is None else known.pop("raw", None)
     rows = precisions = None
-    if together and raw is not None and is_posterior(components, q, prior, raw):
+    if together and raw is not None:
         assert known is not None
-        rows = FewRows.of(components, raw) if components.scale_prior_dof == np.inf else None
         of_prior, of_raw = known["made_of"]
-        if raw is of_raw and all(prior[key] is of_prior[key] for key in components.keys):
-            precisions = known["moments"][2]
+        same = raw is of_raw and all(prior[key] is of_prior[key] for key in components.keys)
+        few = components.scale_prior_dof == np.inf and are_few(raw)
+        if (same or few) and is_posterior(components, q, prior, raw):
+            rows = FewRows.of(components, raw) if few else None
+            precisions = known["moments"][2] if same else None
     new, how = copy(components), (components, q, prior)
     if together:
         step: _Step = _JointStep(*how, rows, precisions)
@@ -753,7 +755,7 @@ class Sizes:
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
         strengths = np.array([terms.best_strength(), self.strength])
-        means, shapes = terms.means(strengths), np.add.outer(strengths, counts)
+        means, shapes = terms.means(strengths)[0], np.add.outer(strengths, counts)
         rates = shapes / np.maximum(means, max(least, 1e-300))
         best, same = map(Sizes, strengths.tolist(), shapes, rates)
         if (means[0] < least).any():
@@ -785,8 +787,11 @@ class _OfSizes(NamedTuple):
     decay: _Decay
     now: np.ndarray
 
-    def means(self, a: np.ndarray | float) -> np.ndarray:
-        """Return the best expected sizes for strengths of shape (...), (..., n_components)."""
+    def means(self, a: np.ndarray | float) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        """Return the best expected sizes for strengths of shape (...), and the terms for these.
+
+        All of them have the shape (..., n_components).
+        """
         a = np.asarray(a)[..., None]
         larger = a + self.counts > (a + self.slopes) * self.now
         certain, slopes, decay = self._terms(larger)
@@ -796,7 +801,8 @@ class _OfSizes(NamedTuple):
         root = np.sqrt(linear**2 + 4.0 * a * decay * total * rest)
         with np.errstate(divide="ignore", invalid="ignore"):
             falling = 0.5 * (root - linear) / (a * decay)
-        return np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
+        s = np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
+        return s, (certain, slopes, decay)
 
     def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
@@ -809,8 +815,8 @@ class _OfSizes(NamedTuple):
         terms = self.counts * sizes.mean_log - self._losses(sizes.mean)
         return float(np.sum(terms - sizes._divergences()))
 
-    def _losses(self, sizes: np.ndarray) -> np.ndarray:
-        certain, slopes, decay = self._terms(sizes > self.now)
+    def _losses(self, sizes: np.ndarray, terms: tuple[np.ndarray, ...] | None = None) -> np.ndarray:
+        certain, slopes, decay = self._terms(sizes > self.now) if terms is None else terms
         change = (sizes - self.now) * decay
         # log(1 + x) / x, which is 1 at 0.
         some = np.where(change == 0.0, 1.0, change)
@@ -824,14 +830,13 @@ class _OfSizes(NamedTuple):
         are equal.
         """
         grid = _GRID_OF_STRENGTHS
-        total, s = np.add.outer(grid, self.counts), self.means(grid)
+        total, (s, terms) = np.add.outer(grid, self.counts), self.means(grid)
         own = gammaln(total) - total * (np.log(total / s) - 1.0) - grid[:, None] * s
-        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s)).mean(axis=-1)))
+        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s, terms)).mean(axis=-1)))
         ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
 
         def slope(a: float) -> tuple[float, float]:
-            total, s = a + self.counts, self.means(a)
-            certain, slopes, decay = self._terms(s > self.now)
+            total, (s, (certain, slopes, decay)) = a + self.counts, self.means(a)
             decline = slopes * decay / (1.0 + (s - self.now) * decay) ** 2
             change = (1.0 / s - 1.0) ** 2 / ((total - certain) / s**2 - decline)
             first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()

@@ -18,9 +18,10 @@ import numpy as np
 from ...data.units import Rows
 from ...families._structure import Triangle, mirror
 from .._base import LOG_2PI, compiled
-from ._features import NO_SHARE, Features
+from ._features import Features
 from ._moments import CHUNK, Summary, comparable_units
 from ._pattern_groups import Group
+from ._wide_gaussians import NO_SHARE
 
 # Rows that a kernel processes at a time.
 _BLOCK = 128

@@ -21,11 +21,13 @@ from ...data.units import Rows
 from ...families._structure import Triangle
 from ...parallel import kept_memory
 from .._base import LOG_2PI
-from ._features import NO_SHARE, Block, Features, FeatureSums
+from ._features import Block, Features, FeatureSums
 
 # Number of entries of the rows that are centered at a time, and the least number of these rows for
 # each column. With fewer, products would take less time than copies of the matrices.
 _ENTRIES, _ROWS = 1 << 19, 2
+# Shares below this multiple of the largest one change no digit of the sums over rows.
+NO_SHARE = 1e-30
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices G: with 10 components from 90 columns on, and with 40 from 180.
 SQUARE_PER_MATRIX = 800

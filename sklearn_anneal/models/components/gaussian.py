@@ -439,9 +439,15 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def statistics(
         self, raw: FeatureSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
+        found: Natural | None = raw.derived.get("statistics")
+        if found is not None:
+            return found
         s = self.unpack(raw)
         if self.joint:
-            return self._joint_statistics(s)
+            found = self._joint_statistics(s)
+            if "statistics" in raw.derived:
+                raw.derived["statistics"] = found
+            return found
         # The statistics of an independent factor depend on the current q of the other factor.
         assert q is not None and keys is not None
         return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
