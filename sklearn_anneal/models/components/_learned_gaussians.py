@@ -329,6 +329,7 @@ class _JointStep(_Step):
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
         self.rows, self.start = rows, self.scale
+        self.products: list[tuple[Precisions, np.ndarray, np.ndarray]] = []
         self.precisions = self._precisions() if precisions is None else precisions
 
     def learn_scale(self, rho: float) -> None:
@@ -449,15 +450,13 @@ class _JointStep(_Step):
         weights = np.tensordot(shares * self.counts, self.precisions.matrices, axes=1)
         total = self._multiplied(shares[:, None] * self.first).sum(axis=0)
         change = self.structure.solve(weights[None], total)[0] - self.center[0]
-        n, moved, old, some = (
-            self.counts,
-            self._moved(self.center),
-            self.old_strength,
-            self.counts > 0,
-        )
+        n, old, some = self.counts, self.old_strength, self.counts > 0.0
+        moved, solved = self._moved(self.center), self._solved(self.center)
         along, dof = n[:, None] * change, self.q["dof"][some]
-        rest = (n * (old + n) / old + self.inner(moved, moved))[some]
-        mixed, square = self.inner(moved, along)[some], self.inner(along, along)[some]
+        of_along = self._multiplied(along) / self.q["dof"][:, None]
+        rest = (n * (old + n) / old + self.inner(moved, moved, solved))[some]
+        mixed = self.inner(moved, along, of_along)[some]
+        square = self.inner(along, along, of_along)[some]
 
         def slope(step: float) -> tuple[float, float]:
             total = rest + step * (step * square - 2.0 * mixed)
@@ -467,7 +466,10 @@ class _JointStep(_Step):
         def value(step: float) -> float:
             return -float(dof @ np.log(rest + step * (step * square - 2.0 * mixed)))
 
-        further = maximizer(slope, 1.0, _LONGEST_STEP, 1.0, _PRECISION_OF_STEP)
+        # For small steps the value is a quadratic function.
+        rise, curvature = slope(1.0)
+        start = 1.0 - rise / curvature if curvature < 0.0 else 1.0
+        further = maximizer(slope, 1.0, _LONGEST_STEP, start, _PRECISION_OF_STEP)
         return self.center[0] + max(1.0, further, key=value) * change
 
     def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
@@ -478,17 +480,28 @@ class _JointStep(_Step):
         """Return N_k (x̄_k − m₀), with the means x̄_k of the rows of components."""
         return self.first - self.counts[:, None] * center
 
+    def _solved(self, center: np.ndarray) -> np.ndarray:
+        """Return W_k N_k (x̄_k − m₀), which is computed once for each m₀."""
+        for precisions, of_center, found in self.products:
+            if precisions is self.precisions and of_center is center:
+                return found
+        found = self._multiplied(self._moved(center)) / self.q["dof"][:, None]
+        self.products = [*self.products, (self.precisions, center, found)]
+        return found
+
     @cached_property
     def _of_means(self) -> tuple[np.ndarray, np.ndarray]:
         """y = W_k N_k (x̄_k − m₀) and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
         moved, n = self._moved(self.old_center), np.where(self.counts > 0.0, self.counts, 1.0)
-        solved = self._multiplied(moved) / self.q["dof"][:, None]
+        solved = self._solved(self.old_center)
         h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
         return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
 
-    def inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀."""
-        solved = self._multiplied(right) / self.q["dof"][:, None]
+    def inner(self, left: np.ndarray, right: np.ndarray, solved: np.ndarray) -> np.ndarray:
+        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀.
+
+        ``solved`` has the products W_k right.
+        """
         mean, factor = self._of_means
         return (left * solved).sum(axis=1) + factor * (left * mean).sum(1) * (right * mean).sum(1)
 
@@ -501,7 +514,8 @@ class _JointStep(_Step):
         """
         some, moved = self.counts > 0.0, self._moved(self.center)
         n, dof, d = self.counts[some], self.q["dof"][some], self.components.n_features
-        squares, old = self.inner(moved, moved)[some], float(self.old_strength[0])
+        squares = self.inner(moved, moved, self._solved(self.center))[some]
+        old = float(self.old_strength[0])
 
         def slope(beta: float) -> tuple[float, float]:
             total, grown = beta + n, n**2 + beta * (n + squares)
@@ -518,13 +532,15 @@ class _JointStep(_Step):
         The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
         the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
         """
-        vectors, d, dof = [], self.components.n_features, self.q["dof"][:, None, None]
+        vectors, products = [], []
+        d, dof = self.components.n_features, self.q["dof"][:, None, None]
         n = np.where(self.counts > 0.0, self.counts, 1.0)
         for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
             scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
             vectors.append(scale[:, None] * self._moved(center))
-        u = np.stack(vectors, axis=-1)  # (K, D, 2)
-        solved, signs = self.precisions.multiply(u) / dof, np.diag([-1.0, 1.0])
+            products.append(scale[:, None] * self._solved(center))
+        u, solved = np.stack(vectors, axis=-1), np.stack(products, axis=-1)  # (K, D, 2)
+        signs = np.diag([-1.0, 1.0])
         small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
         self.log_dets = self.precisions.log_dets + np.linalg.slogdet(small)[1]
         turned = self._of_scale(solved)
