@@ -108,8 +108,9 @@ def learned_matrix(precision: np.ndarray, scale: np.ndarray, dof: float, eta: fl
 def learn_entries(step: _JointStep) -> None:
     """Learn all entries of V, or begin or cease to do so, where the bound is higher then.
 
-    The first matrix is some steps below the one to which they lead. The longer V has been a
-    matrix, the more seldom the diagonal is tried.
+    The first matrix is some steps below the one to which they lead. These are broken off if they
+    would not reach the value of the diagonal if all of them raised the value as the last one did.
+    The longer V has been a matrix, the more seldom the diagonal is tried.
     """
     best, now = step, step.value()
     highest, diagonal = now, step.eta == np.inf
@@ -122,13 +123,17 @@ def learn_entries(step: _JointStep) -> None:
     n_steps, trial, value = 1, copy(step), highest
     if diagonal:
         n_steps, value, trial.eta = _STEPS_OF_START, -np.inf, float(step.components.n_features)
-    for _ in range(n_steps):
-        found = _next_matrix(trial, value)
+    for left in range(n_steps - 1, -1, -1):
+        found, before = _next_matrix(trial, value), value
         if found is None:
             break
         trial, value = found
         if value > highest:
             best, highest = trial, value
+        elif left * (value - before) < now - value:
+            # Each step raises the value by about half as much as the one before.
+            value += 0.5 * (value - before) if left else 0.0
+            break
     if diagonal:
         difference = now - value if value > -np.inf else 0.0
         best.tried = (now, difference, now) if best is step else None
