@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -71,8 +71,8 @@ class FeatureSums(RawStatistics):
     # A list for each component of many columns with the blocks of its rows, or None if these are
     # not few (``_few_rows``).
     kept: list[Any] | None = None
-    # What they add to the parameters, if that will be read again.
-    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    # The changes of parameters that follow from these sums, if they will be read again.
+    derived: ClassVar[dict[str, Any] | None] = None
 
     def __add__(self, other: FeatureSums) -> FeatureSums:
         own, shared = self.own + other.own, self.shared + other.shared
@@ -124,7 +124,8 @@ class LastSums:
         rounding = np.finfo(float).eps * np.abs(before).max(axis=0, initial=0.0)
         if (np.abs(shares - before) > rounding).any():
             return None
-        found.derived.setdefault("statistics", None)
+        if found.derived is None:
+            object.__setattr__(found, "derived", {})
         return found
 
     def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:

@@ -439,14 +439,13 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def statistics(
         self, raw: FeatureSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        found: Natural | None = raw.derived.get("statistics")
-        if found is not None:
-            return found
+        if raw.derived:
+            return raw.derived
         s = self.unpack(raw)
         if self.joint:
             found = self._joint_statistics(s)
-            if "statistics" in raw.derived:
-                raw.derived["statistics"] = found
+            if raw.derived is not None:
+                raw.derived.update(found)
             return found
         # The statistics of an independent factor depend on the current q of the other factor.
         assert q is not None and keys is not None
