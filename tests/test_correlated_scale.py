@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,7 +12,7 @@ from scipy.special import gammaln, psi
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
-from sklearn_anneal.models.components import _resolved_gaussians
+from sklearn_anneal.models.components import _correlated_scale, _resolved_gaussians
 from sklearn_anneal.models.components._correlated_scale import (
     learned_matrix,
     least_loss,
@@ -139,3 +141,51 @@ def test_a_matrix_is_learned_with_missing_cells(rng):
     mixture = clone(MADE).fit(X)
     assert np.count_nonzero(mixture.covariance_prior_) == 400
     assert np.diff(mixture.lower_bounds_).min() > -1e-6
+
+
+def alike(n_components, n_rows, d, loading):
+    """Rows of groups that are far apart and share a covariance."""
+    rng = np.random.default_rng(n_components)
+    n = n_components * n_rows
+    root = np.eye(d) + loading / np.sqrt(d) * np.tril(rng.normal(size=(d, d)))
+    X = rng.normal(size=(n, d)) @ root.T
+    return X + 6.0 * rng.normal(size=(n_components, d))[np.arange(n) % n_components]
+
+
+def test_a_matrix_is_tried_where_the_value_has_changed_and_settled():
+    """At the last try the matrix was 2 nats below the diagonal, whose value was -100."""
+
+    def tries(last, now):
+        step = SimpleNamespace(tried=(-100.0, 2.0, last))
+        found = _correlated_scale._tries_a_matrix(step, now)
+        assert step.tried == (-100.0, 2.0, now), "the next pass compares with another value"
+        return found
+
+    assert _correlated_scale._tries_a_matrix(SimpleNamespace(tried=None), -100.0), "the first pass"
+    assert not tries(-85.0, -84.9), "a change of 7 differences is too small"
+    assert tries(-70.0, -69.0), "it has changed by 15 differences, and by 3 % of that now"
+    assert tries(-131.0, -130.0), "a fall is a change too"
+    assert not tries(-80.0, -70.0), "a third of the change was in the last pass"
+
+
+@pytest.mark.parametrize(
+    ("groups", "becomes_matrix", "most"),
+    [((10, 10, 20, 2.0), True, 2), ((4, 10, 8, 0.5), False, 3), ((5, 15, 20, 0.5), False, 3)],
+)
+def test_seldom_tries_end_where_tries_in_every_pass_do(groups, becomes_matrix, most, monkeypatch):
+    """The first try fails in all of these, because the diagonal has not been learned yet."""
+    X, d, rule, tried = alike(*groups), groups[2], _correlated_scale._tries_a_matrix, []
+
+    def noted(step, now):
+        tried.append(rule(step, now))
+        return tried[-1]
+
+    made = clone(MADE).set_params(n_components=groups[0], effort=0, max_iter=60, tol=0.0)
+    monkeypatch.setattr(_correlated_scale, "_tries_a_matrix", noted)
+    found = clone(made).fit(X)
+    assert tried[:2] == [True, False]
+    assert np.count_nonzero(found.covariance_prior_) == (d * d if becomes_matrix else d)
+    assert sum(tried) <= most, "each try takes as long as some passes"
+    monkeypatch.setattr(_correlated_scale, "_tries_a_matrix", lambda *_: True)
+    often = clone(made).fit(X)
+    assert found.lower_bound_ == pytest.approx(often.lower_bound_, rel=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from harness import quick
@@ -9,8 +11,10 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import NormalWishart
 from sklearn_anneal.models.components import _wide_gaussians
+from sklearn_anneal.models.components._features import FeatureSums, LastSums
 from sklearn_anneal.models.components._resolved_gaussians import resolved_gaussians
 from sklearn_anneal.models.components.fused_gaussian import FusedGaussian
 from sklearn_anneal.models.components.gaussian import GaussianComponents
@@ -143,6 +147,57 @@ def _counted(function, calls):
         return function(*arguments)
 
     return call
+
+
+@pytest.mark.parametrize("form", ["rows", "weights", "minibatches", "sequences"])
+@pytest.mark.parametrize("n", [24, 90])
+def test_rows_that_have_settled_keep_their_statistics(n, form, rng, monkeypatch):
+    """Passes find the same bounds if all statistics and factors are computed anew."""
+    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    X = rng.standard_normal((n, 30)) + 9.0 * np.repeat([0, 1], n // 2)[:, None]
+    found, of_last = [], LastSums.of
+
+    def fitted():
+        settings = QUICK | {"annealing": "none", "tol": 0.0, "max_iter": 12}
+        if form == "sequences":
+            return AnnealedHMM(2, covariance_type="full", **settings).fit(X)
+        if form == "minibatches":
+            settings |= {"batch_size": n // 3}
+        weights = rng.integers(1, 3, n) if form == "weights" else None
+        made = AnnealedBayesianGaussianMixture(2, **settings)
+        return made.fit(X, sample_weight=weights)
+
+    def of(self, rows, shares):
+        found.append(of_last(self, rows, shares) is not None)
+        return of_last(self, rows, shares)
+
+    monkeypatch.setattr(LastSums, "of", of)
+    state = rng.bit_generator.state
+    kept = fitted()
+    assert found
+    # Each minibatch has other rows.
+    assert any(found) == (form != "minibatches")
+    monkeypatch.setattr(LastSums, "of", lambda *_: None)
+    rng.bit_generator.state = state
+    anew = fitted()
+    assert_allclose(kept.lower_bounds_, anew.lower_bounds_, rtol=1e-11)
+    assert_allclose(kept.means_, anew.means_, rtol=1e-9)
+
+
+def test_statistics_are_kept_for_the_same_rows_and_shares_alone(rng):
+    X, shares = rng.standard_normal((6, 2)), np.eye(2)[[0, 1, 0, 1, 0, 1]]
+    raw, last = FeatureSums("full", np.zeros((2, 6)), np.zeros((1, 0))), LastSums()
+    rows = Rows(X)
+    assert last.of(rows, shares) is None
+    last.keep(rows, shares, raw)
+    assert last.of(Rows(X), shares.copy()) is raw
+    assert last.of(Rows(X), shares + 1e-17) is raw
+    assert last.of(Rows(X), shares + 1e-15) is None
+    assert last.of(Rows(X.copy()), shares) is None
+    assert last.of(Rows(X[::-1]), shares) is None
+    assert last.of(Rows(X[:5]), shares[:5]) is None
+    assert last.of(Rows(X, center=np.ones(2)), shares) is None
+    assert pickle.loads(pickle.dumps(last)).of(rows, shares) is None
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])

@@ -161,6 +161,15 @@ def _restrict(density: np.ndarray, units: Sequences) -> None:
         exclude_others(density, units.states, np.arange(density.shape[1]))
 
 
+class MarkovVisit(Visit):
+    """A visit to sequences, whose local steps the model makes."""
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        """Add what is known about q to the step, as learning priors can use it."""
+        step.known = self.known
+        return step
+
+
 class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     """Hidden Markov model with Dirichlet priors of start and transition probabilities.
 
@@ -334,8 +343,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         return can | dict.fromkeys(volume, self.emission.why_no_log_volume)
 
     def factors(self) -> Factors:
-        chain = [Factor(family, {"concentration": key}) for key, family in self._rows().items()]
-        return Factors([*chain, *self.emission.factors])
+        return Factors([*self._factors_of_chain(), *self.emission.factors])
+
+    def _factors_of_chain(self) -> Factors:
+        rows = self._rows().items()
+        return Factors([Factor(family, {"concentration": key}) for key, family in rows])
 
     def _rows(self) -> dict[str, Dirichlet]:
         """Return the families of starts and transitions."""
@@ -462,7 +474,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
     # The local step
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
+    def expectations(
+        self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
+    ) -> Expected:
         def logarithms(key: str, family: Dirichlet) -> np.ndarray:
             natural = {"concentration": q[key]}
             if rng is None:
@@ -475,7 +489,12 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
         rows = self._rows().items()
         start, transitions, *durations = [logarithms(key, family) for key, family in rows]
-        return Expected(start, transitions, self.emission.expectations(q, rng), *durations)
+        if known is None:
+            emission = self.emission.expectations(q, rng)
+        else:
+            none = np.zeros(self.n_components)
+            emission = self.emission.joint_expectations(q, none, rng, known).own
+        return Expected(start, transitions, emission, *durations)
 
     def visit(
         self,
@@ -491,9 +510,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         # Priors that are learned while states still exchange symbols and frames would keep them
         # from doing so: a small concentration practically excludes what a state does not have yet.
         late = bool(self.learned_names) or self.emission.learns_late
-        expected = self.for_units(self.expectations(q, rng), units)
-        kind = Visit if unit_temperatures is None else LocallyTemperedVisit
-        return kind(self, expected, t, unit_temperatures, separate_noise, learns_late=late)
+        known = self.emission.known(q, how.get("known")) if rng is None else None
+        expected = self.for_units(self.expectations(q, rng, known), units)
+        kind = MarkovVisit if unit_temperatures is None else LocallyTemperedVisit
+        options: dict[str, Any] = {"learns_late": late, "known": known}
+        return kind(self, expected, t, unit_temperatures, separate_noise, **options)
 
     def for_units(self, expected: Expected, units: Sequences) -> Expected:
         """Return expectations in the form that suits the way in which frames are stored."""
@@ -601,9 +622,13 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         own = [self.emission.zeros(expected.emission) for _ in scales]
         log_norms = np.empty(units.n_units)
         energies = np.empty(units.n_units) if energies is None else energies
-        for part in self.parts(units):
+        parts = list(self.parts(units))
+        alone = len(parts) == len(scales) == 1
+        last = self.emission.last_sums(expected.emission) if alone else None
+        for part in parts:
             some = units.take(part)
-            density = self.emission.log_density(some.rows(), expected.emission)
+            rows = some.rows()
+            density = self.emission.log_density(rows, expected.emission)
             _restrict(density, some)
             x = inverse_temperatures
             x = x if len(x) == 1 else x[part]
@@ -625,17 +650,19 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
                     posteriors[units.indptr[part.start] : units.indptr[part.stop]] = shares
                 if some.missing is not None:
                     shares[some.missing] = 0.0
-                self.emission.add(some.rows(), shares, own[i], expected.emission)
+                found = None if last is None else last.of(rows, shares)
+                if found is not None:
+                    own[i] = found
+                    continue
+                self.emission.add(rows, shares, own[i], expected.emission)
+                if last is not None:
+                    last.keep(rows, shares, own[i])
         raw = [a | {"emission": b} for a, b in zip(raw, own, strict=True)]
         # log Z = x E log p(x, z | β) + H[q(z)].
         entropies = log_norms - inverse_temperatures * energies
         weights = np.ones(units.n_units) if units.weights is None else units.weights
-        return LocalStep(
-            raw[0],
-            float(weights @ energies),
-            float(weights @ entropies),
-            deviation=raw[1] if separate_noise else None,
-        )
+        totals = float(weights @ energies), float(weights @ entropies)
+        return LocalStep(raw[0], *totals, deviation=raw[1] if separate_noise else None)
 
     def _scale(self, units: Sequences, factor: np.ndarray | float) -> np.ndarray:
         """Return the factor of the statistics of each sequence; empty if all factors are 1."""
@@ -658,7 +685,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     def kl(
         self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
-        return super().kl(q, prior, known, workers) + self.emission.hyperparameter_kl()
+        own = None if known is None else self.emission.kl_given(q, prior, known)
+        if own is None:
+            return super().kl(q, prior, known, workers) + self.emission.hyperparameter_kl()
+        chain = self._factors_of_chain().kl(q, prior)
+        return chain + own + self.emission.hyperparameter_kl()
 
     def learned(
         self,
@@ -681,17 +712,25 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         counts = self.expected_counts(q, prior)
         changed = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
         model.counts = counts
+        known = None if step is None else step.known
+        if step is not None and known is not None:
+            known["raw"] = step.statistics["emission"]
         if self.emission.learns_from(float(counts.sum())):
             stay = step is not None and changed <= SHARE_THAT_MOVES * counts.sum()
-            model.emission, new = self.emission.learned(q, new, rho, late, stay)
+            model.emission, new = self.emission.learned(q, new, rho, late, stay, known)
+        of_emission = new
         if "startprob" in names:
             logs = Dirichlet().expectations({"concentration": q["startprob"]})["concentration"]
             model.startprob_prior = learned_rows(prior["startprob"], logs.sum(), rho)
         if "transmat" in names:
             model.transmat_prior = self._learned_transmat(prior, q, rho)
         new = model.chain_prior() | new
-        change = {key: new[key] - prior[key] for key in q}
-        return model, new, self.factors().backoff(q, change, 1.0, _MARGIN)
+        # Learning the prior of emissions may have computed their next q.
+        of_prior, found = ({} if known is None else known).get("next", (None, {}, None))[:2]
+        found = found if of_prior is of_emission else {}
+        change = {key: new[key] - prior[key] for key in q.keys() - found.keys()}
+        rest = {key: q[key] for key in change}
+        return model, new, self.factors().backoff(rest, change, 1.0, _MARGIN) | found
 
     # Operations that only some annealing methods need
 

@@ -10,6 +10,7 @@ from sklearn.utils import check_array
 
 from ...families import Natural
 from ...models.components._base import Profile
+from ...models.components.fused_gaussian import FactoredGaussian
 from ...models.components.gaussian import GaussianComponents
 from ...models.components.gaussian_columns import GaussianColumns
 from .._attributes import Attributes
@@ -150,7 +151,7 @@ def _dependent(estimator: BaseEstimator, rows: Any) -> GaussianComponents:
         raise ValueError(
             f"The parameter 'dof_prior' should be greater than {d - 1}, but got {dof.min():g}."
         )
-    return GaussianComponents(
+    return FactoredGaussian(
         k,
         d,
         estimator.covariance_type,

@@ -674,8 +674,13 @@ class Components(ABC, Generic[P, R]):
                 return fused
         log_joint = joint.of(rows, self.log_density(rows, joint.own))
         found = responsibilities_step(log_joint, t, rows.weights, noise, separate_noise)
-        raw = self.zeros(joint.own)
-        self.add(rows, found.shares, raw, joint.own)
+        last = self.last_sums(joint.own)
+        raw = None if last is None else last.of(rows, found.shares)
+        if raw is None:
+            raw = self.zeros(joint.own)
+            self.add(rows, found.shares, raw, joint.own)
+            if last is not None:
+                last.keep(rows, found.shares, raw)
         statistics = self._as_statistics(rows, found.shares, raw, joint.gate)
         step = LocalStep(statistics, found.energy, found.entropy)
         if found.noisy is not None:
@@ -683,6 +688,10 @@ class Components(ABC, Generic[P, R]):
             self.add(rows, found.noisy, raw, joint.own)
             step.deviation = self._as_statistics(rows, found.noisy, raw, joint.gate)
         return step
+
+    def last_sums(self, expected: Expected) -> Any:
+        """Return the ``LastSums`` of the visit before; None if it is no help."""
+        return None
 
     def fused_step(
         self,

@@ -84,6 +84,7 @@ class OneScale:
         self.difference = dof - self.dof
         self.determinants, self.growth = step.determinants, step.growth
         self.own = step.log_det_of_scale
+        self.before = psi(self._halves(self.dof)).sum()
         self.factor = 1.0
 
     def _best_factor(self, dof: float) -> float:
@@ -107,7 +108,7 @@ class OneScale:
         c, d, k = self._best_factor(dof), self.n_features, self.growth.size
         halves = self._halves(dof)
         grown, first, second = self.determinants.changes(c * self.growth)
-        change = (psi(halves) - psi(self._halves(self.dof))).sum() / k - grown.mean()
+        change = (psi(halves).sum() - self.before) / k - grown.mean()
         derivative = 0.5 * trigamma(halves).sum() / k
         curvature = float((2.0 * halves[:, 0] * second).sum())
         if c > self.step.floor and curvature > 0.0:

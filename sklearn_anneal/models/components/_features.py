@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ...data.units import Rows
 from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
 from ._base import RawStatistics
@@ -40,6 +41,8 @@ class Features(NamedTuple):
     # The factors of the precision matrices of many columns, which take the place of all
     # coefficients: ``Roots`` or ``RowPrecisions``.
     roots: Any = None
+    # The ``LastSums`` of many columns; None if the next visit is to other rows.
+    last: Any = None
 
 
 # The rows of components are kept if they are at most so many for each column. With more, products
@@ -68,6 +71,8 @@ class FeatureSums(RawStatistics):
     # A list for each component of many columns with the blocks of its rows, or None if these are
     # not few (``_few_rows``).
     kept: list[Any] | None = None
+    # The changes of parameters that follow from these sums, if they will be read again.
+    derived: ClassVar[dict[str, Any] | None] = None
 
     def __add__(self, other: FeatureSums) -> FeatureSums:
         own, shared = self.own + other.own, self.shared + other.shared
@@ -91,6 +96,41 @@ class FeatureSums(RawStatistics):
         if some is not None and block is not None:
             if sum(len(x.roots) for x in (*some, block)) <= SHARE_OF_COLUMNS * block.rows.shape[1]:
                 self.kept[k] = [*some, Block(block.rows.copy(), block.roots)]
+
+
+class LastSums:
+    """The statistics of the last visit, which the next one finds again if no share has changed.
+
+    With many columns the shares of most rows are 0 and 1, up to a rounding error. So statistics are
+    the same from one visit to the next long before the priors are.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[np.ndarray, np.ndarray, np.ndarray, FeatureSums] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Other processes visit other rows.
+        return LastSums, ()
+
+    def of(self, rows: Rows, shares: np.ndarray) -> FeatureSums | None:
+        """Return the statistics if these are the same rows with the same shares."""
+        if self._last is None:
+            return None
+        x, center, before, found = self._last
+        # Chunks are views that every visit makes anew. This one keeps the memory from other arrays.
+        place = x.__array_interface__ == rows.X.__array_interface__
+        if not (place and shares.shape == before.shape and np.array_equal(center, rows.center)):
+            return None
+        rounding = np.finfo(float).eps * np.abs(before).max(axis=0, initial=0.0)
+        if (np.abs(shares - before) > rounding).any():
+            return None
+        if found.derived is None:
+            object.__setattr__(found, "derived", {})
+        return found
+
+    def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:
+        """Keep statistics, which must not be changed from now on, nor the shares."""
+        self._last = rows.X, rows.center, shares, found
 
 
 kernels = partial(compiled, "gaussian_mixture")

@@ -49,33 +49,18 @@ class FewRows(NamedTuple):
     reg_covar: float
 
     @classmethod
-    def of(
-        cls, components: GaussianComponents, q: Natural, prior: Natural, raw: FeatureSums
-    ) -> FewRows | None:
-        """Return the rows by which q differs from its prior, as the statistics ``raw`` have them.
-
-        None if they have too many rows, or if q differs by anything else.
-        """
-        if raw.kept is None or any(of_one is None for of_one in raw.kept):
-            return None
+    def of(cls, components: GaussianComponents, raw: FeatureSums) -> FewRows:
+        """Return the rows of the statistics ``raw``, which :func:`are_few`."""
+        assert raw.kept is not None
         counts, first = raw.own[:, -1], raw.own[:, -components.n_features - 1 : -1]
-        for key, value in (("mean_precision", counts), ("mean_natural", first), ("dof", counts)):
-            if not np.array_equal(q[key], prior[key] + value):
-                return None
-        d, rows, squares = components.n_features, [], []
+        d, rows = components.n_features, []
         means = first / np.maximum(counts, np.finfo(float).tiny)[:, None]
         for blocks, mean in zip(raw.kept, means, strict=True):
             weighted = np.concatenate([np.empty((0, d)), *(block.rows for block in blocks)])
-            squares.append(np.einsum("ij,ij->j", weighted, weighted))
             roots = np.concatenate([np.empty(0), *(block.roots for block in blocks)])
             weighted -= roots[:, None] * mean
             rows.append(weighted)
-        found = cls(counts, means, rows, components.reg_covar)
-        before, after = (
-            np.diagonal(natural["scatter"], axis1=1, axis2=2) for natural in (prior, q)
-        )
-        added = before + np.stack(squares) + found.noise[:, None]
-        return found if np.allclose(after, added, rtol=_ROUNDING, atol=0.0) else None
+        return cls(counts, means, rows, components.reg_covar)
 
     @property
     def noise(self) -> np.ndarray:
@@ -105,6 +90,31 @@ class FewRows(NamedTuple):
         return found if found.widest <= _LARGEST_ROOT else None
 
 
+def are_few(raw: FeatureSums) -> bool:
+    """Return whether no component has too many rows."""
+    return raw.kept is not None and all(of_one is not None for of_one in raw.kept)
+
+
+def is_posterior(
+    components: GaussianComponents, q: Natural, prior: Natural, raw: FeatureSums
+) -> bool:
+    """Return whether q differs from its prior by statistics, and by nothing else.
+
+    Of their matrices, the diagonals are compared.
+    """
+    if raw.layout != "full":
+        return False
+    d, counts = components.n_features, raw.own[:, -1]
+    own = ("mean_precision", counts), ("mean_natural", raw.own[:, -d - 1 : -1]), ("dof", counts)
+    if not all(np.array_equal(q[key], prior[key] + value) for key, value in own):
+        return False
+    # The upper triangle is stored row after row.
+    entries = np.cumsum(np.append(0, np.arange(d, 1, -1)))
+    before, after = (np.diagonal(natural["scatter"], axis1=1, axis2=2) for natural in (prior, q))
+    added = before + raw.own[:, entries] + components.reg_covar * counts[:, None]
+    return bool((np.abs(after - added) <= _ROUNDING * np.abs(added)).all())
+
+
 def moments_inside(
     components: GaussianComponents, q: Natural, prior: Natural, rows: FewRows | None
 ) -> tuple[Any, ...] | None:
@@ -114,8 +124,7 @@ def moments_inside(
     """
 
     def by_rows() -> Precisions | None:
-        common = np.asarray(components.common_scale)
-        own = diagonals_alone(common)
+        own = None if rows is None else diagonals_alone(np.asarray(components.common_scale))
         if rows is None or own is None:
             return None
         factors = 1.0 if components.sizes is None else components.sizes.mean

@@ -34,9 +34,9 @@ from ...families._structure import (
 )
 from ...families.wishart import Precisions
 from .._base import Known
-from ._correlated_scale import kappa, learned_matrix, least_loss, log_correlation
+from ._correlated_scale import SMALLEST_SCALE, kappa, learn_entries, least_loss, log_correlation
 from ._determinants import Determinants, OneScale
-from ._few_rows import FewRows, moments_inside
+from ._few_rows import FewRows, are_few, is_posterior, moments_inside
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -46,15 +46,8 @@ _OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
 
 # The smallest permitted precision of the means, in units of the precision of a component.
 _SMALLEST_STRENGTH = 1e-8
-# The inverse scale of every component stays above this multiple of the covariance of the data.
-# Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
-_SMALLEST_SCALE = 1e-6
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
-# A diagonal V gives way to a matrix if the bound is higher after so many steps. This is tried again
-# when the value has changed by so many times the difference, and changes in a pass by at most this
-# share of that.
-_STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 10.0, 0.1
 # The diagonal stays where the bound would rise by no more than this share of its terms.
 _SMALLEST_RISE = 1e-12
 # The largest factor of the inverse scale in one step, and of one of its diagonal entries.
@@ -102,11 +95,20 @@ def learned_gaussians(
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     raw = None if known is None else known.pop("raw", None)
-    rows = None
-    if together and raw is not None and components.scale_prior_dof == np.inf:
-        rows = FewRows.of(components, q, prior, raw)
+    rows = precisions = None
+    if together and raw is not None:
+        assert known is not None
+        of_prior, of_raw = known["made_of"]
+        same = raw is of_raw and all(prior[key] is of_prior[key] for key in components.keys)
+        few = components.scale_prior_dof == np.inf and are_few(raw)
+        if (same or few) and is_posterior(components, q, prior, raw):
+            rows = FewRows.of(components, raw) if few else None
+            precisions = known["moments"][2] if same else None
     new, how = copy(components), (components, q, prior)
-    step = _JointStep(*how, rows) if together else _Step(*how, components.moments(q))
+    if together:
+        step: _Step = _JointStep(*how, rows, precisions)
+    else:
+        step = _Step(*how, components.moments(q))
     if isinstance(step, _JointStep):
         step.learn_scale(rho)
         new.n_alike, new.tried = step.n_alike, step.tried
@@ -129,7 +131,7 @@ def learned_gaussians(
         inside = factors.valid(moved)
     else:
         moments = moments_inside(new, moved, natural, rows)
-        known["next"] = natural, moved, moments
+        known["next"] = natural, moved, moments, raw
         inside = moments is not None
     if inside:
         return new, natural
@@ -180,7 +182,7 @@ class _Step:
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
         if not self.is_above(self.scale * learned.mean.min()):
             # Components that would be too tight have the smallest size that is permitted.
-            least = min(_SMALLEST_SCALE / self.smallest_of(self.scale), float(sizes.mean.min()))
+            least = min(SMALLEST_SCALE / self.smallest_of(self.scale), float(sizes.mean.min()))
             learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
         # The bound is highest if V has the mean of the sizes, because the prior expects sizes of 1.
         mean = float(learned.mean.mean())
@@ -192,7 +194,7 @@ class _Step:
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return whether an inverse scale is large enough for all sizes, by one factorisation."""
-        floor = _SMALLEST_SCALE / self.smallest * np.asarray(self.components.reference)
+        floor = SMALLEST_SCALE / self.smallest * np.asarray(self.components.reference)
         return bool(np.all(self.structure.positive(scale - floor)))
 
     def smallest_of(self, scale: np.ndarray) -> float:
@@ -304,7 +306,12 @@ class _JointStep(_Step):
     """
 
     def __init__(
-        self, components: GaussianComponents, q: Natural, prior: Natural, rows: FewRows | None
+        self,
+        components: GaussianComponents,
+        q: Natural,
+        prior: Natural,
+        rows: FewRows | None,
+        precisions: Precisions | None,
     ):
         super().__init__(components, q, prior)
         self.size = np.ones(components.n_components)
@@ -322,82 +329,19 @@ class _JointStep(_Step):
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
         self.rows, self.start = rows, self.scale
-        self.precisions = self._precisions()
+        self.products: list[tuple[Precisions, np.ndarray, np.ndarray]] = []
+        self.precisions = self._precisions() if precisions is None else precisions
 
     def learn_scale(self, rho: float) -> None:
         """Learn V for the sizes as they are: its diagonal, or all entries if that is better."""
         if rho == 1.0 and self.components.correlates:
             diagonal = self.eta == np.inf
-            self._learn_entries()
+            learn_entries(self)
             self.n_alike = self.n_alike + 1 if diagonal == (self.eta == np.inf) else 0
         if self.eta == np.inf:
             self.learn_diagonal(rho)
 
-    def _learn_entries(self) -> None:
-        """Learn all entries of V, or begin or cease to do so, where the bound is higher then.
-
-        The first matrix is some steps below the one to which they lead. The longer V has been a
-        matrix, the more seldom the diagonal is tried.
-        """
-        best, now = self, self._value()
-        highest, diagonal = now, self.eta == np.inf
-        if diagonal and not self._tries_a_matrix(now):
-            return
-        if not diagonal and self.n_alike & (self.n_alike - 1) == 0:
-            trial = copy(self)
-            if trial._move_to(np.diag(np.diagonal(self.scale))) and trial._value() > highest:
-                best, highest = trial, trial._value()
-        n_steps, trial, value = 1, copy(self), highest
-        if diagonal:
-            n_steps, value, trial.eta = _STEPS_OF_START, -np.inf, float(self.components.n_features)
-        for _ in range(n_steps):
-            found = trial._next_matrix(value)
-            if found is None:
-                break
-            trial, value = found
-            if value > highest:
-                best, highest = trial, value
-        if diagonal:
-            difference = now - value if value > -np.inf else 0.0
-            best.tried = (now, difference, now) if best is self else None
-        vars(self).update(vars(best))
-
-    def _tries_a_matrix(self, now: float) -> bool:
-        """Return whether to try a matrix in the place of the diagonal, whose value is ``now``.
-
-        A try takes as long as some passes. After one that has failed, the difference of both values
-        changes by a small share of the change of either of them. So the next one waits until the
-        value has changed by some times the difference, and hardly changes any more in a pass.
-        """
-        if self.tried is None:
-            return True
-        at_try, difference, last = self.tried
-        self.tried, changed = (at_try, difference, now), abs(now - at_try)
-        enough = changed > _CHANGE_OF_TRY * difference
-        return enough and abs(now - last) <= _SHARE_OF_SETTLED * changed
-
-    def _next_matrix(self, value: float) -> tuple[_JointStep, float] | None:
-        """Return the state after a change of all entries of V and its value, or None if not valid.
-
-        Given q(Λ), the best V is only a part of the way, because q repeats V. Where components are
-        alike, this part is 1 − p, with the mean p of the eigenvalues of s_k V (s_k V + S_k)⁻¹,
-        which is Σ_k ν₀ / Σ_k (ν₀ + N_k) at the best V. So the way is made longer by this factor, if
-        the value is higher then than it is now.
-        """
-        total, after = float(self.prior["dof"].sum()), float(self.q["dof"].sum())
-        precision = np.tensordot(self.size, self.precisions.matrices, axes=1)
-        change = learned_matrix(precision, self.scale, total, self.eta) - self.scale
-        further = (total + self.eta) / (total * (1.0 - total / after) + self.eta)
-        floor = _SMALLEST_SCALE / float(self.size.min()) * np.asarray(self.components.reference)
-        for factor in (further, 1.0) if value > -np.inf else (1.0,):
-            there, scale = copy(self), self.scale + factor * change
-            if self.structure.positive(scale - floor) and there._move_to(scale):
-                found = there._value()
-                if found > value or factor == 1.0:
-                    return there, found
-        return None
-
-    def _move_to(self, scale: np.ndarray) -> bool:
+    def move_to(self, scale: np.ndarray) -> bool:
         """Change V; return False if this is not valid."""
         if diagonals_alone(scale) is not None:
             self.loss, self.eta, self.log_correlation = 0.0, np.inf, 0.0
@@ -436,7 +380,7 @@ class _JointStep(_Step):
         """W⁻¹ of q."""
         return self.components.inverse_scales(self.q)
 
-    def _value(self) -> float:
+    def value(self) -> float:
         """Return the terms of the bound that change with V, in nats."""
         before, after = self.prior["dof"].sum(), self.q["dof"] @ self.precisions.log_dets
         return float(0.5 * (before * self.log_det_of_scale - after) - self.loss)
@@ -481,14 +425,14 @@ class _JointStep(_Step):
 
         largest = np.full(scale.shape, _LARGEST_FACTOR_OF_ENTRY)
         alone = maxima(slope, np.ones(scale.shape), 1.0 / largest, largest)
-        floor = _SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
+        floor = SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
         rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
-        if rise <= _SMALLEST_RISE * abs(self._value()):
+        if rise <= _SMALLEST_RISE * abs(self.value()):
             return
         for share in (rho, 0.5 * rho):
             best = np.maximum(scale * alone**share, np.minimum(scale, floor))
             trial = copy(self)
-            if not trial._move_to(np.diag(best)):
+            if not trial.move_to(np.diag(best)):
                 return
             gain = before.sum() * np.log(best / scale).sum()
             gain -= after @ (trial.precisions.log_dets - self.precisions.log_dets)
@@ -506,15 +450,13 @@ class _JointStep(_Step):
         weights = np.tensordot(shares * self.counts, self.precisions.matrices, axes=1)
         total = self._multiplied(shares[:, None] * self.first).sum(axis=0)
         change = self.structure.solve(weights[None], total)[0] - self.center[0]
-        n, moved, old, some = (
-            self.counts,
-            self._moved(self.center),
-            self.old_strength,
-            self.counts > 0,
-        )
+        n, old, some = self.counts, self.old_strength, self.counts > 0.0
+        moved, solved = self._moved(self.center), self._solved(self.center)
         along, dof = n[:, None] * change, self.q["dof"][some]
-        rest = (n * (old + n) / old + self.inner(moved, moved))[some]
-        mixed, square = self.inner(moved, along)[some], self.inner(along, along)[some]
+        of_along = self._multiplied(along) / self.q["dof"][:, None]
+        rest = (n * (old + n) / old + self.inner(moved, moved, solved))[some]
+        mixed = self.inner(moved, along, of_along)[some]
+        square = self.inner(along, along, of_along)[some]
 
         def slope(step: float) -> tuple[float, float]:
             total = rest + step * (step * square - 2.0 * mixed)
@@ -524,7 +466,10 @@ class _JointStep(_Step):
         def value(step: float) -> float:
             return -float(dof @ np.log(rest + step * (step * square - 2.0 * mixed)))
 
-        further = maximizer(slope, 1.0, _LONGEST_STEP, 1.0, _PRECISION_OF_STEP)
+        # For small steps the value is a quadratic function.
+        rise, curvature = slope(1.0)
+        start = 1.0 - rise / curvature if curvature < 0.0 else 1.0
+        further = maximizer(slope, 1.0, _LONGEST_STEP, start, _PRECISION_OF_STEP)
         return self.center[0] + max(1.0, further, key=value) * change
 
     def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
@@ -535,17 +480,28 @@ class _JointStep(_Step):
         """Return N_k (x̄_k − m₀), with the means x̄_k of the rows of components."""
         return self.first - self.counts[:, None] * center
 
+    def _solved(self, center: np.ndarray) -> np.ndarray:
+        """Return W_k N_k (x̄_k − m₀), which is computed once for each m₀."""
+        for precisions, of_center, found in self.products:
+            if precisions is self.precisions and of_center is center:
+                return found
+        found = self._multiplied(self._moved(center)) / self.q["dof"][:, None]
+        self.products = [*self.products, (self.precisions, center, found)]
+        return found
+
     @cached_property
     def _of_means(self) -> tuple[np.ndarray, np.ndarray]:
         """y = W_k N_k (x̄_k − m₀) and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
         moved, n = self._moved(self.old_center), np.where(self.counts > 0.0, self.counts, 1.0)
-        solved = self._multiplied(moved) / self.q["dof"][:, None]
+        solved = self._solved(self.old_center)
         h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
         return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
 
-    def inner(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀."""
-        solved = self._multiplied(right) / self.q["dof"][:, None]
+    def inner(self, left: np.ndarray, right: np.ndarray, solved: np.ndarray) -> np.ndarray:
+        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀.
+
+        ``solved`` has the products W_k right.
+        """
         mean, factor = self._of_means
         return (left * solved).sum(axis=1) + factor * (left * mean).sum(1) * (right * mean).sum(1)
 
@@ -558,7 +514,8 @@ class _JointStep(_Step):
         """
         some, moved = self.counts > 0.0, self._moved(self.center)
         n, dof, d = self.counts[some], self.q["dof"][some], self.components.n_features
-        squares, old = self.inner(moved, moved)[some], float(self.old_strength[0])
+        squares = self.inner(moved, moved, self._solved(self.center))[some]
+        old = float(self.old_strength[0])
 
         def slope(beta: float) -> tuple[float, float]:
             total, grown = beta + n, n**2 + beta * (n + squares)
@@ -575,13 +532,15 @@ class _JointStep(_Step):
         The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
         the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
         """
-        vectors, d, dof = [], self.components.n_features, self.q["dof"][:, None, None]
+        vectors, products = [], []
+        d, dof = self.components.n_features, self.q["dof"][:, None, None]
         n = np.where(self.counts > 0.0, self.counts, 1.0)
         for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
             scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
             vectors.append(scale[:, None] * self._moved(center))
-        u = np.stack(vectors, axis=-1)  # (K, D, 2)
-        solved, signs = self.precisions.multiply(u) / dof, np.diag([-1.0, 1.0])
+            products.append(scale[:, None] * self._solved(center))
+        u, solved = np.stack(vectors, axis=-1), np.stack(products, axis=-1)  # (K, D, 2)
+        signs = np.diag([-1.0, 1.0])
         small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
         self.log_dets = self.precisions.log_dets + np.linalg.slogdet(small)[1]
         turned = self._of_scale(solved)
@@ -635,7 +594,7 @@ class _JointStep(_Step):
     @property
     def floor(self) -> float:
         """The smallest number by which ``scale`` may be multiplied."""
-        return _SMALLEST_SCALE / (self.smallest * self.least)
+        return SMALLEST_SCALE / (self.smallest * self.least)
 
     def is_above(self, scale: np.ndarray) -> bool:
         """Return True, because learned scales are limited."""
@@ -727,8 +686,8 @@ def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
     """
     before, after = step.smallest_of(old), step.smallest_of(best)
     if after >= before:
-        return best if after >= _SMALLEST_SCALE else old
-    share = (before - _SMALLEST_SCALE) / (before - after)
+        return best if after >= SMALLEST_SCALE else old
+    share = (before - SMALLEST_SCALE) / (before - after)
     return old + min(max(share, 0.0), 1.0) * (best - old)
 
 
@@ -812,7 +771,7 @@ class Sizes:
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
         strengths = np.array([terms.best_strength(), self.strength])
-        means, shapes = terms.means(strengths), np.add.outer(strengths, counts)
+        means, shapes = terms.means(strengths)[0], np.add.outer(strengths, counts)
         rates = shapes / np.maximum(means, max(least, 1e-300))
         best, same = map(Sizes, strengths.tolist(), shapes, rates)
         if (means[0] < least).any():
@@ -844,8 +803,11 @@ class _OfSizes(NamedTuple):
     decay: _Decay
     now: np.ndarray
 
-    def means(self, a: np.ndarray | float) -> np.ndarray:
-        """Return the best expected sizes for strengths of shape (...), (..., n_components)."""
+    def means(self, a: np.ndarray | float) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        """Return the best expected sizes for strengths of shape (...), and the terms for these.
+
+        All of them have the shape (..., n_components).
+        """
         a = np.asarray(a)[..., None]
         larger = a + self.counts > (a + self.slopes) * self.now
         certain, slopes, decay = self._terms(larger)
@@ -855,7 +817,8 @@ class _OfSizes(NamedTuple):
         root = np.sqrt(linear**2 + 4.0 * a * decay * total * rest)
         with np.errstate(divide="ignore", invalid="ignore"):
             falling = 0.5 * (root - linear) / (a * decay)
-        return np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
+        s = np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
+        return s, (certain, slopes, decay)
 
     def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
@@ -868,8 +831,8 @@ class _OfSizes(NamedTuple):
         terms = self.counts * sizes.mean_log - self._losses(sizes.mean)
         return float(np.sum(terms - sizes._divergences()))
 
-    def _losses(self, sizes: np.ndarray) -> np.ndarray:
-        certain, slopes, decay = self._terms(sizes > self.now)
+    def _losses(self, sizes: np.ndarray, terms: tuple[np.ndarray, ...] | None = None) -> np.ndarray:
+        certain, slopes, decay = self._terms(sizes > self.now) if terms is None else terms
         change = (sizes - self.now) * decay
         # log(1 + x) / x, which is 1 at 0.
         some = np.where(change == 0.0, 1.0, change)
@@ -883,14 +846,13 @@ class _OfSizes(NamedTuple):
         are equal.
         """
         grid = _GRID_OF_STRENGTHS
-        total, s = np.add.outer(grid, self.counts), self.means(grid)
+        total, (s, terms) = np.add.outer(grid, self.counts), self.means(grid)
         own = gammaln(total) - total * (np.log(total / s) - 1.0) - grid[:, None] * s
-        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s)).mean(axis=-1)))
+        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s, terms)).mean(axis=-1)))
         ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
 
         def slope(a: float) -> tuple[float, float]:
-            total, s = a + self.counts, self.means(a)
-            certain, slopes, decay = self._terms(s > self.now)
+            total, (s, (certain, slopes, decay)) = a + self.counts, self.means(a)
             decline = slopes * decay / (1.0 + (s - self.now) * decay) ** 2
             change = (1.0 / s - 1.0) ** 2 / ((total - certain) / s**2 - decline)
             first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()

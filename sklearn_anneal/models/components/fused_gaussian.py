@@ -22,7 +22,14 @@ from ...families.wishart import Precisions
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
 from ._base import Joint
-from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, kernels
+from ._features import (
+    FEATURE_KINDS,
+    ROWS_PER_BLOCK,
+    Features,
+    FeatureSums,
+    LastSums,
+    kernels,
+)
 from ._missing_cells import RowVolume, tempered_volume
 from ._moments import Summary
 from .gaussian import GaussianComponents
@@ -53,7 +60,71 @@ class RowPartition(NamedTuple):
         return tempered_volume(self.x, *self.volume.mean(summary.components)) + self.mixing
 
 
-class FusedGaussian(GaussianComponents):
+class FactoredGaussian(GaussianComponents):
+    """Gaussian components whose matrices of many columns are factorised once for each visit.
+
+    Parameters are those of :class:`GaussianComponents`.
+    """
+
+    def joint_expectations(
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: Known | None = None,
+    ) -> Joint:
+        if known is None:
+            return Joint(self.expectations(q, rng, log_weights))
+        own = self.expectations(q, rng, log_weights, known["moments"])
+        return Joint(own._replace(last=known["last"]))
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        """Return the moments of many columns, whose matrices are factorised once for each visit.
+
+        Learning the priors may have factorised those of the next q. Values for the divergence from
+        the same prior are kept from visit to visit.
+        """
+        if not (self.joint and self.is_wide(self.covariance_type)):
+            return None
+        known = dict(before or {})
+        known.pop("raw", None)  # statistics from which no priors were learned
+        prior, expected, moments, raw = known.pop("next", (None, {}, None, None))
+        if moments is None or any(
+            q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
+        ):
+            moments, prior, raw = self.moments(q), None, None
+        last = known.get("last", LastSums())
+        return {**known, "last": last, "moments": moments, "made_of": (prior, raw)}
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        family, pick = self._normal_wishart, self.factors[0].pick
+        q, prior = pick(q), pick(prior)
+        same = known.get("prior") is not None
+        if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):
+            strength, known["log_normalizer"] = family.strength_and_log_normalizer(
+                prior, *self.shared_scale
+            )
+            known["prior"], known["strong"] = prior, bool((strength > STRONG).any())
+        if known["strong"]:
+            return None
+        _, _, precision, log_det = known["moments"]
+        log_det = log_det[0] if self.structure.shared else log_det
+        traces = self._traces_of_prior(prior, precision)
+        return family.kl_given(q, prior, precision, log_det, known["log_normalizer"], traces)
+
+    def _traces_of_prior(self, prior: Natural, precision: Precisions) -> np.ndarray:
+        """Return tr(W₀⁻¹ E Λ) of the components."""
+        if self.shared_scale:
+            common, factors = self.shared_scale
+            return factors * precision.traces(common)
+        return precision.traces(self._normal_wishart.to_standard(prior)["inverse_scale"])
+
+    def last_sums(self, expected: Features) -> LastSums | None:
+        found: LastSums | None = expected.last
+        return found
+
+
+class FusedGaussian(FactoredGaussian):
     """Gaussian components with a kernel that goes from rows to statistics at once.
 
     A mixture of them begins where scikit-learn's class does. Parameters are those of
@@ -115,56 +186,6 @@ class FusedGaussian(GaussianComponents):
         return self.posterior_of(s, prior)
 
     # The local step
-
-    def joint_expectations(
-        self,
-        q: Natural,
-        log_weights: np.ndarray,
-        rng: np.random.Generator | None = None,
-        known: Known | None = None,
-    ) -> Joint:
-        moments = None if known is None else known["moments"]
-        return Joint(self.expectations(q, rng, log_weights, moments))
-
-    def known(self, q: Natural, before: Known | None) -> Known | None:
-        """Return the moments of many columns, whose matrices are factorised once for each visit.
-
-        Learning the priors may have factorised those of the next q. Values for the divergence from
-        the same prior are kept from visit to visit.
-        """
-        if not (self.joint and self.is_wide(self.covariance_type)):
-            return None
-        known = dict(before or {})
-        known.pop("raw", None)  # statistics from which no priors were learned
-        _, expected, moments = known.pop("next", (None, {}, None))
-        if moments is None or any(
-            q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
-        ):
-            moments = self.moments(q)
-        return {**known, "moments": moments}
-
-    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
-        family, pick = self._normal_wishart, self.factors[0].pick
-        q, prior = pick(q), pick(prior)
-        same = known.get("prior") is not None
-        if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):
-            strength, known["log_normalizer"] = family.strength_and_log_normalizer(
-                prior, *self.shared_scale
-            )
-            known["prior"], known["strong"] = prior, bool((strength > STRONG).any())
-        if known["strong"]:
-            return None
-        _, _, precision, log_det = known["moments"]
-        log_det = log_det[0] if self.structure.shared else log_det
-        traces = self._traces_of_prior(prior, precision)
-        return family.kl_given(q, prior, precision, log_det, known["log_normalizer"], traces)
-
-    def _traces_of_prior(self, prior: Natural, precision: Precisions) -> np.ndarray:
-        """Return tr(W₀⁻¹ E Λ) of the components."""
-        if self.shared_scale:
-            common, factors = self.shared_scale
-            return factors * precision.traces(common)
-        return precision.traces(self._normal_wishart.to_standard(prior)["inverse_scale"])
 
     def uncounted(self, rows: Rows) -> np.ndarray:
         # Rows without any observed cell change the weights and not the components.

@@ -439,9 +439,14 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def statistics(
         self, raw: FeatureSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
+        if raw.derived:
+            return raw.derived
         s = self.unpack(raw)
         if self.joint:
-            return self._joint_statistics(s)
+            found = self._joint_statistics(s)
+            if raw.derived is not None:
+                raw.derived.update(found)
+            return found
         # The statistics of an independent factor depend on the current q of the other factor.
         assert q is not None and keys is not None
         return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
@@ -466,12 +471,14 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         }
 
     def _joint_statistics(self, s: Moments) -> Natural:
+        """Return what rows add to the parameters of joint factors; matrices are overwritten."""
         # log p(x | μ, Λ) = ½ log|Λ| − ½ xᵀ Λ x + xᵀ Λ μ − ½ μᵀ Λ μ + const, whose factors 1, x xᵀ,
         # x and 1 are what a row adds to the natural parameters of q(μ, Λ).
+        second = s.second if self.structure.event_ndim == 2 else np.array(s.second)
         return {
             "mean_precision": s.counts,
             "mean_natural": s.first,
-            "scatter": self._regularized(np.array(s.second), s.counts),
+            "scatter": self._regularized(second, s.counts),
             "dof": self.structure.pool(s.counts),
         }
 
@@ -670,7 +677,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         # All chunks of rows with missing cells read the same matrices.
         if rows.patterns is None:
             return expected
-        return expected._replace(gaussians=self.gaussians_of(expected))
+        return expected._replace(gaussians=self.gaussians_of(expected), last=None)
 
     def is_wide(self, layout: str) -> bool:
         """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``).
