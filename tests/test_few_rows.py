@@ -122,6 +122,16 @@ def test_rows_that_are_much_wider_than_their_prior_are_matrices(rng, monkeypatch
     assert_allclose(found.lower_bounds_, whole.lower_bounds_, rtol=1e-10)
 
 
+def test_rows_that_grow_in_one_direction_are_seen_to_lose_digits(rng):
+    """The last one is long, although it adds little to the directions of those before it."""
+    direction = rng.standard_normal(120) / np.sqrt(120)
+    rows = 10.0 * 100.0 ** np.arange(1, 5)[:, None] * direction
+    rows += 0.1 * rng.standard_normal((4, 120))
+    for ordered in (rows, rows[::-1]):
+        found = RowPrecisions(np.ones((1, 120)), [ordered.copy()], np.array([200.0]))
+        assert found.widest > _few_rows._LARGEST_ROOT
+
+
 def test_missing_cells_are_no_rows(rng, monkeypatch):
     calls = counted(monkeypatch)
     X = clusters(rng, 30)

@@ -151,14 +151,16 @@ class RowPrecisions(Precisions):
         self.dof, self._spread = dof, 1.0 / np.sqrt(diagonals)
         self._rows, log_dets = list(rows), []
         self._roots: list[np.ndarray] = []
-        # The largest entry of all L.
+        # An upper limit of the entries of all L, whose rows are as long as the roots of the
+        # diagonals of the matrices that are factorised.
         self.widest = 0.0
         for z, spread in zip(self._rows, self._spread, strict=True):
             z *= spread
             gram = z @ z.T
-            np.einsum("ii->i", gram)[:] += 1.0
+            squares = np.einsum("ii->i", gram)
+            squares += 1.0
+            self.widest = max(self.widest, float(np.sqrt(squares.max(initial=0.0))))
             root = lower_root(gram, overwrite=True)
-            self.widest = max(self.widest, np.diagonal(root).max(initial=0.0))
             self._roots.append(root)
             log_dets.append(log_det_of_root(root))
         self.log_dets = np.log(diagonals).sum(axis=1) + np.array(log_dets)
