@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._math import digamma, exp, log
-from .counts import TINY, TINY_SINGLE, expected_row, padded
+from ._math import digamma, digamma_and_log_gamma, exp, log
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, expected_row, padded
 from .gamma_process_nmf import all_powers, powers_of, smallest_shape
-from .simd.emitter import TOGETHER
-from .simd.products import ratio_update_together
+from .simd.emitter import ROWS, TOGETHER
+from .simd.products import ratio_update_together, ratio_update_together_with_norms
 
 # After so many updates of coordinate passes half of a change is added.
 _DELAY = 2.0
@@ -134,6 +134,173 @@ def dense_updates_together(
             for k in range(n_components):
                 shape[begin + i, k] = current[k, i]
                 powers[begin + i, k] = own[k, i]
+
+
+@helper
+def _divide(row, c, tiny, table, largest, acc, norms, assigned, divisions):
+    """Divide the counts of the rows in the lanes among components.
+
+    ``assigned`` receives the counts that each component gets, and ``divisions`` the entropy of the
+    division without the term of the components (:func:`gamma_process_nmf.sparse_step`).
+    """
+    acc[:] = acc.dtype.type(0)
+    ratio_update_together_with_norms(row, c, 0, tiny, table, acc, norms)
+    divisions[:] = 0.0
+    for v in range(c.shape[0]):
+        for i in range(TOGETHER):
+            divisions[i] += np.float64(c[v, i]) * (log(np.float64(norms[v, i])) + largest[v])
+    for k in range(row.shape[0]):
+        for i in range(TOGETHER):
+            factor = np.float64(row[k, i])
+            assigned[k, i] = factor * np.float64(acc[k, i])
+            divisions[i] -= assigned[k, i] * log(max(factor, SMALLEST_LOG))
+
+
+@helper
+def _add_to_sums(assigned, shape, log_rate, weights, logs, gammas, sums):
+    """Add the terms of q(h) of the rows in the lanes to the seven ``sums`` in the lanes.
+
+    They are those of :func:`gamma_process_nmf._activation_sums`. ``weights`` has the weights
+    without noise and with it, and ``logs`` and ``gammas`` are memory.
+    """
+    for k in range(shape.shape[0]):
+        for i in range(TOGETHER):
+            logs[k, i], gammas[k, i] = digamma_and_log_gamma(shape[k, i])
+    for k in range(shape.shape[0]):
+        for i in range(TOGETHER):
+            weight, noisy = weights[0, i], weights[1, i]
+            value, own = shape[k, i], assigned[k, i]
+            expected_log = logs[k, i] - log_rate[k, i]
+            entropy = gammas[k, i] + value - log_rate[k, i] - (value - 1.0) * logs[k, i]
+            sums[0, k, i] += weight * own
+            sums[1, k, i] += noisy * own
+            sums[2, k, i] += weight * own * expected_log
+            sums[3, k, i] += weight * expected_log
+            sums[4, k, i] += weight * entropy
+            sums[5, k, i] += weight * value
+            sums[6, k, i] += noisy * value
+
+
+@kernel("rows rows rows out_rows vector matrix float float float int vector vector out2 out2 out1")
+def dense_step_together(
+    counts,
+    table,
+    e,
+    powers,
+    largest,
+    log_rate,
+    local,
+    base,
+    step,
+    updates,
+    weights,
+    noise,
+    shape,
+    sums,
+    divisions,
+):
+    """Make the last sweep over dense rows, as :func:`gamma_process_nmf.sparse_step` does.
+
+    Parameters
+    ----------
+    counts : array of shape (n, n_columns)
+        NaN is a missing cell.
+    table : array of shape (n_columns, width)
+    e : array of shape (n, n_components)
+        The factors that divide the counts of each row.
+    powers : array of shape (n, n_components)
+        Receives exp{x ψ(shape)} of the result, if the sweep ``updates`` the activations.
+    largest : array of shape (n_columns,)
+        x m_v.
+    log_rate : array of shape (1 or n, n_components)
+        Of all rows or of each.
+    local, base, step
+        As in :func:`gamma_process_nmf.sparse_step`.
+    updates : int
+        Whether the activations are updated.
+    weights, noise : array of shape (n,) or (0,)
+    shape : array of shape (n, n_components)
+        The start, and the result.
+    sums : array of shape (7, n_components)
+        Receives the sums of :func:`gamma_process_nmf._activation_sums`.
+    divisions : array of shape (1,)
+        Receives the entropy of the division of all counts, without the term of the components.
+    """
+    (n_rows, n_columns), n_components = counts.shape, shape.shape[1]
+    size = table.dtype.type
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    low = smallest_shape(table)
+    c = np.zeros((n_columns, TOGETHER), table.dtype)
+    norms = np.ones((padded(n_columns, ROWS), TOGETHER), table.dtype)
+    row, acc, some = _lanes(n_components, c), _lanes(n_components, c), _lanes(n_components, c)
+    current, own, rates = np.zeros((3, n_components, TOGETHER))
+    memory, totals = np.zeros((2, n_components, TOGETHER)), np.zeros((7, n_components, TOGETHER))
+    own_weights, terms = np.zeros((2, TOGETHER)), np.zeros(TOGETHER)
+    for begin in range(0, n_rows, TOGETHER):
+        n = _copy_counts(counts, begin, c)
+        own_weights[:] = 0.0
+        for i in range(TOGETHER):
+            d = begin + min(i, n - 1)
+            at = d if log_rate.shape[0] > 1 else 0
+            for k in range(n_components):
+                row[k, i], current[k, i], rates[k, i] = e[d, k], shape[d, k], log_rate[at, k]
+            if i < n:
+                own_weights[0, i] = weights[d] if weights.shape[0] > 0 else 1.0
+                own_weights[1, i] = own_weights[0, i] * (noise[d] if noise.shape[0] > 0 else 1.0)
+        _divide(row, c, tiny, table, largest, acc, norms, own, terms)
+        for i in range(n):
+            divisions[0] += own_weights[0, i] * terms[i]
+        if updates:
+            for k in range(n_components):
+                for i in range(TOGETHER):
+                    current[k, i] = base + step * own[k, i]
+                    some[k, i] = max(current[k, i], low)
+            powers_of(some.reshape(some.size), local, acc.reshape(acc.size))
+            for i in range(n):
+                for k in range(n_components):
+                    shape[begin + i, k] = current[k, i]
+                    powers[begin + i, k] = acc[k, i]
+        _add_to_sums(own, current, rates, own_weights, memory[0], memory[1], totals)
+    for j in range(7):
+        for k in range(n_components):
+            for i in range(TOGETHER):
+                sums[j, k] += totals[j, k, i]
+
+
+@kernel("rows rows rows vector out2")
+def dense_counts_together(counts, table, e, weights, out):
+    """Add Σ_n w_n (x_nv / n_v) e_nk to ``out``, sixteen columns at a time.
+
+    Parameters
+    ----------
+    counts : array of shape (n, n_columns)
+        NaN is a missing cell.
+    table : array of shape (n_columns, width)
+    e : array of shape (n, n_components)
+        The factors of the rows.
+    weights : array of shape (n,) or (0,)
+    out : array of shape (n_columns, width)
+    """
+    (n_rows, n_columns), n_components = counts.shape, e.shape[1]
+    size = table.dtype.type
+    tiny, zero = size(TINY_SINGLE if table.itemsize == 4 else TINY), size(0)
+    c = np.zeros((n_rows, TOGETHER), table.dtype)
+    row, acc = _lanes(n_components, c), _lanes(n_components, c)
+    for begin in range(0, n_columns, TOGETHER):
+        n = min(TOGETHER, n_columns - begin)
+        for d in range(n_rows):
+            weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
+            for i in range(TOGETHER):
+                value = counts[d, begin + i] if i < n else zero
+                c[d, i] = weight * value if value > zero else zero
+        for i in range(TOGETHER):
+            for k in range(n_components):
+                row[k, i] = table[begin + min(i, n - 1), k]
+        acc[:] = zero
+        ratio_update_together(row, c, 0, tiny, e, acc)
+        for i in range(n):
+            for k in range(n_components):
+                out[begin + i, k] += np.float64(acc[k, i])
 
 
 @helper

@@ -331,7 +331,7 @@ class NoisyCountsVisit(CountsVisit):
             kernels().activation_sums(
                 shape, np.log(rate), assigned, _NOTHING if own is None else own,
                 sums.noise[rows] if len(sums.noise) else _NOTHING,
-                sums.clean, sums.noisy, sums.bound,
+                sums.of_components,
             )  # fmt: skip
         found.shape[rows], found.rate[rows] = shape, rate
         if len(sums.dividing):

@@ -60,6 +60,8 @@ class Activations:
         The power x.
     evidence : float or None, default=None
         Σ w (E log h − E h), from which the prior is learned; None if it was not computed.
+    summed : ndarray of shape (n_components,) or None, default=None
+        Σ w E h, if no cell is missing and it was computed.
     """
 
     shape: np.ndarray
@@ -67,6 +69,7 @@ class Activations:
     powers: np.ndarray | None = None
     x: float = 1.0
     evidence: float | None = None
+    summed: np.ndarray | None = None
 
     def __getitem__(self, rows: slice) -> Activations:
         """Return the activations of some of the rows."""
@@ -326,9 +329,7 @@ class CountsVisit(Visit):
             sums.dividing,
             sums.out,
             sums.clean_out,
-            sums.clean,
-            sums.noisy,
-            sums.bound,
+            sums.of_components,
             sums.divisions,
         )
 
@@ -346,22 +347,24 @@ class CountsVisit(Visit):
     def _dense_step(
         self, units: DenseCounts, start: Start, known: bool, found: Activations, sums: _Sums
     ) -> None:
-        """Make the step of a kernel for sparse rows by products of matrices, block by block."""
+        """Make the step of a kernel for sparse rows, block by block."""
         model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
         given, rate = start.activations is not None, found.rate
-        powers = np.asarray(found.powers)
-        first, factor = self._factors(start.rate_of_start), self._factors(rate)
+        powers, together = np.asarray(found.powers), self._together(found.powers)
+        first = factor = self._factors(rate)
+        if start.rate_of_start is not rate:
+            first = self._factors(start.rate_of_start)
         x, dtype = float(self.t.local), model.dtype
-        base, step = self._tempered_prior()["shape"], float(self.t.statistics)
-        table = self.expected.table[:, :k]
-        largest = x * self.expected.largest
-        log_rate = np.log(rate)
+        largest, log_rate = x * self.expected.largest, np.log(rate)
+        # The last sweep divides the counts as the statistics and the bound have them.
+        last: Any = self._last_sweep_together if together else self._last_sweep
         buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             current, m = found.shape[rows], len(counts)
-            buffer = np.empty_like(counts) if buffer is None else buffer
-            e, predicted, weights = np.empty((m, k), dtype), buffer[:m], _of_rows(first, rows)
+            if buffer is None and not together:
+                buffer = np.empty_like(counts)
+            e, weights = np.empty((m, k), dtype), _of_rows(first, rows)
             if not given:
                 current[:], e[:] = 1.0, weights
             else:
@@ -372,26 +375,71 @@ class CountsVisit(Visit):
                 weights = _of_rows(factor, rows)
                 self._sweep(counts, e, weights, start, current, powers[rows])
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
-            # The last sweep divides the counts as the statistics and the bound have them.
-            np.matmul(e, table.T, out=predicted)
-            divisions = np.empty(m)
-            kernels().log_ratios(predicted, counts, largest, divisions)
-            assigned = np.multiply(e, predicted @ table, dtype=np.float64)
-            divisions -= np.einsum("nk,nk->n", assigned, np.log(np.maximum(e, _SMALLEST[dtype])))
-            if n_sweeps > 0:
-                np.add(base, step * assigned, out=current)
-                kernels().activation_powers(powers[rows], current, x)
             if len(sums.dividing):
                 sums.dividing[rows] = e
-            own, noisy = sums.of_rows(rows)
-            sums.divisions[0] += divisions.sum() if own is None else own @ divisions
-            kernels().activation_sums(
-                current, _of_rows(log_rate, rows), assigned,
-                _NOTHING if own is None else own, sums.noise[rows] if len(sums.noise) else _NOTHING,
-                sums.clean, sums.noisy, sums.bound,
-            )  # fmt: skip
-            _add_counts(predicted, e, noisy, sums.out)
-            _add_counts(predicted, e, own, sums.clean_out)
+            of_rates, updates = (largest, _of_rows(log_rate, rows)), n_sweeps > 0
+            last(_Block(rows, counts, e, *of_rates, updates, current, powers[rows], buffer), sums)
+
+    def _together(self, powers: np.ndarray) -> bool:
+        """Whether rows fill the lanes of vector instructions, given the powers of activations."""
+        return self.model.is_dense and powers.shape[1] * powers.itemsize <= _MOST_TOGETHER
+
+    def _last_sweep_together(self, block: _Block, sums: _Sums) -> None:
+        """Make the last sweep of a block in one kernel."""
+        base, step = float(self._tempered_prior()["shape"][0]), float(self.t.statistics)
+        dense().dense_step_together(
+            block.counts,
+            self.expected.table,
+            block.e,
+            block.powers,
+            block.largest,
+            block.log_rate,
+            float(self.t.local),
+            base,
+            step,
+            block.updates,
+            sums.weights[block.rows] if len(sums.weights) else _NOTHING,
+            sums.noise[block.rows] if len(sums.noise) else _NOTHING,
+            block.shape,
+            sums.of_components,
+            sums.divisions,
+        )
+        self._add_counts_together(block.rows, block.counts, block.e, sums)
+
+    def _add_counts_together(
+        self, rows: slice, counts: np.ndarray, e: np.ndarray, sums: _Sums
+    ) -> None:
+        """Add Σ_n w_n (x_nv / n_v) e_nk of some rows, unless there is no memory for them."""
+        own, noisy = sums.of_rows(rows)
+        for out, weights in ((sums.out, noisy), (sums.clean_out, own)):
+            if len(out):
+                w = _NOTHING if weights is None else weights
+                dense().dense_counts_together(counts, self.expected.table, e, w, out)
+
+    def _last_sweep(self, block: _Block, sums: _Sums) -> None:
+        """Make the last sweep of a block by products of matrices."""
+        dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
+        rows, counts, e = block.rows, block.counts, block.e
+        assert block.buffer is not None
+        predicted, divisions = block.buffer[: len(counts)], np.empty(len(counts))
+        np.matmul(e, table.T, out=predicted)
+        kernels().log_ratios(predicted, counts, block.largest, divisions)
+        assigned = np.multiply(e, predicted @ table, dtype=np.float64)
+        divisions -= np.einsum("nk,nk->n", assigned, np.log(np.maximum(e, _SMALLEST[dtype])))
+        if block.updates:
+            base, step = self._tempered_prior()["shape"], float(self.t.statistics)
+            np.add(base, step * assigned, out=block.shape)
+            kernels().activation_powers(block.powers, block.shape, float(self.t.local))
+        own, noisy = sums.of_rows(rows)
+        sums.divisions[0] += divisions.sum() if own is None else own @ divisions
+        kernels().activation_sums(
+            *(block.shape, block.log_rate, assigned),
+            _NOTHING if own is None else own,
+            sums.noise[rows] if len(sums.noise) else _NOTHING,
+            sums.of_components,
+        )
+        _add_counts(predicted, e, noisy, sums.out)
+        _add_counts(predicted, e, own, sums.clean_out)
 
     def _sweep(
         self,
@@ -412,8 +460,7 @@ class CountsVisit(Visit):
         how = factor, x, base, step, start.n_sweeps - 1, start.momentum, self.model.sweep_tol
         large = start.momentum and counts.size * shape.shape[1] > LARGE
         single = large and powers.dtype != np.float32
-        size = shape.shape[1] * (4 if single else powers.itemsize)
-        together = self.model.is_dense and size <= _MOST_TOGETHER
+        together = self._together(powers.astype(np.float32) if single else powers)
         update = dense().dense_updates_together if together else kernels().dense_updates
         if single:
             rounded, found = (each.astype(np.float32) for each in arrays), shape.copy()
@@ -428,11 +475,14 @@ class CountsVisit(Visit):
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
         factor, powers = self._factors(found.rate), np.asarray(found.powers)
-        buffer = None
+        buffer, together = None, self._together(powers)
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
-            buffer = np.empty_like(counts) if buffer is None else buffer
             e = (powers[rows] * _of_rows(factor, rows)).astype(dtype, copy=False)
+            if together:
+                self._add_counts_together(rows, counts, e, sums)
+                continue
+            buffer = np.empty_like(counts) if buffer is None else buffer
             quotients = np.matmul(e, table.T, out=buffer[: len(counts)])
             kernels().ratios(quotients, counts)
             own, noisy = sums.of_rows(rows)
@@ -464,20 +514,25 @@ class CountsVisit(Visit):
     ) -> LocalStep:
         """Return the sums of some rows as a local step, with the required statistics."""
         model, k = self.model, self.model.n_components
+        means = None
+        if len(activations.rate) == 1:
+            activations = replace(activations, summed=sums.of_components[5] / activations.rate[0])
+            means = float(np.sum(activations.summed))
         exposures = self._summed_activations(units, activations, sums)
         statistics, deviation = self._statistics(sums, exposures)
         total = units.total_weight
-        assigned_logs, logs, entropies = sums.bound
+        _, _, assigned_logs, logs, entropies, _, _ = sums.of_components.sum(axis=1).tolist()
         b = model.activation_prior
-        means = float(_summed(activations, units.weights).sum())
+        if means is None:
+            means = float(_summed(activations, units.weights).sum())
         if "activation_prior" in model.learns:
-            evidence = float(logs.sum()) - means
+            evidence = logs - means
             statistics[EVIDENCE] = np.array([evidence, total * k])
             activations = replace(activations, evidence=evidence)
-        log_prior = (b - 1.0) * float(logs.sum()) - b * means
+        log_prior = (b - 1.0) * logs - b * means
         # `finish` adds the term of the components to the energy, and to the entropy of the
         # division of the counts.
-        energy = float(assigned_logs.sum() + sums.clean @ self.log_weights)
+        energy = float(assigned_logs + sums.of_components[0] @ self.log_weights)
         of_columns = self.expected.totals[None] if len(exposures[0]) == 1 else self.expected.means
         of_rates = float((exposures[0] * of_columns).sum(axis=0) @ self.mean_weights)
         factorials = units.log_factorials
@@ -487,7 +542,7 @@ class CountsVisit(Visit):
         return LocalStep(
             statistics,
             energy=energy - of_rates - known,
-            entropy=float(entropies.sum() + sums.divisions[0]),
+            entropy=float(entropies + sums.divisions[0]),
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
             local=activations,
@@ -500,12 +555,12 @@ class CountsVisit(Visit):
         """Return the statistics, and their deviation by random weights if it is kept apart."""
         noisy, factor = len(sums.noise) > 0, float(self.t.statistics)
         exposure, noisy_exposure = exposures
-        statistics: Natural = {ASSIGNED: factor * sums.clean, EXPOSURE: factor * exposure}
+        statistics: Natural = {ASSIGNED: factor * sums.of_components[0], EXPOSURE: factor * exposure}
         if self.counts_components:
             statistics[COUNTS] = sums.clean_out if noisy else sums.out
         if not noisy:
             return statistics, None
-        with_noise = {ASSIGNED: factor * sums.noisy, EXPOSURE: factor * noisy_exposure}
+        with_noise = {ASSIGNED: factor * sums.of_components[1], EXPOSURE: factor * noisy_exposure}
         if self.counts_components:
             with_noise[COUNTS] = sums.out
         if self.separate_noise:
@@ -522,7 +577,8 @@ class CountsVisit(Visit):
         if sums.exposures is not None:
             return sums.exposures[0], sums.exposures[-1]
         if units.patterns is None or not units.patterns.any():
-            exposure = _summed(activations, weights)[None]
+            known = activations.summed
+            exposure = (_summed(activations, weights) if known is None else known)[None]
             return exposure, _summed(activations, noise)[None] if len(sums.noise) else exposure
         observed = (~np.isnan(units.X)).astype(np.float64).T
         means = activations.shape / activations.rate
@@ -587,6 +643,37 @@ class CountsVisit(Visit):
         return result
 
 
+class _Block(NamedTuple):
+    """Some dense rows before their last sweep, and the arrays that receive its result.
+
+    Attributes
+    ----------
+    rows : slice
+    counts : ndarray of shape (n_rows, n_columns)
+    e : ndarray of shape (n_rows, n_components)
+        The factors that divide the counts.
+    largest : ndarray of shape (n_columns,)
+        x m_v.
+    log_rate : ndarray of shape (1 or n_rows, n_components)
+    updates : bool
+        Whether the sweep changes the activations.
+    shape, powers : ndarray of shape (n_rows, n_components)
+        The activations, and their exp{x ψ(shape)}.
+    buffer : ndarray or None
+        Memory for as many cells, which products of matrices need.
+    """
+
+    rows: slice
+    counts: np.ndarray
+    e: np.ndarray
+    largest: np.ndarray
+    log_rate: np.ndarray
+    updates: bool
+    shape: np.ndarray
+    powers: np.ndarray
+    buffer: np.ndarray | None
+
+
 class _Sums(NamedTuple):
     """The arrays into which the local step of some rows adds its results.
 
@@ -596,10 +683,8 @@ class _Sums(NamedTuple):
         Sample weights and random weights; empty arrays stand for ones.
     out, clean_out : ndarray of shape (n_columns, width) or (0, 0)
         Counts of components with noise, and without noise if there is any.
-    clean, noisy : ndarray of shape (n_components,)
-        The counts of each component, without and with noise.
-    bound : ndarray of shape (3, n_components)
-        The sums of ``_activation_sums``.
+    of_components : ndarray of shape (7, n_components)
+        The sums of the kernels' ``_activation_sums``.
     divisions : ndarray of shape (1,)
         The entropy of the division of the counts, without the term of the components.
     dividing : ndarray of shape (n_rows, n_components) or (0, 0)
@@ -612,9 +697,7 @@ class _Sums(NamedTuple):
     noise: np.ndarray
     out: np.ndarray
     clean_out: np.ndarray
-    clean: np.ndarray
-    noisy: np.ndarray
-    bound: np.ndarray
+    of_components: np.ndarray
     divisions: np.ndarray
     dividing: np.ndarray
     exposures: np.ndarray | None = None
@@ -629,9 +712,7 @@ class _Sums(NamedTuple):
             _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
             np.zeros(size) if counts else _NO_MATRIX,
             np.zeros(size) if counts and noisy else _NO_MATRIX,
-            np.zeros(k),
-            np.zeros(k),
-            np.zeros((3, k)),
+            np.zeros((7, k)),
             np.zeros(1),
             np.empty((units.n_units, k) if has_large_rows(units) else (0, 0), visit.model.dtype),
         )
