@@ -137,23 +137,46 @@ def dense_updates_together(
 
 
 @helper
-def _divide(row, c, tiny, table, largest, acc, norms, assigned, divisions):
+def _multiply_by_logs(values, numbers, low):
+    """``values *= log(max(numbers, low))``, for one dimension."""
+    for j in range(values.shape[0]):
+        values[j] *= log(max(np.float64(numbers[j]), low))
+
+
+@helper
+def _divide(row, c, tiny, table, largest, acc, norms, memory, assigned, divisions):
     """Divide the counts of the rows in the lanes among components.
 
     ``assigned`` receives the counts that each component gets, and ``divisions`` the entropy of the
-    division without the term of the components (:func:`gamma_process_nmf.sparse_step`).
+    division without the term of the components (:func:`gamma_process_nmf.sparse_step`). ``memory``
+    has a number for each count, and as many as ``assigned``.
     """
     acc[:] = acc.dtype.type(0)
     ratio_update_together_with_norms(row, c, 0, tiny, table, acc, norms)
+    terms, others = memory
+    for v in range(c.shape[0]):
+        for i in range(TOGETHER):
+            terms[v, i] = c[v, i]
+    for k in range(row.shape[0]):
+        for i in range(TOGETHER):
+            assigned[k, i] = np.float64(row[k, i]) * np.float64(acc[k, i])
+            others[k, i] = assigned[k, i]
+    _multiply_by_logs(terms.reshape(terms.size), norms.reshape(norms.size), 0.0)
+    _multiply_by_logs(others.reshape(others.size), row.reshape(row.size), SMALLEST_LOG)
     divisions[:] = 0.0
     for v in range(c.shape[0]):
         for i in range(TOGETHER):
-            divisions[i] += np.float64(c[v, i]) * (log(np.float64(norms[v, i])) + largest[v])
+            divisions[i] += terms[v, i] + np.float64(c[v, i]) * largest[v]
     for k in range(row.shape[0]):
         for i in range(TOGETHER):
-            factor = np.float64(row[k, i])
-            assigned[k, i] = factor * np.float64(acc[k, i])
-            divisions[i] -= assigned[k, i] * log(max(factor, SMALLEST_LOG))
+            divisions[i] -= others[k, i]
+
+
+@helper
+def _digammas_and_log_gammas(numbers, logs, gammas):
+    """``logs = ψ(numbers)`` and ``gammas = log Γ(numbers)``, for one dimension."""
+    for j in range(numbers.shape[0]):
+        logs[j], gammas[j] = digamma_and_log_gamma(numbers[j])
 
 
 @helper
@@ -163,9 +186,9 @@ def _add_to_sums(assigned, shape, log_rate, weights, logs, gammas, sums):
     They are those of :func:`gamma_process_nmf._activation_sums`. ``weights`` has the weights
     without noise and with it, and ``logs`` and ``gammas`` are memory.
     """
-    for k in range(shape.shape[0]):
-        for i in range(TOGETHER):
-            logs[k, i], gammas[k, i] = digamma_and_log_gamma(shape[k, i])
+    _digammas_and_log_gammas(
+        shape.reshape(shape.size), logs.reshape(logs.size), gammas.reshape(gammas.size)
+    )
     for k in range(shape.shape[0]):
         for i in range(TOGETHER):
             weight, noisy = weights[0, i], weights[1, i]
@@ -233,8 +256,10 @@ def dense_step_together(
     c = np.zeros((n_columns, TOGETHER), table.dtype)
     norms = np.ones((padded(n_columns, ROWS), TOGETHER), table.dtype)
     row, acc, some = _lanes(n_components, c), _lanes(n_components, c), _lanes(n_components, c)
-    current, own, rates = np.zeros((3, n_components, TOGETHER))
-    memory, totals = np.zeros((2, n_components, TOGETHER)), np.zeros((7, n_components, TOGETHER))
+    of_components = (n_components, TOGETHER)
+    current, own, rates = np.ones(of_components), np.ones(of_components), np.ones(of_components)
+    logs, gammas = np.zeros(of_components), np.zeros(of_components)
+    totals, memory = np.zeros((7, n_components, TOGETHER)), (np.zeros((n_columns, TOGETHER)), logs)
     own_weights, terms = np.zeros((2, TOGETHER)), np.zeros(TOGETHER)
     for begin in range(0, n_rows, TOGETHER):
         n = _copy_counts(counts, begin, c)
@@ -247,7 +272,7 @@ def dense_step_together(
             if i < n:
                 own_weights[0, i] = weights[d] if weights.shape[0] > 0 else 1.0
                 own_weights[1, i] = own_weights[0, i] * (noise[d] if noise.shape[0] > 0 else 1.0)
-        _divide(row, c, tiny, table, largest, acc, norms, own, terms)
+        _divide(row, c, tiny, table, largest, acc, norms, memory, own, terms)
         for i in range(n):
             divisions[0] += own_weights[0, i] * terms[i]
         if updates:
@@ -260,7 +285,7 @@ def dense_step_together(
                 for k in range(n_components):
                     shape[begin + i, k] = current[k, i]
                     powers[begin + i, k] = acc[k, i]
-        _add_to_sums(own, current, rates, own_weights, memory[0], memory[1], totals)
+        _add_to_sums(own, current, rates, own_weights, logs, gammas, totals)
     for j in range(7):
         for k in range(n_components):
             for i in range(TOGETHER):
