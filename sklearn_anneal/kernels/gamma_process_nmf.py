@@ -22,6 +22,7 @@ from ._math import (
     exp_digamma,
     factorial_rest,
     log,
+    log_gamma,
 )
 from .counts import (
     SMALLEST_LOG,
@@ -496,23 +497,44 @@ def bounds_of_counts(x, dividing, table, rates, excess, means, excess_of_means, 
         out[n] = result
 
 
-@kernel("rows float out2", dtypes=("float64",))
-def component_sums(shape, prior, out):
-    """Add Σ_v log Γ(s_kv), Σ_v (s_kv − a) ψ(s_kv) and Σ_v s_kv to the rows of ``out``.
+@kernel("rows vector float matrix out1", dtypes=("float64",))
+def divergence(shape, rate, prior, of_weights, out):
+    """Add up KL(q || p) of the gamma distributions of components and of weights.
 
-    ``shape`` has one row per column of X; ``out`` has shape (3, n_components).
+    Parameters
+    ----------
+    shape : array of shape (n_columns, n_components)
+    rate : array of shape (n_components,)
+    prior : float
+        The shape a and the rate of the prior of components.
+    of_weights : array of shape (4, n_components)
+        The shapes and the rates of the weights, and those of their prior.
+    out : array of shape (2,)
+        Receives the sum, and the largest of all shapes.
     """
-    n_components = shape.shape[1]
-    logs = np.empty(n_components)
-    scratch = np.empty(n_components)
-    for v in range(shape.shape[0]):
+    n_columns, n_components = shape.shape
+    logs, gammas = np.empty(n_components), np.empty(n_components)
+    totals, sums, found = np.zeros(n_components), np.zeros(n_components), np.zeros(n_components)
+    largest = prior
+    for v in range(n_columns):
         for k in range(n_components):
-            logs[k], scratch[k] = digamma_and_log_gamma(shape[v, k])
+            logs[k], gammas[k] = digamma_and_log_gamma(shape[v, k])
         for k in range(n_components):
             value = shape[v, k]
-            out[0, k] += scratch[k]
-            out[1, k] += (value - prior) * logs[k]
-            out[2, k] += value
+            sums[k] += (value - prior) * logs[k] - gammas[k]
+            totals[k] += value
+            largest = max(largest, value)
+    constant = n_columns * (log_gamma(prior) - prior * log(prior))
+    for k in range(n_components):
+        own, own_rate, p, p_rate = of_weights[:, k]
+        logs[k], gammas[k] = digamma_and_log_gamma(own)
+        found[k] = sums[k] + (prior / rate[k] - 1.0) * totals[k]
+        found[k] += n_columns * prior * log(rate[k]) + constant
+        found[k] += (own - p) * logs[k] - gammas[k] + log_gamma(p)
+        found[k] += p * log(own_rate / p_rate) + own * (p_rate / own_rate - 1.0)
+        largest = max(largest, own, p)
+    out[0] = found.sum()
+    out[1] = largest
 
 
 @kernel("rows out2", dtypes=("float64",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -236,6 +236,7 @@ class CountsVisit(Visit):
         observed = ~np.isnan(units.X)
         return observed.astype(np.float64) @ self.expected.means
 
+    @cached_property
     def _tempered_prior(self) -> Natural:
         """The shape and the rate of activations without any data."""
         model, nothing = self.model, np.zeros(1)
@@ -251,7 +252,7 @@ class CountsVisit(Visit):
         return self.rates_of(units)
 
     def _rates(self, exposures: np.ndarray) -> np.ndarray:
-        rate = self._tempered_prior()["rate"]
+        rate = self._tempered_prior["rate"]
         return rate + float(self.t.statistics) * self.mean_weights * exposures
 
     def _factors(self, rate: np.ndarray | None) -> np.ndarray:
@@ -315,7 +316,7 @@ class CountsVisit(Visit):
             self._factors(rate)[0],
             np.log(rate[0]),
             float(self.t.local),
-            float(self._tempered_prior()["shape"][0]),
+            float(self._tempered_prior["shape"][0]),
             float(self.t.statistics),
             given,
             known,
@@ -350,7 +351,7 @@ class CountsVisit(Visit):
         """Make the step of a kernel for sparse rows, block by block."""
         model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
         given, rate = start.activations is not None, found.rate
-        powers, together = np.asarray(found.powers), self._together(found.powers)
+        powers, together = np.asarray(found.powers), self._together(model.dtype.itemsize)
         first = factor = self._factors(rate)
         if start.rate_of_start is not rate:
             first = self._factors(start.rate_of_start)
@@ -380,13 +381,14 @@ class CountsVisit(Visit):
             of_rates, updates = (largest, _of_rows(log_rate, rows)), n_sweeps > 0
             last(_Block(rows, counts, e, *of_rates, updates, current, powers[rows], buffer), sums)
 
-    def _together(self, powers: np.ndarray) -> bool:
-        """Whether rows fill the lanes of vector instructions, given the powers of activations."""
-        return self.model.is_dense and powers.shape[1] * powers.itemsize <= _MOST_TOGETHER
+    def _together(self, itemsize: int) -> bool:
+        """Whether rows fill the lanes of vector instructions, given the bytes of a number."""
+        model = self.model
+        return bool(model.is_dense and model.n_components * itemsize <= _MOST_TOGETHER)
 
     def _last_sweep_together(self, block: _Block, sums: _Sums) -> None:
         """Make the last sweep of a block in one kernel."""
-        base, step = float(self._tempered_prior()["shape"][0]), float(self.t.statistics)
+        base, step = float(self._tempered_prior["shape"][0]), float(self.t.statistics)
         dense().dense_step_together(
             block.counts,
             self.expected.table,
@@ -427,7 +429,7 @@ class CountsVisit(Visit):
         assigned = np.multiply(e, predicted @ table, dtype=np.float64)
         divisions -= np.einsum("nk,nk->n", assigned, np.log(np.maximum(e, _SMALLEST[dtype])))
         if block.updates:
-            base, step = self._tempered_prior()["shape"], float(self.t.statistics)
+            base, step = self._tempered_prior["shape"], float(self.t.statistics)
             np.add(base, step * assigned, out=block.shape)
             kernels().activation_powers(block.powers, block.shape, float(self.t.local))
         own, noisy = sums.of_rows(rows)
@@ -455,12 +457,12 @@ class CountsVisit(Visit):
         Visits that explore make those over large blocks in single precision: the last sweep, from
         which statistics and bound come, has the precision of the model.
         """
-        x, base = float(self.t.local), float(self._tempered_prior()["shape"][0])
+        x, base = float(self.t.local), float(self._tempered_prior["shape"][0])
         arrays, step = (counts, self.expected.table, e), float(self.t.statistics)
         how = factor, x, base, step, start.n_sweeps - 1, start.momentum, self.model.sweep_tol
         large = start.momentum and counts.size * shape.shape[1] > LARGE
         single = large and powers.dtype != np.float32
-        together = self._together(powers.astype(np.float32) if single else powers)
+        together = self._together(4 if single else powers.itemsize)
         update = dense().dense_updates_together if together else kernels().dense_updates
         if single:
             rounded, found = (each.astype(np.float32) for each in arrays), shape.copy()
@@ -475,7 +477,7 @@ class CountsVisit(Visit):
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
         factor, powers = self._factors(found.rate), np.asarray(found.powers)
-        buffer, together = None, self._together(powers)
+        buffer, together = None, self._together(dtype.itemsize)
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             e = (powers[rows] * _of_rows(factor, rows)).astype(dtype, copy=False)
@@ -499,7 +501,7 @@ class CountsVisit(Visit):
         self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
     ) -> LocalStep:
         """Return the counts of components as a local step whose terms of the bound are NaN."""
-        exposures = self._summed_activations(units, activations, sums)
+        exposures = self._summed_activations(units, activations, sums, activations.summed)
         statistics, deviation = self._statistics(sums, exposures)
         if "activation_prior" in self.model.learns:
             number = units.total_weight * self.model.n_components
@@ -514,22 +516,20 @@ class CountsVisit(Visit):
     ) -> LocalStep:
         """Return the sums of some rows as a local step, with the required statistics."""
         model, k = self.model, self.model.n_components
-        means = None
+        summed = None
         if len(activations.rate) == 1:
-            activations = replace(activations, summed=sums.of_components[5] / activations.rate[0])
-            means = float(np.sum(activations.summed))
-        exposures = self._summed_activations(units, activations, sums)
+            summed = sums.of_components[5] / activations.rate[0]
+        means = _summed(activations, units.weights) if summed is None else summed
+        exposures = self._summed_activations(units, activations, sums, summed)
         statistics, deviation = self._statistics(sums, exposures)
         total = units.total_weight
         _, _, assigned_logs, logs, entropies, _, _ = sums.of_components.sum(axis=1).tolist()
-        b = model.activation_prior
-        if means is None:
-            means = float(_summed(activations, units.weights).sum())
+        b, mean = model.activation_prior, float(means.sum())
+        evidence = None
         if "activation_prior" in model.learns:
-            evidence = logs - means
+            evidence = logs - mean
             statistics[EVIDENCE] = np.array([evidence, total * k])
-            activations = replace(activations, evidence=evidence)
-        log_prior = (b - 1.0) * logs - b * means
+        log_prior = (b - 1.0) * logs - b * mean
         # `finish` adds the term of the components to the energy, and to the entropy of the
         # division of the counts.
         energy = float(assigned_logs + sums.of_components[0] @ self.log_weights)
@@ -545,7 +545,7 @@ class CountsVisit(Visit):
             entropy=float(entropies + sums.divisions[0]),
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
-            local=activations,
+            local=replace(activations, evidence=evidence, summed=summed),
             exact_bound=exact,
         )
 
@@ -570,14 +570,20 @@ class CountsVisit(Visit):
         return with_noise, None
 
     def _summed_activations(
-        self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
+        self,
+        units: DenseCounts | SparseCounts,
+        activations: Activations,
+        sums: _Sums,
+        known: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Σ w E h over the rows in which a cell is observed, without noise and with noise."""
+        """Σ w E h over the rows in which a cell is observed, without noise and with noise.
+
+        ``known`` has the sum over all rows without noise, if it is known.
+        """
         weights, noise = sums.of_rows(slice(None))
         if sums.exposures is not None:
             return sums.exposures[0], sums.exposures[-1]
         if units.patterns is None or not units.patterns.any():
-            known = activations.summed
             exposure = (_summed(activations, weights) if known is None else known)[None]
             return exposure, _summed(activations, noise)[None] if len(sums.noise) else exposure
         observed = (~np.isnan(units.X)).astype(np.float64).T

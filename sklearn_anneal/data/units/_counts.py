@@ -187,6 +187,8 @@ class DenseCounts(Rows):
         return self.total_weight == 0
 
     def take(self, index: np.ndarray | slice) -> DenseCounts:
+        if isinstance(index, slice) and index == slice(0, self.n_units):
+            return self
         weights = None if self.weights is None else self.weights[index]
         patterns = None if self.patterns is None else self.patterns[index]
         return DenseCounts(self.X[index], weights, patterns, self.sums[:, index])
