@@ -154,10 +154,13 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         trace.initial = bound
     else:
         _record(progress, run, bound, progress.temperature, visited.step)
-    tested = p >= run.first_test
+    tested = p + progress.n_explored >= run.first_test
     explores = visited.explores and ctx.exploring
+    # Passes that explore and are followed by others rise by as much as these together.
     factor = (
-        ctx.model.exploring_factor if explores else 1.0 + _SHARE_OF_FURTHER * progress.n_further
+        ctx.model.exploring_factor * (1.0 + progress.n_further)
+        if explores
+        else 1.0 + _SHARE_OF_FURTHER * progress.n_further
     )
     history = run.history(trace, momentum.plain is not None, factor)
     settled = tested and run.settings.stop.settled(history)
@@ -187,8 +190,8 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.advance(run.workers, last)
-    if method is PLAIN and visited.explores and not explores:
-        progress.go_further(run.units)
+    if method is PLAIN and visited.explores and explores == ctx.exploring:
+        progress.go_further(run.units, explores)
     return False
 
 

@@ -33,7 +33,7 @@ from ._count_noise import (
     better_dispersion,
     exploring_dispersion,
 )
-from ._count_passes import ShapeMomentum, further_passes
+from ._count_passes import ShapeMomentum, exploring_passes, further_passes
 from ._count_popularity import Popularity
 from ._count_search import Counts, SearchableCounts
 from ._count_summary import Summary
@@ -477,12 +477,17 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         units: Counts,
         local: list[Activations],
         momentum: ShapeMomentum | None,
-    ) -> tuple[Natural, list[Activations], int, ShapeMomentum] | None:
+        exploring: bool = False,
+    ) -> tuple[Natural, list[Activations], int, ShapeMomentum | None] | None:
         alike = self.popularity is None and q["components_rate"].shape[1] == 1
         if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
             return None
-        how = q, prior, local, momentum
-        return further_passes(units, self.n_columns, self.activation_prior, *how)
+        if not exploring:
+            how = q, prior, local, momentum
+            return further_passes(units, self.n_columns, self.activation_prior, *how)
+        n_updates = self.n_sweeps(further=False, exploring=True) - 1
+        found = exploring_passes(units, self, q, prior, n_updates)
+        return None if found is None else (found[0], local, found[1], momentum)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
