@@ -321,7 +321,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
     parts.
 
     Single precision serves where it does not decide the result, if the product of rows, columns and
-    components is above 131,072: in these passes but the last, unless priors are very sparse, and in
+    components is above 32,768: in these passes but the last, unless priors are very sparse, and in
     sweeps of dense tables whose activations start anew. Fits to such tables with weights and with
     repeated rows, or as sparse and as dense arrays, agree to about five digits of the components.
 

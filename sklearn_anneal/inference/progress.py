@@ -263,8 +263,11 @@ class Progress:
             found.momentum_of_further = self.momentum_of_further
         return found
 
-    def go_further(self, units: Units, exploring: bool) -> None:
-        """Let the model add plain passes to the last one, which has left local variables."""
+    def go_further(self, units: Units, exploring: int = 0) -> None:
+        """Let the model add plain passes to the last one, which has left local variables.
+
+        If that explores, so many passes that explore as well are enough.
+        """
         self.shorter, self.n_further = None, 0
         if not (self.local and (self.explores_further if exploring else self.goes_further)):
             return

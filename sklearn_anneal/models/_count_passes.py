@@ -12,10 +12,12 @@ from ..data.units import DenseCounts, SparseCounts
 from ..families import STRONG, Natural
 from ._count_visits import LARGE, Activations, dense
 
-# A pass of the loop is followed by so many, and one that explores by so many that explore as well,
-# if the product of rows, columns and components is not above the number that follows: passes over
-# larger tables take far longer than the calls around them, and threads share those of the loop.
-_FURTHER_PASSES, _EXPLORING_PASSES, _SMALL = 20, 3, 1 << 20
+# A pass of the loop is followed by so many.
+_FURTHER_PASSES = 20
+# One that explores is followed by others if the product of rows, columns and components is not
+# above this. Passes over larger tables take far longer than the calls around them, and threads
+# share those of the loop.
+_SMALL = 1 << 20
 # exp ψ(s) of a small shape s is about exp(−1/s). Products of two such numbers are not subnormal in
 # single precision if the sum of 1/s is below this.
 _LARGEST_INVERSE = 80.0
@@ -58,9 +60,9 @@ def further_passes(
 
 
 def exploring_passes(
-    units: Any, model: Any, q: Natural, prior: Natural, n_updates: int
-) -> tuple[Natural, int] | None:
-    """Return q after passes in which activations start anew, and how many these were.
+    units: Any, model: Any, q: Natural, prior: Natural, n_passes: int, n_updates: int
+) -> Natural | None:
+    """Return q after passes in which activations start anew.
 
     Rows make ``n_updates`` at most before their last one. None stands for large tables, and for
     those with missing cells.
@@ -73,9 +75,9 @@ def exploring_passes(
         own = Activations(np.empty((len(X), k)), np.empty((1, k)))
         how = X, units.weights, prior, model.activation_prior, q, own, ShapeMomentum()
         passes = PlainPasses(*how, may_be_single)
-        found = passes.explore(_EXPLORING_PASSES, n_updates, model.sweep_tol)
+        found = passes.explore(n_passes, n_updates, model.sweep_tol)
         if found is not None:
-            return found, _EXPLORING_PASSES
+            return found
     return None
 
 

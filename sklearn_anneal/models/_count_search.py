@@ -30,9 +30,11 @@ Counts = DenseCounts | SparseCounts
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
 # The search of dense tables, whose fits explore for a short time. Reheats raise the bound most of
-# all moves, and by more with this noise than with the usual one. New starts take long, and are
-# hardly ever better. The last passes of a move take much of its time, and hardly change its rank.
-_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 2.25, (0.2,), 20.0
+# all moves, by more with this noise than with the usual one, and in fewer passes. New starts take
+# long, and are hardly ever better. Swaps that are made again leave no time for reheats. The last
+# passes of a move take much of its time, and hardly change its rank.
+_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 2.5, (0.2,), 20.0
+_PASSES_OF_REHEAT_IF_DENSE = 5
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
@@ -59,7 +61,8 @@ class SearchableCounts(Searchable[Counts, Summary]):
     def search_dense_table(self) -> None:
         """Search as it is worthwhile for dense tables."""
         self.noises, self.starts_anew = _NOISES_IF_DENSE, False
-        self.pause_factor = _PAUSE_FACTOR_IF_DENSE
+        self.pause_factor, self.repeats_swaps = _PAUSE_FACTOR_IF_DENSE, False
+        self.passes_of_reheat = _PASSES_OF_REHEAT_IF_DENSE
 
     @property
     def usual_effort(self) -> float:

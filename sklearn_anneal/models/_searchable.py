@@ -28,6 +28,10 @@ class Searchable(ABC, Generic[U, S]):
     noises : tuple of float
         The shares of noise with which reheats begin. Low noise suffices for most data, and high
         noise leads out of optima of data in many dimensions.
+    passes_of_reheat : int or None
+        The passes in which the noise of a reheat falls to zero; None for the usual number.
+    repeats_swaps : bool
+        Whether a swap that has paid is made again at once.
     starts_anew : bool
         Whether new starts are among the moves that take turns.
     pause_factor : float
@@ -39,6 +43,8 @@ class Searchable(ABC, Generic[U, S]):
     n_components: int
     learns_shapes: bool = False
     noises: tuple[float, ...] = (0.1, 0.5)
+    passes_of_reheat: int | None = None
+    repeats_swaps: bool = True
     starts_anew: bool = True
     pause_factor: float = 1.0
 

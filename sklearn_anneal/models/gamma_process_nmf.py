@@ -477,7 +477,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         units: Counts,
         local: list[Activations],
         momentum: ShapeMomentum | None,
-        exploring: bool = False,
+        exploring: int = 0,
     ) -> tuple[Natural, list[Activations], int, ShapeMomentum | None] | None:
         alike = self.popularity is None and q["components_rate"].shape[1] == 1
         if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
@@ -486,8 +486,8 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             how = q, prior, local, momentum
             return further_passes(units, self.n_columns, self.activation_prior, *how)
         n_updates = self.n_sweeps(further=False, exploring=True) - 1
-        found = exploring_passes(units, self, q, prior, n_updates)
-        return None if found is None else (found[0], local, found[1], momentum)
+        found = exploring_passes(units, self, q, prior, exploring, n_updates)
+        return None if found is None else (found, local, exploring, momentum)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.

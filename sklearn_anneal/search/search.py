@@ -349,10 +349,10 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     extension = (Extension(),) if waits and problem.settings.max_iter > 0 else ()
     kinds = len(kinds_of_starts(problem.model))
     model = problem.model if isinstance(problem.model, Searchable) else Searchable
-    reheats = [Reheat(noise) for noise in model.noises]
+    reheats = [Reheat(noise, model.passes_of_reheat) for noise in model.noises]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)]
     starts = starts if kinds > 1 and model.starts_anew else []
-    swaps = [Swap(guided=True), Swap(guided=False)] if kinds > 1 else []
+    swaps = [Swap(guided, model.repeats_swaps) for guided in (True, False)] if kinds > 1 else []
     turns: list[Move] = [Merge()] if kinds > 1 else []
     for i in range(2):
         turns += [*swaps[i : i + 1], *reheats[i : i + 1], *starts[i : i + 1]]

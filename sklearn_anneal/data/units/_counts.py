@@ -177,8 +177,8 @@ class DenseCounts(Rows):
         """Σ_v log x_nv! of each row, of shape (n_units,)."""
         return self.sums[1]
 
-    @property
-    def n_observations(self) -> float:
+    @cached_property
+    def n_observations(self) -> float:  # type: ignore[override]
         """Weighted sum of all counts."""
         return self._weighted_sum(self.lengths)
 
