@@ -266,7 +266,9 @@ def test_passes_that_lower_the_bound_are_taken_back(X, monkeypatch):
     """A fit then goes on without any, and to the end of one that never had them."""
     undone = []
 
-    def worse(self, q, prior, units, local, momentum):
+    def worse(self, q, prior, units, local, momentum, exploring=0):
+        if exploring:
+            return None
         return {**q, "weights_shape": 100.0 * q["weights_shape"]}, list(local), 20, None
 
     def take_back(self, usual=Progress.take_back):
@@ -274,7 +276,7 @@ def test_passes_that_lower_the_bound_are_taken_back(X, monkeypatch):
         undone.append(self.undone)
 
     params = {"annealing": "none", "init_params": "random", "tol": 1e-4, "max_iter": 300}
-    monkeypatch.setattr(GammaProcessNMF, "further", lambda *_: None)
+    monkeypatch.setattr(GammaProcessNMF, "further", lambda *_, **__: None)
     expected = nmf(**params).fit(X)
     monkeypatch.setattr(GammaProcessNMF, "further", worse)
     monkeypatch.setattr(Progress, "take_back", take_back)
