@@ -14,6 +14,7 @@ from sklearn_anneal.inference import loop
 from sklearn_anneal.inference.progress import Progress, Settings
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.visits import PLAIN
+from sklearn_anneal.models import _count_passes
 from sklearn_anneal.models._count_visits import CountsVisit
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 

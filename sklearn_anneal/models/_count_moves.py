@@ -295,27 +295,29 @@ def sought(
     return own if observed is None else own * (cells > 0), float(gain)
 
 
-def excess(explained: Explained, rest: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """Return what exceeds the expected counts in a row, drawn by how badly these explain it.
+def excesses(
+    explained: Explained, rest: np.ndarray, number: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Return what exceeds the expected counts in some rows, drawn by how badly these explain them.
 
     Rows are drawn in proportion to Σ x log(x/λ) − x + λ over the counts x above their expectations
-    λ. None stands for counts that nowhere exceed them.
+    λ. There are none if counts nowhere exceed them.
     """
-    x = explained.counts.data
+    counts, n_rows = explained.counts, len(explained.weights)
+    x = counts.data
     above = np.maximum(x - rest, 0.0)
     worse = np.where(above > 0, x * (np.log(x) - np.log(rest)) - above, 0.0)
     # Rounding errors of large counts can exceed a small difference.
     worse = np.maximum(worse, 0.0)
-    counts, n_rows = explained.counts, len(explained.weights)
     energies = explained.weights * np.bincount(explained.rows, worse, n_rows)
     total = energies.sum()
     if not (np.isfinite(total) and total > 0):
-        return None
-    row = rng.choice(n_rows, p=energies / total)
-    entries = slice(counts.indptr[row], counts.indptr[row + 1])
-    found = np.zeros(counts.shape[1])
-    found[counts.indices[entries]] = above[entries]
-    return found
+        return []
+    found = np.zeros((number, counts.shape[1]))
+    for each, row in zip(found, rng.choice(n_rows, number, p=energies / total), strict=True):
+        entries = slice(counts.indptr[row], counts.indptr[row + 1])
+        each[counts.indices[entries]] = above[entries]
+    return list(found)
 
 
 def most_alike(parts: np.ndarray, used: np.ndarray) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from ._count_moves import (
     CANDIDATES,
     Explained,
     best_division,
-    excess,
+    excesses,
     given_up,
     most_alike,
     sought,
@@ -106,7 +106,9 @@ class SearchableCounts(Searchable[Counts, Summary]):
         if self.n_components < 2:
             return None
         explained = self._explained(units, q)
-        number = given_up(explained.losses(), rng, guided)
+        # A random swap does not look at the losses.
+        losses = explained.losses() if guided else np.zeros(self.n_components)
+        number = given_up(losses, rng, guided)
         if guided:
             division = best_division(explained, number, rng)
             if division is None:
@@ -114,11 +116,9 @@ class SearchableCounts(Searchable[Counts, Summary]):
             other, halves = division
             return self._with_counts([other, number], halves, explained, q, summary, prior)
         rest = explained.without([number])
-        starts = [excess(explained, rest, rng) for _ in range(CANDIDATES)]
         found = [
             sought(explained, rest, start, self.activation_prior)
-            for start in starts
-            if start is not None
+            for start in excesses(explained, rest, CANDIDATES, rng)
         ]
         if not found:
             return None
