@@ -34,7 +34,7 @@ _EFFORT_AFTER_SAMPLING = 1.0
 # long, and are hardly ever better. Swaps that are made again leave no time for reheats. The last
 # passes of a move take much of its time, and hardly change its rank.
 _EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 2.0, (0.2,), 20.0
-_PASSES_OF_REHEAT_IF_DENSE = 4
+_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE = 4, 3
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
@@ -62,7 +62,7 @@ class SearchableCounts(Searchable[Counts, Summary]):
         """Search as it is worthwhile for dense tables."""
         self.noises, self.starts_anew = _NOISES_IF_DENSE, False
         self.pause_factor, self.repeats_swaps = _PAUSE_FACTOR_IF_DENSE, False
-        self.passes_of_reheat = _PASSES_OF_REHEAT_IF_DENSE
+        self.passes_of_reheat, self.patience = _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE
 
     @property
     def usual_effort(self) -> float:

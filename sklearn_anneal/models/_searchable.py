@@ -34,6 +34,9 @@ class Searchable(ABC, Generic[U, S]):
         Whether a swap that has paid is made again at once.
     starts_anew : bool
         Whether new starts are among the moves that take turns.
+    patience : int or None
+        The number of moves in a row, those that propose nothing included, after which a search ends
+        if none has paid; None for the usual number.
     pause_factor : float
         The fit from a move pauses when the bound rises by less than so many times the rise at which
         a fit has converged. Only the best goes on to its end, after the last move. With 1 none
@@ -46,6 +49,7 @@ class Searchable(ABC, Generic[U, S]):
     passes_of_reheat: int | None = None
     repeats_swaps: bool = True
     starts_anew: bool = True
+    patience: int | None = None
     pause_factor: float = 1.0
 
     @abstractmethod

@@ -44,7 +44,8 @@ _LEAST_PASSES = 12
 _OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2}
 # A rise of the bound by less than this, in nats per observation, does not keep the search going.
 _LEAST_RISE = 1e-4
-# The search ends after each move has been in vain this many times in a row.
+# The search ends after each move has been in vain this many times in a row, unless a model says how
+# many moves that are.
 _PATIENCE = 3
 # Shapes are changed at random this many times before moves take turns, and on while it pays.
 _RANDOM_SHAPES = 4
@@ -215,7 +216,7 @@ class Found:
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
         again = move.repeats and kept and worthwhile
         self._pass_by(move, passes)
-        if again:
+        if again or (kept and worthwhile and move.counts and move.continues):
             self.in_vain = 0
         # A move that has paid is made again.
         self.turn += not again
@@ -328,6 +329,11 @@ class Moves(NamedTuple):
         """Return the passes that the best fit counts as at least, if the model says a number."""
         return model.least_passes if isinstance(model, Searchable) else 0
 
+    def patience(self, model: object) -> int:
+        """Return how many moves in a row may be in vain, given the model of the best fit."""
+        own = model.patience if isinstance(model, Searchable) else None
+        return _PATIENCE * len(self.turns) if own is None else own
+
     def at(self, turn: int) -> Move:
         """Return the move of a turn."""
         n = len(self.before)
@@ -399,8 +405,9 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     def goes_on() -> bool:
         if result.turn < len(moves.before):
             return True
-        budget = unit * moves.effort_from(result.kept.ctx.model)
-        return result.spent < budget and result.in_vain < _PATIENCE * len(moves.turns)
+        model = result.kept.ctx.model
+        goes = result.spent < unit * moves.effort_from(model)
+        return goes and result.in_vain < moves.patience(model)
 
     def make(move: Move) -> None:
         number = len(result.attempts)
