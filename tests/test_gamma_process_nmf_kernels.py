@@ -145,7 +145,11 @@ def test_sparse_and_dense_rows_have_the_same_momentum(rng):
     assert_allclose(np.vstack(once), steps[0].local.shape[[0, 7, 39]], rtol=1e-10)
 
 
-@pairwise(n_sweeps=[0, 1, 4], form=FORMS, kind=[*STEPS, "missing, rates of rows", "missing together, rates of rows"])
+@pairwise(
+    n_sweeps=[0, 1, 4],
+    form=FORMS,
+    kind=[*STEPS, "missing, rates of rows", "missing together, rates of rows"],
+)
 def test_given_starts(kind, form, n_sweeps, rng):
     """Without sweeps, the result is the start. Rates of rows differ only if cells are missing."""
     kind, _, rates_of_rows = kind.partition(", ")

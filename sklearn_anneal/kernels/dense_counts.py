@@ -619,9 +619,7 @@ def coordinate_passes(
             count[0] = 0.0
 
 
-@kernel(
-    "rows vector vector vector float float float int int float out1 out1 out1 out1 out2 out2"
-)
+@kernel("rows vector vector vector float float float int int float out1 out1 out1 out1 out2 out2")
 def exploring_passes(
     x,
     weights,
@@ -653,7 +651,11 @@ def exploring_passes(
     own_table = np.empty((n_columns, n_components), x.dtype)
     powers = np.empty((n_rows, n_components), x.dtype)
     arrays = _lanes(n_components, x), _lanes(n_components, x), _lanes(n_components, x)
-    row, factors, current = _lanes(n_components, x), _lanes(n_components, x), _lanes(n_components, x)
+    row, factors, current = (
+        _lanes(n_components, x),
+        _lanes(n_components, x),
+        _lanes(n_components, x),
+    )
     of_sweeps = _memory_of_sweeps(n_components, x)
     factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
     first, ones = np.empty(n_components), np.ones(n_components)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -289,8 +290,16 @@ class CountsVisit(Visit):
         shape = np.empty((n, k)) if start is None else np.array(start.shape)
         powers = np.array(start.powers) if known else np.empty((n, k), self.model.dtype)
         found = Activations(shape, rate, powers, x)
-        run: Any = self._sparse_step if sparse else self._dense_step
-        run(units, local, known, found, sums)
+        if sparse:
+            self._sparse_step(units, local, known, found, sums)
+            return self._as_local_step(units, found, sums)
+        # The last sweep divides the counts as the statistics and the bound have them.
+        together = self._together(self.model.dtype.itemsize)
+        last: Any = self._last_sweep_together if together else self._last_sweep
+        for block in self._swept_blocks(units, local, known, found):
+            if len(sums.dividing):
+                sums.dividing[block.rows] = block.e
+            last(block, sums)
         return self._as_local_step(units, found, sums)
 
     def _knows_powers(self, activations: Activations | None) -> bool:
@@ -345,25 +354,22 @@ class CountsVisit(Visit):
                 w = np.empty(0, dtype) if weights is None else weights.astype(dtype)
                 kernels().sparse_counts(*units.by_column(len(table), dtype), table, e, w, out)
 
-    def _dense_step(
-        self, units: DenseCounts, start: Start, known: bool, found: Activations, sums: _Sums
-    ) -> None:
-        """Make the step of a kernel for sparse rows, block by block."""
+    def _swept_blocks(
+        self, units: DenseCounts, start: Start, known: bool, found: Activations
+    ) -> Iterator[_Block]:
+        """Yield blocks of dense rows after all sweeps but the last one."""
         model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
-        given, rate = start.activations is not None, found.rate
-        powers, together = np.asarray(found.powers), self._together(model.dtype.itemsize)
+        given, rate, powers = start.activations is not None, found.rate, np.asarray(found.powers)
         first = factor = self._factors(rate)
         if start.rate_of_start is not rate:
             first = self._factors(start.rate_of_start)
         x, dtype = float(self.t.local), model.dtype
         largest, log_rate = x * self.expected.largest, np.log(rate)
-        # The last sweep divides the counts as the statistics and the bound have them.
-        last: Any = self._last_sweep_together if together else self._last_sweep
         buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             current, m = found.shape[rows], len(counts)
-            if buffer is None and not together:
+            if buffer is None and not self._together(dtype.itemsize):
                 buffer = np.empty_like(counts)
             e, weights = np.empty((m, k), dtype), _of_rows(first, rows)
             if not given:
@@ -376,10 +382,8 @@ class CountsVisit(Visit):
                 weights = _of_rows(factor, rows)
                 self._sweep(counts, e, weights, start, current, powers[rows])
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
-            if len(sums.dividing):
-                sums.dividing[rows] = e
             of_rates, updates = (largest, _of_rows(log_rate, rows)), n_sweeps > 0
-            last(_Block(rows, counts, e, *of_rates, updates, current, powers[rows], buffer), sums)
+            yield _Block(rows, counts, e, *of_rates, updates, current, powers[rows], buffer)
 
     def _together(self, itemsize: int) -> bool:
         """Whether rows fill the lanes of vector instructions, given the bytes of a number."""
@@ -406,17 +410,8 @@ class CountsVisit(Visit):
             sums.of_components,
             sums.divisions,
         )
-        self._add_counts_together(block.rows, block.counts, block.e, sums)
-
-    def _add_counts_together(
-        self, rows: slice, counts: np.ndarray, e: np.ndarray, sums: _Sums
-    ) -> None:
-        """Add Σ_n w_n (x_nv / n_v) e_nk of some rows, unless there is no memory for them."""
-        own, noisy = sums.of_rows(rows)
-        for out, weights in ((sums.out, noisy), (sums.clean_out, own)):
-            if len(out):
-                w = _NOTHING if weights is None else weights
-                dense().dense_counts_together(counts, self.expected.table, e, w, out)
+        for out, weights in sums.of_counts(block.rows):
+            dense().dense_counts_together(block.counts, self.expected.table, block.e, weights, out)
 
     def _last_sweep(self, block: _Block, sums: _Sums) -> None:
         """Make the last sweep of a block by products of matrices."""
@@ -482,7 +477,8 @@ class CountsVisit(Visit):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             e = (powers[rows] * _of_rows(factor, rows)).astype(dtype, copy=False)
             if together:
-                self._add_counts_together(rows, counts, e, sums)
+                for out, weights in sums.of_counts(rows):
+                    dense().dense_counts_together(counts, self.expected.table, e, weights, out)
                 continue
             buffer = np.empty_like(counts) if buffer is None else buffer
             quotients = np.matmul(e, table.T, out=buffer[: len(counts)])
@@ -555,7 +551,10 @@ class CountsVisit(Visit):
         """Return the statistics, and their deviation by random weights if it is kept apart."""
         noisy, factor = len(sums.noise) > 0, float(self.t.statistics)
         exposure, noisy_exposure = exposures
-        statistics: Natural = {ASSIGNED: factor * sums.of_components[0], EXPOSURE: factor * exposure}
+        statistics: Natural = {
+            ASSIGNED: factor * sums.of_components[0],
+            EXPOSURE: factor * exposure,
+        }
         if self.counts_components:
             statistics[COUNTS] = sums.clean_out if noisy else sums.out
         if not noisy:
@@ -722,6 +721,12 @@ class _Sums(NamedTuple):
             np.zeros(1),
             np.empty((units.n_units, k) if has_large_rows(units) else (0, 0), visit.model.dtype),
         )
+
+    def of_counts(self, rows: slice) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the arrays for counts of components, and the weights of some rows in each."""
+        weights, noisy = self.of_rows(rows)
+        each = (self.out, noisy), (self.clean_out, weights)
+        return [(out, _NOTHING if w is None else w) for out, w in each if len(out)]
 
     def of_rows(self, rows: slice) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return the weights of some rows without and with noise; None if all of them are 1."""

@@ -485,6 +485,8 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         if not exploring:
             how = q, prior, local, momentum
             return further_passes(units, self.n_columns, self.activation_prior, *how)
+        if self.exploring_factor == 1.0:
+            return None
         n_updates = self.n_sweeps(further=False, exploring=True) - 1
         found = exploring_passes(units, self, q, prior, exploring, n_updates)
         return None if found is None else (found, local, exploring, momentum)
