@@ -277,20 +277,22 @@ class CountsVisit(Visit):
         a component alone, so that :meth:`finish` adds them once, to the sum over all rows.
         """
         start: Any = local.activations
-        n_sweeps, x, sparse = local.n_sweeps, float(self.t.local), isinstance(units, SparseCounts)
+        n_sweeps, x = local.n_sweeps, float(self.t.local)
         sums, known = _Sums.of(self, units, noise), self._knows_powers(start)
         learns = "activation_prior" in self.model.learns
         if not self.bound and (start.evidence is not None or not learns):
             found = start if known else replace(start, powers=self._powers(start.shape), x=x)
-            count: Any = self._count_sparse if sparse else self._count_dense
-            count(units, found, sums)
+            if isinstance(units, SparseCounts):
+                self._count_sparse(units, found, sums)
+            else:
+                self._count_dense(units, found, sums)
             return self._as_counts(units, found, sums)
         n, k = units.n_units, self.model.n_components
         rate = start.rate if n_sweeps == 0 else self.rates_of(units)
         shape = np.empty((n, k)) if start is None else np.array(start.shape)
         powers = np.array(start.powers) if known else np.empty((n, k), self.model.dtype)
         found = Activations(shape, rate, powers, x)
-        if sparse:
+        if isinstance(units, SparseCounts):
             self._sparse_step(units, local, known, found, sums)
             return self._as_local_step(units, found, sums)
         # The last sweep divides the counts as the statistics and the bound have them.

@@ -623,9 +623,9 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
     ) -> float:
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
         if rate.shape[1] == 1 and self.popularity is None:
-            of_weights = np.array([each[key] for each in (q, prior) for key in WEIGHTS])
+            arrays = np.array([each[key] for each in (q, prior) for key in WEIGHTS])
             found = np.empty(2)
-            kernels().divergence(np.ascontiguousarray(shape.T), rate[:, 0], a, of_weights, found)
+            kernels().divergence(np.ascontiguousarray(shape.T), rate[:, 0], a, arrays, found)
             total, largest = found.tolist()
             if largest <= STRONG:
                 return float(total)
