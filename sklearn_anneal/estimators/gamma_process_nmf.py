@@ -181,7 +181,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         up after a few passes if a higher bound is out of reach. The search ends early when every
         move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but
         1 once a start by collapsed Gibbs sampling is the best, because the sampler has searched
-        already, 2.25 for dense tables (see Notes), and 0 with other methods and in minibatches.
+        already, 3 for dense tables (see Notes), and 0 with other methods and in minibatches.
         More effort raises the bound further. ``annealing="none"``, which is plain inference, and
         ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
@@ -310,10 +310,10 @@ class AnnealedGammaProcessNMF(CountPredictions):
     result of the last pass, so that the bound can no longer fall. Where at least a quarter of the
     cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 40 times ``tol``
     is small enough, because starting anew takes most of the time there. In the search of such
-    tables reheats begin with more noise, which falls in 4 passes, there are no other starts, and a
-    swap that has paid is not made again at once. Moves explore until the bound rises by less than
-    20 times as much, and pause when it rises by less than 20 times what ends a fit; only the best
-    goes on, after the last move.
+    tables reheats begin with more noise, which falls in 6 passes, there are no other starts, and a
+    swap that has paid is not made again at once; three moves in vain end it. Moves explore until
+    the bound rises by less than 20 times as much, and pause when it rises by less than 20 times
+    what ends a fit; only the best goes on, after the last move.
 
     Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
     followed by 20 that compute no bound and learn no prior. They have momentum, which goes on after

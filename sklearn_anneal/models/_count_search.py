@@ -33,8 +33,8 @@ _EFFORT_AFTER_SAMPLING = 1.0
 # all moves, by more with this noise than with the usual one, and in fewer passes. New starts take
 # long, and are hardly ever better. Swaps that are made again leave no time for reheats. The last
 # passes of a move take much of its time, and hardly change its rank.
-_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 2.0, (0.2,), 20.0
-_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE = 4, 3
+_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 3.0, (0.2,), 20.0
+_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE = 6, 3
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.

@@ -556,7 +556,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             shape, rate = q["components_shape"], q["components_rate"]
             sums = np.zeros((2, k))
             kernels().log_sums(np.ascontiguousarray(shape.T), sums)
-            logs = sums[0].sum() / shape.size - np.log(rate).mean()
+            logs = sums[0].sum() / shape.size - np.log(rate).sum() / rate.size
             one_rate = rate.shape[1] == 1
             mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
             if self.popularity is not None:
@@ -565,7 +565,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             gaps["component_prior"] = float(mean - logs) - 1.0
         if "concentration" in self.learns:
             shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
-            gaps["concentration"] = float(np.mean(shape / rate - psi(shape) + np.log(rate))) - 1.0
+            gaps["concentration"] = float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
         model = copy(self)
         each = np.array([k if name == "concentration" else 1 for name in gaps])
         found = np.array([getattr(self, name) for name in gaps]) / each
