@@ -31,7 +31,7 @@ from sklearn_anneal.parallel.workers import SEQUENTIAL
 @pytest.fixture(autouse=True)
 def large(monkeypatch):
     """Passes that explore are those of the loop alone, so that fits have hardly begun."""
-    monkeypatch.setattr(_count_passes, "_SMALL", 0)
+    monkeypatch.setattr(_count_passes, "SMALL", 0)
 
 
 def fitted(X, **params):
@@ -320,7 +320,7 @@ def test_exploring_passes_are_those_of_the_loop(k, single, weighted, X, rng, mon
     ctx, units = context_of(est), units_of(est, X, weights)
     ctx.model.learns = ()
     expected = Passes(ctx, units).run(3)
-    monkeypatch.setattr(_count_passes, "_SMALL", X.size * k)
+    monkeypatch.setattr(_count_passes, "SMALL", X.size * k)
     if single:
         monkeypatch.setattr(_count_passes, "LARGE", 0)
     n_updates = ctx.model.n_sweeps(further=False, exploring=True) - 1
@@ -337,6 +337,6 @@ def test_large_tables_and_missing_cells_leave_exploring_passes_to_the_loop(X, mo
     missing[3, 4] = np.nan
     for rows, most, made in ((X, X.size * 3, True), (X, 1, False), (missing, X.size * 3, False)):
         ctx, units, local = fitted(rows, n_components=3)
-        monkeypatch.setattr(_count_passes, "_SMALL", most)
+        monkeypatch.setattr(_count_passes, "SMALL", most)
         found = ctx.model.further(ctx.q, ctx.prior, units, local, None, exploring=4)
         assert (found is not None and found[2] == 4) == made

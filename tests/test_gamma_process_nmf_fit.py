@@ -42,7 +42,7 @@ def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, r
     monkeypatch.setattr(CountsVisit, "start", start)
     # Small tables explore in passes between those of the loop as well, whose rises add up.
     for most, together in ((0, 1), (X.size * 3, 1 + loop.EXPLORING_PASSES)):
-        monkeypatch.setattr(_count_passes, "_SMALL", most)
+        monkeypatch.setattr(_count_passes, "SMALL", most)
         explored.clear()
         est = nmf(max_iter=400, tol=1e-5).fit(X)
         rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()

@@ -181,9 +181,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
         up after a few passes if a higher bound is out of reach. The search ends early when every
         move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but
         1 once a start by collapsed Gibbs sampling is the best, because the sampler has searched
-        already, 3 for dense tables (see Notes), and 0 with other methods and in minibatches.
-        More effort raises the bound further. ``annealing="none"``, which is plain inference, and
-        ``"structured"`` do not search, and refuse a number above 0.
+        already, 2.25 or 3 for dense tables (see Notes), and 0 with other methods and in
+        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
         that many rows per update.
@@ -320,7 +320,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
     the rise between two bounds. If the product of rows, columns and components is at most
     1,048,576, each pass in which activations start anew is followed by 5 others of its kind, in
-    moves by 2, and limits for the rise between two bounds are multiplied by 6 or 3. ``max_iter``
+    moves by 2, limits for the rise between two bounds are multiplied by 6 or 3, and
+    ``effort="auto"`` is 3, elsewhere 2.25. ``max_iter``
     and ``n_iter_`` count none of these passes. There are none with ``dispersion``,
     ``popularity_prior`` or ``max_sweeps``, and none over data in parts.
 

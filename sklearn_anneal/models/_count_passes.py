@@ -17,7 +17,7 @@ _FURTHER_PASSES = 20
 # One that explores is followed by others if the product of rows, columns and components is not
 # above this. Passes over larger tables take far longer than the calls around them, and threads
 # share those of the loop.
-_SMALL = 1 << 20
+SMALL = 1 << 20
 # exp ψ(s) of a small shape s is about exp(−1/s). Products of two such numbers are not subnormal in
 # single precision if the sum of 1/s is below this.
 _LARGEST_INVERSE = 80.0
@@ -68,7 +68,7 @@ def exploring_passes(
     those with missing cells.
     """
     k = model.n_components
-    X = None if units.n_units * model.n_columns * k > _SMALL else full_table(units, model.n_columns)
+    X = None if units.n_units * model.n_columns * k > SMALL else full_table(units, model.n_columns)
     if X is None:
         return None
     for may_be_single in (True, False):

@@ -32,8 +32,9 @@ _EFFORT_AFTER_SAMPLING = 1.0
 # The search of dense tables, whose fits explore for a short time. Reheats raise the bound most of
 # all moves, by more with this noise than with the usual one, and in fewer passes. New starts take
 # long, and are hardly ever better. Swaps that are made again leave no time for reheats. The last
-# passes of a move take much of its time, and hardly change its rank.
-_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 3.0, (0.2,), 20.0
+# passes of a move take much of its time, and hardly change its rank. The first number is the effort
+# of small tables, whose first fits make fewer passes because others follow each of these.
+_EFFORTS_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = (3.0, 2.25), (0.2,), 20.0
 _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE = 6, 3
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
@@ -57,9 +58,11 @@ class SearchableCounts(Searchable[Counts, Summary]):
     scale: float
     allocates: bool
     exploring_factor: float
+    effort_if_dense: float | None = None
 
-    def search_dense_table(self) -> None:
+    def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
+        self.effort_if_dense = _EFFORTS_IF_DENSE[not small]
         self.noises, self.starts_anew = _NOISES_IF_DENSE, False
         self.pause_factor, self.repeats_swaps = _PAUSE_FACTOR_IF_DENSE, False
         self.passes_of_reheat, self.patience = _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE
@@ -67,8 +70,8 @@ class SearchableCounts(Searchable[Counts, Summary]):
     @property
     def usual_effort(self) -> float:
         # Sampling has looked for an optimum for as long as the passes that follow take.
-        if self.exploring_factor > 1.0:
-            return _EFFORT_IF_DENSE
+        if self.effort_if_dense is not None:
+            return self.effort_if_dense
         return _EFFORT_AFTER_SAMPLING if self.init_params == "collapsed_gibbs" else np.inf
 
     @property

@@ -33,7 +33,7 @@ from ._count_noise import (
     better_dispersion,
     exploring_dispersion,
 )
-from ._count_passes import ShapeMomentum, exploring_passes, further_passes
+from ._count_passes import SMALL, ShapeMomentum, exploring_passes, further_passes
 from ._count_popularity import Popularity
 from ._count_search import Counts, SearchableCounts
 from ._count_summary import Summary
@@ -264,7 +264,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         )
         model.exploring_factor = _EXPLORING_FACTOR if sooner else 1.0
         if sooner:
-            model.search_dense_table()
+            model.search_dense_table(summary.cells * self.n_components <= SMALL)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -565,7 +565,9 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             gaps["component_prior"] = float(mean - logs) - 1.0
         if "concentration" in self.learns:
             shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
-            gaps["concentration"] = float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
+            gaps["concentration"] = (
+                float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
+            )
         model = copy(self)
         each = np.array([k if name == "concentration" else 1 for name in gaps])
         found = np.array([getattr(self, name) for name in gaps]) / each
