@@ -278,13 +278,13 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
     def decay(self, q: Natural, summary: Summary) -> Decay:
         """Return λ of the weights, which is learned from those of the net if none was given.
 
-        The weights of a unit have the prior N(0, 1/α). The data hold a weight from unit j to unit i
-        in the layer below with the information I = n m_j (1 − m_j) m_i (1 − m_i), where m are the means
-        of the units in the net and n is the weight of the rows. A step divides the gradient by its
-        standard deviation for one row, √(I/n), so that weights rest at the mode of their
-        posterior if λ = φ α/√I, with the factor φ of the size of the step. 1/α is the mean of
-        w² + 1/(2 I) over a unit's weights and a few more: the square of the weight, and its
-        variance if the prior is as strong as the data.
+        The weights of a unit have the prior N(0, 1/α). The data hold the weight from unit j to unit
+        i of the layer below with the information I = n m_j (1 − m_j) m_i (1 − m_i), where m are
+        means of the units and n is the weight of the rows. A step divides the gradient by its
+        standard deviation for one row, √(I/n), so that weights rest at the mode of their posterior
+        if λ = φ α/√I, with the factor φ of the size of the step. 1/α is the mean of w² + 1/(2 I)
+        over a unit's weights and a few more: the square of the weight, and its variance if the
+        prior is as strong as the data.
         """
         if self.weight_decay == 0.0:
             return {}
