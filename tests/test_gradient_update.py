@@ -55,32 +55,33 @@ def test_steps_leave_their_arguments_alone(name, rng):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_steps_have_factors_and_shrink_matrices(name, rng):
-    """A step moves each parameter by its factor, and then adds nothing but the shrinkage."""
+def test_steps_have_factors_and_shrink_what_decays(name, rng):
+    """A step moves each parameter by its factor, and then adds nothing but the decay."""
     q = {"A": rng.standard_normal((3, 2)), "B": rng.standard_normal((2, 2)), "c": np.ones(4)}
     g = {key: rng.standard_normal(value.shape) for key, value in q.items()}
-    plain, other = OPTIMIZERS[name](0.1), OPTIMIZERS[name](0.1, factors={"A": 0.25}, shrinkage=0.5)
+    plain, other = OPTIMIZERS[name](0.1), OPTIMIZERS[name](0.1, factors={"A": 0.25})
     moved = plain.step(q, g, plain.start(q), 1)[0]
-    found = other.step(q, g, other.start(q), 1, 0.09)[0]
-    # 0.1 · 0.5 · √0.09 = 0.015
-    for key, kept, factor in (("A", 0.985, 0.25), ("B", 0.985, 1.0), ("c", 1.0, 1.0)):
+    decay = {"A": 0.15, "B": np.array([[0.5, 0.0], [1.0, 2.0]])}
+    found = other.step(q, g, other.start(q), 1, decay)[0]
+    of_b = np.array([[0.95, 1.0], [0.9, 0.8]])
+    for key, kept, factor in (("A", 0.985, 0.25), ("B", of_b, 1.0), ("c", 1.0, 1.0)):
         expected = kept * q[key] + factor * (moved[key] - q[key])
         np.testing.assert_allclose(found[key], expected, rtol=1e-12)
 
 
-def test_shrinkage_follows_the_size_of_steps():
-    optimizer = Adam(0.2, decay=1.0, shrinkage=0.5)
+def test_decay_follows_the_size_of_steps():
+    optimizer = Adam(0.2, decay=1.0)
     q, still = {"A": np.ones((1, 1))}, {"A": np.zeros((1, 1))}
     moments = optimizer.start(q)
     for t, kept in ((1, 0.9), (2, 0.9 * 0.95)):
-        q, moments = optimizer.step(q, still, moments, t)
+        q, moments = optimizer.step(q, still, moments, t, {"A": 0.5})
         assert q["A"] == pytest.approx(kept, rel=1e-12)
 
 
-def test_shrinkage_by_more_than_all_leaves_nothing():
-    optimizer = Adam(0.2, shrinkage=50.0)
+def test_decay_by_more_than_all_leaves_nothing():
+    optimizer = Adam(0.2)
     q, still = {"A": np.ones((1, 1))}, {"A": np.zeros((1, 1))}
-    assert optimizer.step(q, still, optimizer.start(q), 1)[0]["A"] == 0.0
+    assert optimizer.step(q, still, optimizer.start(q), 1, {"A": 50.0})[0]["A"] == 0.0
 
 
 def test_steps_that_follow_a_constraint_have_a_factor():

@@ -298,3 +298,33 @@ def test_steps_of_centered_weights_are_steps_of_the_parameters(sizes, rng):
         before, moved = (means @ p[f"W{layer}"] + p[f"b{layer - 1}"] for p in (q, after))
         np.testing.assert_allclose(moved - before, step[f"b{layer - 1}"], atol=1e-12)
         means = expit(before)
+
+
+def test_learned_decay_is_that_of_a_prior_whose_variance_is_learned(rng):
+    """Element by element; a unit that is always on has the information of a tenth of a row."""
+    sizes, n = (70, 4, 3), 40
+    model = net(sizes, weight_decay=None)
+    q = drawn_parameters(model, rng)
+    q["b2"][0] = 50.0
+    X = binary_rows(rng, n, 70)
+    X[:, 0] = 0.0
+    found = model.decay(q, model.summary(BinaryRows(X)))
+    top = expit(q["b2"])
+    means = [(X.sum(axis=0) + 0.5) / (n + 1.0), expit(top @ q["W2"] + q["b1"]), top]
+    for l, factor in ((1, (64 / 70) ** 0.4), (2, 1.0)):  # noqa: E741
+        W, above, below = q[f"W{l}"], means[l], means[l - 1]
+        for j in range(len(W)):
+            rows = max(n * above[j] * (1 - above[j]), 0.1)
+            information = rows * np.maximum(below * (1 - below), 0.5 / (n + 2))
+            total = (W[j] ** 2).sum() + (0.5 / information).sum() + 20 * 2.0
+            precision = (len(below) + 20) / total
+            expected = factor * precision / np.sqrt(information)
+            np.testing.assert_allclose(found[f"W{l}"][j], expected, rtol=1e-12)
+        assert found[f"V{l}"] == 0.16
+
+
+def test_given_decay_is_that_of_all_weights(rng):
+    summary = net().summary(BinaryRows(binary_rows(rng, 5)))
+    for given, expected in ((0.3, {"W1": 0.3, "W2": 0.3, "V1": 0.3, "V2": 0.3}), (0.0, {})):
+        model = net(weight_decay=given)
+        assert model.decay(drawn_parameters(model, rng), summary) == expected

@@ -32,8 +32,6 @@ from ._validation import as_csr, check_n_samples, check_sparse, explains, finite
 
 # γ of the mean over steps that a fit returns: about the last tenth of them.
 _AVERAGING = 10.0
-# The decay of weights by default, which the page of sizes of steps compares with none.
-_DECAY = 0.16
 # Factor of the sizes of steps with proximity, whose constraint makes the gradients of the
 # recognition network noise.
 _CONSTRAINED = 0.2
@@ -100,16 +98,20 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     learning_rate_decay : float, default=0.0
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
     weight_decay : float or "auto", default="auto"
-        λ; ``"auto"``: 0.16, and nothing decays with ``annealing="proximity"``, which refuses a
-        number above 0, because the data do not hold up weights while a constraint moves them. A
-        step of size ρ also shrinks all weights, but no biases, by the share ρ λ √(b / n) of
+        λ. A step of size ρ also shrinks all weights, but no biases, by the share ρ λ √(b / n) of
         themselves, where n is the weight of all rows, or of those of a stream, and b that of the
         batch (Loshchilov and Hutter [5]_). Weights that the data do not hold up return to zero, so
         that large steps, which find a better net in as many passes, do not lead to one that knows
-        its rows by heart. Hundreds of sparse columns and few rows, such as the films that some
-        people have seen, can need more of it. Without it, held-out bounds were up to 0.5 nats per
-        row higher with tens of columns, and 0.4 to 11 lower with 100 columns and more
-        (:doc:`/results/sigmoid_belief_net_speed`). The bound has no term for it.
+        its rows by heart. ``"auto"`` learns λ for each weight of the net: the weights of each
+        hidden unit have a normal prior, whose variance is learned from them and from what the rows
+        tell about them (as in MacKay's evidence framework [7]_), so that a unit that explains few
+        of many sparse columns decays fast, and one that explains most columns hardly. The
+        recognition network then has 0.16. Few rows of tens of columns with much structure lose by
+        it what sparse columns without structure gain. Nets still learn a part of the noise where
+        columns are many more than rows: ``early_stopping=True`` loses less there, and predicts rows
+        with much structure worse (:doc:`/results/sigmoid_belief_net_speed`). With
+        ``annealing="proximity"`` nothing decays, and a number above 0 is refused, because the data
+        do not hold up weights while a constraint moves them. The bound has no term for the decay.
     average : bool, default=True
         Whether the fit returns a mean of the parameters over its steps and not those after the last
         one, which the noise of the gradients keeps away from the optimum. Step t enters the mean
@@ -230,6 +232,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     .. [5] Loshchilov, Hutter (2019). Decoupled weight decay regularization. ICLR.
     .. [6] Montavon, Müller (2012). Deep Boltzmann machines and the centering trick. Neural
        Networks: Tricks of the Trade.
+    .. [7] MacKay (1992). Bayesian interpolation. Neural Computation 4.
 
     Examples
     --------
@@ -444,10 +447,10 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
             )
         return tuple(int(size) for size in sizes)
 
-    def _decay(self) -> float:
-        """The decay of weights, checked."""
+    def _decay(self) -> float | None:
+        """The decay of weights, checked; None if it is learned."""
         if self.weight_decay == "auto":
-            return _DECAY
+            return None
         if self.weight_decay > 0.0 and (
             self.annealing == "proximity" or isinstance(self.annealing, ProximityVI)
         ):
@@ -467,9 +470,9 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
                 self.learning_rate_decay,
                 averaging=_AVERAGING if self.average else None,
                 factors=step_factors(sizes),
-                shrinkage=self._decay(),
                 constrained=_CONSTRAINED,
             ),
+            self._decay(),
             binarize=self.binarize,
             init_params=self.init_params,
             init_bias=self.init_bias,

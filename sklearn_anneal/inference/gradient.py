@@ -13,7 +13,7 @@ A model takes part if it is a :class:`~sklearn_anneal.models._base.GradientModel
 - ``kl(q, prior)`` and ``kl_gradient(q, prior)`` of parameters that have a distribution; both are 0
   for parameters that are only points;
 - ``centered_gradient`` and ``after_step``, by which steps can be taken in a linear function of the
-  parameters. Optimizers shrink the matrices of that function if they have a ``shrinkage``.
+  parameters, and ``decay``, by which weights of that function shrink at each step.
 
 An optimizer with an ``averaging`` also keeps a mean of the parameters of the last steps, which is
 what a fit returns: noisy gradients leave the parameters of single steps around the optimum, and
@@ -36,7 +36,7 @@ import numpy as np
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural
-from ..models._base import LocalStep, Optimizer, compiled
+from ..models._base import Decay, LocalStep, Optimizer, compiled
 from ..parallel.workers import Workers
 from . import visits
 from .conjugate import LearningRates
@@ -59,10 +59,6 @@ class _Optimizer:
         t / (γ + 1) steps. None: a fit returns the last parameters.
     factors : dict of float
         Factors of the sizes of the steps of parameters, by their keys; 1 for those that are absent.
-    shrinkage : float
-        λ ≥ 0. A step of size ρ whose gradient is that of the share f of the data also shrinks each
-        matrix by the share ρ λ √f of itself (Loshchilov and Hutter, 2019, "Decoupled weight decay
-        regularization", whose normalized decay depends on f in this way).
     constrained : float
         Factor of the sizes of the steps that follow a constraint, whose gradient is many times that
         of the data and mostly noise.
@@ -72,7 +68,6 @@ class _Optimizer:
     decay: float = 0.0
     averaging: float | None = None
     factors: dict[str, float] = field(default_factory=dict)
-    shrinkage: float = 0.0
     constrained: float = 1.0
 
     def rate(self, n_steps: int) -> float:
@@ -80,15 +75,17 @@ class _Optimizer:
         return self.learning_rate / (1.0 + self.decay * (n_steps - 1))
 
     def _moved(
-        self, q: Natural, change: Natural, n_steps: int, share: float, constrained: bool
+        self, q: Natural, change: Natural, n_steps: int, decay: Decay | None, constrained: bool
     ) -> Natural:
         """Return the parameters after a change, in the floating-point type of q."""
         size = self.constrained if constrained else 1.0
-        # A share above 1 would turn the signs of all weights.
-        kept = max(1.0 - self.rate(n_steps) * self.shrinkage * float(np.sqrt(share)), 0.0)
+        decay = decay or {}
         found = {}
         for key, value in q.items():
-            before = kept * value if kept != 1.0 and np.ndim(value) == 2 else value
+            before = value
+            if key in decay:
+                # A share above 1 would turn the signs of weights.
+                before = np.maximum(1.0 - self.rate(n_steps) * decay[key], 0.0) * value
             factor = size * self.factors.get(key, 1.0)
             step = change[key] if factor == 1.0 else factor * change[key]
             found[key] = (before + step).astype(value.dtype, copy=False)
@@ -116,7 +113,7 @@ class SGD(_Optimizer):
         gradient: Natural,
         moments: dict[str, Natural],
         n_steps: int,
-        share: float = 1.0,
+        decay: Decay | None = None,
         constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
         rate = self.rate(n_steps)
@@ -124,7 +121,7 @@ class SGD(_Optimizer):
             key: self.momentum * old + gradient[key] for key, old in moments["velocity"].items()
         }
         change = {key: rate * v for key, v in velocity.items()}
-        return self._moved(q, change, n_steps, share, constrained), {"velocity": velocity}
+        return self._moved(q, change, n_steps, decay, constrained), {"velocity": velocity}
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ class RMSProp(_Optimizer):
         gradient: Natural,
         moments: dict[str, Natural],
         n_steps: int,
-        share: float = 1.0,
+        decay: Decay | None = None,
         constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
         rate, squares, change = self.rate(n_steps), {}, {}
@@ -159,7 +156,7 @@ class RMSProp(_Optimizer):
             g = gradient[key]
             squares[key] = self.memory * old + (1.0 - self.memory) * np.square(g, dtype=np.float64)
             change[key] = rate * g / (np.sqrt(squares[key]) + self.epsilon)
-        return self._moved(q, change, n_steps, share, constrained), {"squares": squares}
+        return self._moved(q, change, n_steps, decay, constrained), {"squares": squares}
 
 
 @dataclass(frozen=True)
@@ -187,7 +184,7 @@ class Adam(_Optimizer):
         gradient: Natural,
         moments: dict[str, Natural],
         n_steps: int,
-        share: float = 1.0,
+        decay: Decay | None = None,
         constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
         b1, b2 = self.beta_1, self.beta_2
@@ -207,7 +204,7 @@ class Adam(_Optimizer):
                 squares[key].ravel(),
                 change[key].ravel(),
             )
-        moved = self._moved(q, change, n_steps, share, constrained)
+        moved = self._moved(q, change, n_steps, decay, constrained)
         return moved, {"means": means, "squares": squares}
 
 
@@ -292,9 +289,9 @@ def update(
     # times theirs, nor afterwards, because optimizers divide by sizes that they remember.
     constrained = gradient is not of_bound
     was_constrained = constrained or (before is not None and before["constrained"])
-    share = 0.0 if was_constrained else weight / ctx.summary.weight
+    decay = {} if was_constrained else _of_batch(ctx, weight / ctx.summary.weight)
     gradient = ctx.model.centered_gradient(ctx.q, gradient)
-    stepped, moments = optimizer.step(ctx.q, gradient, moments, n_steps, share, constrained)
+    stepped, moments = optimizer.step(ctx.q, gradient, moments, n_steps, decay, constrained)
     ctx.q = ctx.model.after_step(ctx.q, stepped)
     if optimizer.averaging is not None:
         share = (optimizer.averaging + 1.0) / (n_steps + optimizer.averaging)
@@ -311,6 +308,15 @@ def update(
     }
     ctx.q_start, ctx.report = {}, None
     return visited
+
+
+def _of_batch(ctx: Context, share: float) -> Decay:
+    """Return the decay at the step of a batch that is a share of the data.
+
+    It grows with the root of the share, as in the normalized decay of Loshchilov and Hutter (2019).
+    """
+    of_pass = ctx.model.decay(ctx.q, ctx.summary)
+    return {key: np.sqrt(share) * value for key, value in of_pass.items()}
 
 
 def _of_bound(ctx: Context, step: LocalStep, weight: float) -> Natural:

@@ -684,6 +684,10 @@ class ConjugateModel(Model[U, S]):
         return self.factors().entropy(q)
 
 
+Decay = Mapping[str, float | np.ndarray]
+"""Parameters that shrink at steps, by their keys, with λ of them all or of each entry."""
+
+
 class Optimizer(Protocol):
     """An optimizer turns gradients into steps. It is a value without state."""
 
@@ -700,13 +704,14 @@ class Optimizer(Protocol):
         gradient: Natural,
         moments: dict[str, Natural],
         n_steps: int,
-        share: float = 1.0,
+        decay: Decay | None = None,
         constrained: bool = False,
     ) -> tuple[Natural, dict[str, Natural]]:
         """Return q and the moments after step number ``n_steps``, which is 1 at the first.
 
-        The gradient is that of a batch whose weight is ``share`` of that of the data, or 0 if
-        nothing should decay. ``constrained`` says whether the step follows a constraint.
+        A step of size ρ also shrinks the parameters that have a ``decay`` λ by the share ρ λ of
+        themselves (Loshchilov and Hutter, 2019, "Decoupled weight decay regularization").
+        ``constrained`` says whether the step follows a constraint.
         """
 
 
@@ -756,3 +761,7 @@ class GradientModel(Model[U, S]):
     def after_step(self, before: Natural, after: Natural) -> Natural:
         """Return ``q`` after a step that led from ``before`` to ``after`` in those parameters."""
         return after
+
+    def decay(self, q: Natural, summary: S) -> Decay:
+        """Return λ of the parameters that decay at a step of all data; others are absent."""
+        return {}

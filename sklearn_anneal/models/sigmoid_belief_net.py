@@ -28,6 +28,7 @@ from ._base import (
     Block,
     Constraint,
     DataSummary,
+    Decay,
     GradientModel,
     LocalStep,
     Optimizer,
@@ -53,6 +54,12 @@ _PSEUDO_ROWS = 0.5
 # power of the number of units where it has more; those of the recognition network have a part of
 # the size. Chosen on digits, splice junctions, words, jokes and school careers.
 _FEW_UNITS, _EXPONENT, _OF_RECOGNITION = 64.0, 0.4, 0.5
+# The decay of the weights of the recognition network by default.
+_DECAY = 0.16
+# The precision of a unit's weights is learned from them and so many more of this mean square.
+_PSEUDO_WEIGHTS, _PSEUDO_SQUARE = 20.0, 2.0
+# A unit's weights have at least the information of a tenth of a row.
+_LEAST_ROWS = 0.1
 # The seed of the factors that make a number of every row, for draws that depend on the row alone.
 _HASH_SEED = 0x5B17
 _STEP = np.uint64(0xD1342543DE82EF95)
@@ -88,6 +95,8 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
     n_samples : int
         S.
     optimizer : Optimizer
+    weight_decay : float or None
+        λ of all weights; None: it is learned for those of the net.
     binarize : float, "sample" or None
         How values of the data become 0 or 1: by a threshold, which ones exceed; by a draw with
         these probabilities at every visit; or not at all, because they are 0 or 1.
@@ -108,6 +117,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         sizes: tuple[int, ...],
         n_samples: int,
         optimizer: Optimizer,
+        weight_decay: float | None = 0.0,
         binarize: Any = None,
         init_params: str = "random",
         init_bias: float = 0.0,
@@ -116,6 +126,7 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         self.sizes = sizes
         self.n_samples = n_samples
         self.optimizer = optimizer
+        self.weight_decay = weight_decay
         self.binarize = binarize
         self.init_params = init_params
         self.init_bias = init_bias
@@ -157,6 +168,8 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
 
     def summary(self, units: BinaryRows) -> Summary:
         X, weights = units.X, units.weights
+        if self.binarize not in (None, "sample"):
+            X = X > self.binarize
         ones = X.sum(axis=0, dtype=np.float64) if weights is None else weights @ X
         return Summary(units.total_weight, np.asarray(ones, dtype=np.float64), units.total_weight)
 
@@ -214,8 +227,6 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
     def _log_odds(self, summary: Summary) -> np.ndarray:
         """Return the log odds of the columns, which the visible biases start from."""
         ones, rows = summary.ones, summary.rows
-        if self.binarize not in (None, "sample"):
-            return np.zeros(self.sizes[0])
         return np.log(ones + _PSEUDO_ROWS) - np.log(rows - ones + _PSEUDO_ROWS)
 
     def random_natural(
@@ -263,6 +274,36 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
             weights, bias = f"W{layer}", f"b{layer - 1}"
             moved[bias] = after[bias] - means @ (after[weights] - before[weights])
         return moved
+
+    def decay(self, q: Natural, summary: Summary) -> Decay:
+        """Return λ of the weights, which is learned from those of the net if none was given.
+
+        The weights of a unit have the prior N(0, 1/α). The data hold the weight from unit j to unit
+        i of the layer below with the information I = n m_j (1 − m_j) m_i (1 − m_i), where m are
+        means of the units and n is the weight of the rows. A step divides the gradient by its
+        standard deviation for one row, √(I/n), so that weights rest at the mode of their posterior
+        if λ = φ α/√I, with the factor φ of the size of the step. 1/α is the mean of w² + 1/(2 I)
+        over a unit's weights and a few more: the square of the weight, and its variance if the
+        prior is as strong as the data.
+        """
+        if self.weight_decay == 0.0:
+            return {}
+        if self.weight_decay is not None:
+            return {key: self.weight_decay for key in self.keys if key[0] in "WV"}
+        found: dict[str, float | np.ndarray] = {}
+        n, factors, means = summary.weight, step_factors(self.sizes), dict(self._means(q))
+        means[0] = expit(self._log_odds(summary))
+        for l in range(1, self.depth + 1):  # noqa: E741
+            W, above, below = q[f"W{l}"], means[l], means[l - 1]
+            rows = np.maximum(n * above * (1.0 - above), _LEAST_ROWS)
+            of_row = np.maximum(below * (1.0 - below), 0.5 / (n + 2.0))
+            squares = np.einsum("ij,ij->i", W, W) + 0.5 / rows * (1.0 / of_row).sum()
+            squares += _PSEUDO_WEIGHTS * _PSEUDO_SQUARE
+            precisions = (W.shape[1] + _PSEUDO_WEIGHTS) / squares
+            precisions *= factors[f"W{l}"]
+            found[f"W{l}"] = np.outer(precisions / np.sqrt(rows), of_row**-0.5)
+            found[f"V{l}"] = _DECAY
+        return found
 
     def _means(self, q: Natural) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each hidden layer, from the top, with the means of its units in the net.
