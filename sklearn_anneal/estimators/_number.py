@@ -242,8 +242,7 @@ def contenders(tried: dict[int, Tried]) -> list[int]:
     """
     best = preferred(tried)
     found = {best}
-    if best in tried and not tried[best].of_sequences:
-        found.add(_by_bound(tried))
+    found.add(_by_bound(tried))
     if _rise_is_chance(tried):
         found.add(1)
     return sorted(found)
