@@ -178,7 +178,7 @@ def best_number(
         if decided(tried, predicted) == 1:
             return 1, tried
     while True:
-        middle = preferred(tried)
+        middle = _middle(tried, predicted)
         larger = [k for numbers in begun.values() for k in numbers if k > middle]
         above = min(larger, default=min(2 * middle, most + 1))
         below = max((k for k in begun[None] if k < middle), default=middle)
@@ -214,6 +214,16 @@ def preferred(tried: dict[int, Tried]) -> int:
     return min(better, key=lambda k: (-found[k], k), default=by_bound)
 
 
+def _middle(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, LeftOut]]) -> int:
+    """Return the number around which others are tried, which is that of :func:`preferred`.
+
+    The densities of sequences would lead the search to numbers that are too large. There it is that
+    of :func:`decided`.
+    """
+    best = preferred(tried)
+    return decided(tried, predicted) if tried[best].of_sequences else best
+
+
 def _by_bound(tried: dict[int, Tried]) -> int:
     """Return the number with the highest bound; 1 if none has been tried."""
     by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
@@ -237,12 +247,14 @@ def _rise_is_chance(tried: dict[int, Tried]) -> bool:
 def contenders(tried: dict[int, Tried]) -> list[int]:
     """Return the numbers between which fits that leave rows out have to decide, in their order.
 
-    They are that of :func:`preferred`, that of the highest bound if bounds count, and 1 if the
-    bounds of several components rise as by chance.
+    They are that of :func:`preferred`, that of the highest bound, and 1 if the bounds of several
+    components rise as by chance. Where the densities of sequences count, a larger number does not
+    compete because of its bound: its densities, which are too high as well, are not so much better.
     """
-    best = preferred(tried)
+    best, by_bound = preferred(tried), _by_bound(tried)
     found = {best}
-    found.add(_by_bound(tried))
+    if best in tried and not (tried[best].of_sequences and by_bound > best):
+        found.add(by_bound)
     if _rise_is_chance(tried):
         found.add(1)
     return sorted(found)
