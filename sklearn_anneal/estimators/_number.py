@@ -21,11 +21,12 @@ Rows are left out with the assignments and priors of the others as they are, whi
 these rows. With many columns they fit each row so closely that every component raises its density,
 in white noise by tens of nats in a table. Where columns outnumber rows, these densities do not
 count at all. The bound, too, rises by chance, because priors of each column are learned with it.
-From ten columns on, numbers between which this leaves doubt are compared by cross-validation: that
-of the highest bound, that of the highest evidence, and one component if several exceed its bound by
-little. Plain fits from new starts leave out a fifth of the rows each and predict it. The number
-that predicts best is taken, and one component unless several are better by the standard error and 3
-nats. Frames of chains depend on each other: their bound has to rise by more than by chance.
+For tables of ten columns or more, and for ten sequences or more, numbers between which this leaves
+doubt are compared by cross-validation: that of the highest bound, that of the highest evidence, and
+one component if several exceed its bound by little. Plain fits from new starts leave out a fifth of
+the rows or sequences each and predict it. The number that predicts best is taken, and one component
+unless several are better by the standard error and 3 nats. The bounds of few sequences have to rise
+by more than by chance.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _CONCENTRATION_OF_SHARES = 10.0
 # Fewer sequences do not say by how much their densities differ by chance.
 _LEAST_SEQUENCES = 10
-# Several states hardly raise the bound where there is one, if there are fewer columns than the
-# first number, or so many frames for each column as the second.
+# Where sequences cannot be left out, several states hardly raise the bound of one by chance, if
+# there are fewer columns than the first number, or so many frames for each as the second.
 _MANY_COLUMNS, _FRAMES_PER_COLUMN = 10, 20
 # Elsewhere they raised it by up to so many nats per column, and 3 nats: priors of each column are
 # learned, and follow differences of states by chance.
@@ -94,8 +94,8 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
     def gain_by_chance(self, units: Any, summary: Summary) -> float | None:
         frames = units.spread(1).frames
         n_columns = 1 if frames.ndim == 1 else frames.shape[1]
-        few = n_columns < _MANY_COLUMNS or self.n_rows(summary) >= _FRAMES_PER_COLUMN * n_columns
-        if few and self.rows_of_folds(units) is None:
+        many = n_columns >= _MANY_COLUMNS and self.n_rows(summary) < _FRAMES_PER_COLUMN * n_columns
+        if not many and self.rows_of_folds(units) is None:
             return None
         return _CHANCE_PER_COLUMN * n_columns
 
