@@ -130,6 +130,14 @@ def test_the_number_with_the_highest_bound_gives_way_to_strong_evidence(bound, o
     assert preferred(tried) == (2 if better else 1)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("failed", "best"), [(1, 2), (2, 1)])
+def test_a_number_whose_fits_to_folds_failed_is_not_chosen(failed, best):
+    tried = {1: Tried(0.0, 1, by_chance=2.0), 2: Tried(1.0, 2)}
+    found = {k: densities(0.0, 0.0, -np.inf if k == failed else 0.0) for k in (1, 2)}
+    assert decided(tried, lambda numbers: found) == best
+
+
 def test_rows_of_a_sample_stand_for_all():
     one, two = LeftOut(np.zeros(2), np.ones(2), 200.0), LeftOut(np.r_[1.0, 3.0], np.ones(2), 200.0)
     assert two.total == 400.0
@@ -435,6 +443,17 @@ def test_groups_and_noise_of_many_columns_are_not_divided(number):
     assert tried["n_components"][tried["log_density_left_out"].argmax()] > number
     assert tried["n_components"][np.nanargmax(tried["log_density_of_folds"])] == number
     assert est.n_components_ == number
+
+
+def test_folds_whose_rows_are_refused_do_not_end_a_fit():
+    """One row alone makes two columns different."""
+    X = np.random.default_rng(2).standard_t(3, size=(200, 12))
+    X = np.column_stack([X, X[:, 0]])
+    X[7, -1] += 0.5
+    params = {"reg_covar": 0.0, "annealing": "none", "max_iter": 30, "random_state": 0}
+    est = AnnealedBayesianGaussianMixture("auto", **params).fit(X)
+    assert est.n_components_ >= 1
+    assert "log_density_of_folds" not in est.component_results_
 
 
 def test_many_columns_of_white_noise_are_one_state():

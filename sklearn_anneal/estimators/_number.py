@@ -381,7 +381,7 @@ class ChoosesNumber:
         """Return the densities of rows that fits with each number leave out.
 
         They are −∞ if such a fit fails. Nothing is returned if the model has no rows that can be
-        left out.
+        left out, or refuses the rows of a fold although it takes all of them together.
         """
         rows = self._smaller_model(numbers[0], X, units.example).rows_of_folds(units)
         if rows is None:
@@ -409,6 +409,9 @@ class ChoosesNumber:
                         sums[part] += share[part] * predicted(k, share)
                 except np.linalg.LinAlgError:
                     sums[part] = -np.inf
+                except ValueError:
+                    # The covariance of these rows is singular, or their weights are too small.
+                    return {}
             sums[~np.isfinite(sums)] = -np.inf
             means = sums / np.maximum(weights, np.finfo(np.float64).tiny)
             result[k] = LeftOut(means, weights, float(units.total_weight))

@@ -67,13 +67,15 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         Number of mixture components. Components that the data do not support end up with a weight
         near zero. ``"auto"``: fits with several numbers are compared by their lower bounds and
         by the densities of rows given the other rows, beginning with 1, 2, 4, …, until a third of
-        the components stay unused; the best fit then goes on (:ref:`how-many`). It takes several
-        times as long as one fit, and needs all data at once, so that ``partial_fit`` has to follow
-        a fit.
+        the components stay unused. With ten columns or more, cross-validation decides between the
+        numbers that these two prefer, and one component. The best fit then goes on
+        (:ref:`how-many`). It takes several times as long as one fit, and needs all data at once, so
+        that ``partial_fit`` has to follow a fit.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         How the scale matrices of the posterior over precisions are restricted: one unrestricted
         matrix per component, one matrix that all components share, one diagonal matrix per
-        component, or one number per component.
+        component, or one number per component. The prior of a shared matrix is not learned, so that
+        ``"full"`` predicts better than ``"tied"`` where there are few rows for each column.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,

@@ -44,10 +44,13 @@ class LeftOut(NamedTuple):
     def rise_over(self, other: LeftOut) -> float:
         """Return by how much the total is above another one of the same rows, nats.
 
-        The standard error of the difference is subtracted.
+        The standard error of the difference is subtracted. Fits that failed leave densities of −∞;
+        the rise is −∞ where those of this total did, and else +∞ where those of the other did.
         """
-        with np.errstate(invalid="ignore"):  # of densities that are infinite, because a fit failed
-            difference = self.log_densities - other.log_densities
+        own, others = (np.isfinite(each.log_densities).all() for each in (self, other))
+        if not (own and others):
+            return np.inf if own else -np.inf
+        difference = self.log_densities - other.log_densities
         mean = np.average(difference, weights=self.weights)
         variance = np.average((difference - mean) ** 2, weights=self.weights)
         return float(self.total_weight * (mean - np.sqrt(variance / self.weights.sum())))
