@@ -311,7 +311,9 @@ def test_folds_leave_out_whole_sequences(rng):
     plain = AnnealedHMM(tried["n_components"][compared][0], **how)
     expected = 0.0
     for part in folds(np.ones(10), generator(seed_sequence(np.random.RandomState(0)))).T:
-        others = clone(plain).fit([X for X, share in zip(sequences, part, strict=True) if not share])
+        others = clone(plain).fit(
+            [X for X, share in zip(sequences, part, strict=True) if not share]
+        )
         units = units_of(others, [X for X, share in zip(sequences, part, strict=True) if share])
         # The score would count frames by their design effect, which numbers are chosen without.
         ctx = context_of(others)

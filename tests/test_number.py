@@ -178,6 +178,20 @@ def test_of_sequences_a_smaller_number_of_higher_bound_leaves_doubt(bounds, of_s
     assert contenders(tried) == numbers
 
 
+@pytest.mark.parametrize(("spread", "number"), [(1.0, 2), (2.0, 3)])
+def test_states_give_way_to_fewer_that_predict_better_beyond_the_standard_error(spread, number):
+    tried = {
+        k: Tried(bound, k, densities(*[value] * 4)._replace(independent=False))
+        for k, bound, value in ((1, 0.0, 0.0), (2, 20.0, 9.0), (3, 19.0, 15.0))
+    }
+    # The rise of two states is 3 nats, and its standard error is twice the spread.
+    folds = {
+        2: densities(*(0.75 + spread * np.array([-1.0, -1.0, 1.0, 1.0]))),
+        3: densities(0.0, 0.0, 0.0, 0.0),
+    }
+    assert decided(tried, lambda numbers: folds) == number
+
+
 def test_the_search_for_states_goes_around_the_number_that_predicts_best():
     """The densities of finished fits rise with every state, and would lead it to larger numbers."""
 

@@ -25,8 +25,9 @@ For tables of ten columns or more, and for ten sequences or more, numbers betwee
 doubt are compared by cross-validation: that of the highest bound, that of the highest evidence, and
 one component if several exceed its bound by little. Plain fits from new starts leave out a fifth of
 the rows or sequences each and predict it. The number that predicts best is taken, and one component
-unless several are better by the standard error and 3 nats. The bounds of few sequences have to rise
-by more than by chance.
+unless several are better by the standard error and 3 nats. The number of states for which other
+densities speak gives way to another one only if that is better by the standard error. The bounds of
+few sequences have to rise by more than by chance.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -266,9 +267,10 @@ def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, 
 
     ``predicted`` returns the densities of rows that other fits with each of some numbers have left
     out. One component gives way only to numbers that are better by strong evidence, beyond the
-    standard error, and of equal ones the smallest counts. If rows cannot be left out, nothing is
-    returned: one component then counts if the bound rises as by chance, and else the number of
-    :func:`preferred`.
+    standard error, and of equal ones the smallest counts. The number of :func:`preferred` does so
+    where the densities of sequences count, to numbers that are better beyond the standard error.
+    If rows cannot be left out, nothing is returned: one component then counts if the bound rises as
+    by chance, and else the number of :func:`preferred`.
     """
     numbers = contenders(tried)
     found = predicted(numbers) if len(numbers) > 1 else {}
@@ -276,6 +278,10 @@ def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, 
         return 1 if _rise_is_chance(tried) else preferred(tried)
     if 1 in numbers:
         numbers = [k for k in numbers if k == 1 or found[k].rise_over(found[1]) > _STRONG]
+    best = preferred(tried)
+    if best in numbers and tried[best].of_sequences:
+        # Folds of few sequences predict little, and from fewer than there are.
+        numbers = [k for k in numbers if k == best or found[k].rise_over(found[best]) > 0]
     return max(numbers, key=lambda k: (k > 1, found[k].total, -k))
 
 

@@ -78,9 +78,9 @@ class AnnealedHMM(StatePredictions):
     ----------
     n_components : int or "auto", default=1
         Number of states. States that the data do not support end up without frames. ``"auto"``
-        compares fits of several numbers by their lower bounds. Of ten sequences or more, it compares
-        the densities given the others, and where bounds prefer fewer states, or hardly exceed that
-        of one, those in five-fold cross-validation (:ref:`number-of-states`).
+        compares fits of several numbers by the densities of sequences given the others, and by
+        five-fold cross-validation where lower bounds prefer fewer states, or hardly exceed that of
+        one. Fewer than ten sequences have only the bounds (:ref:`number-of-states`).
     emission : {"gaussian", "categorical", "poisson", "bernoulli", "negative_binomial", \
             "zero_inflated_poisson"} or list of tuples, default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …
