@@ -162,9 +162,10 @@ def test_of_sequences_the_smallest_number_counts_that_none_is_better_than():
     ("bounds", "of_sequences", "numbers"),
     [
         ((0.0, 20.0, 25.0), (0.0, 9.0, 9.5), [2]),  # a larger number has only the bound
-        ((0.0, 20.0, 19.0), (0.0, 9.0, 15.0), [2, 3]),
+        ((0.0, 99.0, 74.0), (0.0, 9.0, 15.0), [2, 3]),
+        ((0.0, 99.0, 76.0), (0.0, 9.0, 15.0), [3]),  # the sum of 4 densities rises by more
         ((0.0, 8.0, 7.0), (0.0, 9.0, 9.5), [1, 2]),  # the bound rises as it does by chance
-        ((0.0, -8.0, -9.0), (0.0, 9.0, 15.0), [1, 3]),
+        ((0.0, -80.0, -90.0), (0.0, 9.0, 15.0), [1, 3]),
         ((0.0, -8.0, -9.0), (0.0, 0.0, 0.0), [1]),
     ],
 )
@@ -182,7 +183,7 @@ def test_of_sequences_a_smaller_number_of_higher_bound_leaves_doubt(bounds, of_s
 def test_states_give_way_to_fewer_that_predict_better_beyond_the_standard_error(spread, number):
     tried = {
         k: Tried(bound, k, densities(*[value] * 4)._replace(independent=False))
-        for k, bound, value in ((1, 0.0, 0.0), (2, 20.0, 9.0), (3, 19.0, 15.0))
+        for k, bound, value in ((1, 0.0, 0.0), (2, 99.0, 9.0), (3, 74.0, 15.0))
     }
     # The rise of two states is 3 nats, and its standard error is twice the spread.
     folds = {
@@ -197,13 +198,13 @@ def test_the_search_for_states_goes_around_the_number_that_predicts_best():
 
     def fit(k, near):
         left_out = densities(*[9.0 * k] * 4)._replace(independent=False)
-        return {k: Tried(-10.0 * abs(k - 3.4), k, left_out)}
+        return {k: Tried(-99.0 * abs(k - 3.4), k, left_out)}
 
     best, tried = best_number(
         fit, 9, lambda numbers: {k: densities(*[-abs(k - 3.4)] * 4) for k in numbers}
     )
     assert best == 3
-    assert not {5, 6, 7} & set(tried)
+    assert not {7, 9} & set(tried)
 
 
 @pytest.mark.parametrize(("bound", "number"), [(9.1, 2), (8.9, 1), (np.nan, 1)])

@@ -98,6 +98,11 @@ class Tried(NamedTuple):
         """Whether densities of sequences that are left out count, and not the bound."""
         return self.left_out is not None and not self.left_out.independent
 
+    @property
+    def evidence(self) -> float:
+        """The evidence of the data and of as many new ones, in nats."""
+        return self.lower_bound + (0.0 if self.left_out is None else self.left_out.total)
+
     def advantage_over(self, other: Tried) -> float:
         """Return by how much the evidence is above another one, beyond what can be chance, nats."""
         rise = self.lower_bound - other.lower_bound
@@ -250,13 +255,16 @@ def contenders(tried: dict[int, Tried]) -> list[int]:
     """Return the numbers between which fits that leave rows out have to decide, in their order.
 
     They are that of :func:`preferred`, that of the highest bound, and 1 if the bounds of several
-    components rise as by chance. Where the densities of sequences count, a larger number does not
-    compete because of its bound: its densities, which are too high as well, are not so much better.
+    components rise as by chance. Where the densities of sequences count, the number of the highest
+    bound competes if it is smaller and has the higher evidence. A larger one does not: even its
+    densities, which are too high, are not so much better.
     """
     best, by_bound = preferred(tried), _by_bound(tried)
     found = {best}
-    if best in tried and not (tried[best].of_sequences and by_bound > best):
-        found.add(by_bound)
+    if best in tried:
+        fewer = by_bound < best and tried[by_bound].evidence > tried[best].evidence
+        if fewer or not tried[best].of_sequences:
+            found.add(by_bound)
     if _rise_is_chance(tried):
         found.add(1)
     return sorted(found)
