@@ -163,7 +163,7 @@ def test_of_sequences_the_smallest_number_counts_that_none_is_better_than():
     [
         ((0.0, 20.0, 25.0), (0.0, 9.0, 9.5), [2]),  # a larger number has only the bound
         ((0.0, 99.0, 74.0), (0.0, 9.0, 15.0), [2, 3]),
-        ((0.0, 99.0, 76.0), (0.0, 9.0, 15.0), [3]),  # the sum of 4 densities rises by more
+        ((0.0, 99.0, 79.0), (0.0, 9.0, 15.0), [3]),  # the sum of 4 densities rises by more
         ((0.0, 8.0, 7.0), (0.0, 9.0, 9.5), [1, 2]),  # the bound rises as it does by chance
         ((0.0, -80.0, -90.0), (0.0, 9.0, 15.0), [1, 3]),
         ((0.0, -8.0, -9.0), (0.0, 0.0, 0.0), [1]),
@@ -476,12 +476,12 @@ def test_many_columns_of_white_noise_are_one_state():
     assert AnnealedHMM("auto", random_state=0).fit(list(sequences)).n_components_ == 1
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, 2])
 def test_states_and_noise_of_several_sequences_are_not_divided(number):
     """The densities of sequences that finished fits leave out prefer more states than there are."""
-    rng = np.random.default_rng(51)
+    rng = np.random.default_rng(53)
     states = np.repeat(rng.integers(number, size=50), 5)
-    X = rng.normal(size=(250, 6)) + 2.0 * np.eye(6)[states] * (number > 1)
+    X = rng.normal(size=(250, 9)) + 2.0 * np.eye(9)[states]
     how = {"annealing": "none", "effort": 0, "random_state": 0}
     est = AnnealedHMM("auto", **how).fit(np.split(X, 10))
     tried = est.component_results_

@@ -98,18 +98,18 @@ class Tried(NamedTuple):
         """Whether densities of sequences that are left out count, and not the bound."""
         return self.left_out is not None and not self.left_out.independent
 
-    @property
-    def evidence(self) -> float:
-        """The evidence of the data and of as many new ones, in nats."""
-        return self.lower_bound + (0.0 if self.left_out is None else self.left_out.total)
-
-    def advantage_over(self, other: Tried) -> float:
+    def evidence_over(self, other: Tried) -> float:
         """Return by how much the evidence is above another one, beyond what can be chance, nats."""
         rise = self.lower_bound - other.lower_bound
         if self.left_out is None or other.left_out is None:
             return rise
-        rise = rise if self.left_out.independent else 0.0
         return rise + self.left_out.rise_over(other.left_out) - _STRONG
+
+    def advantage_over(self, other: Tried) -> float:
+        """Return that of the evidence, or of densities of sequences where these alone count."""
+        if self.left_out is None or other.left_out is None or self.left_out.independent:
+            return self.evidence_over(other)
+        return self.left_out.rise_over(other.left_out) - _STRONG
 
 
 class Origin(NamedTuple):
@@ -256,13 +256,13 @@ def contenders(tried: dict[int, Tried]) -> list[int]:
 
     They are that of :func:`preferred`, that of the highest bound, and 1 if the bounds of several
     components rise as by chance. Where the densities of sequences count, the number of the highest
-    bound competes if it is smaller and has the higher evidence. A larger one does not: even its
-    densities, which are too high, are not so much better.
+    bound competes if it is smaller and its evidence is not so much lower. A larger one does not:
+    even its densities, which are too high, are not so much better.
     """
     best, by_bound = preferred(tried), _by_bound(tried)
     found = {best}
     if best in tried:
-        fewer = by_bound < best and tried[by_bound].evidence > tried[best].evidence
+        fewer = by_bound < best and not tried[best].evidence_over(tried[by_bound]) > 0
         if fewer or not tried[best].of_sequences:
             found.add(by_bound)
     if _rise_is_chance(tried):
