@@ -185,7 +185,7 @@ def test_states_give_way_to_fewer_that_predict_better_beyond_the_standard_error(
         k: Tried(bound, k, densities(*[value] * 4)._replace(independent=False))
         for k, bound, value in ((1, 0.0, 0.0), (2, 99.0, 9.0), (3, 74.0, 15.0))
     }
-    # The rise of two states is 3 nats, and its standard error is twice the spread.
+    # Two states rise by 3 nats, with a standard error of twice the spread.
     folds = {
         2: densities(*(0.75 + spread * np.array([-1.0, -1.0, 1.0, 1.0]))),
         3: densities(0.0, 0.0, 0.0, 0.0),

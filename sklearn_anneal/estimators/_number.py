@@ -106,7 +106,7 @@ class Tried(NamedTuple):
         return rise + self.left_out.rise_over(other.left_out) - _STRONG
 
     def advantage_over(self, other: Tried) -> float:
-        """Return that of the evidence, or of densities of sequences where these alone count."""
+        """Return the same, or the rise of densities of sequences alone, where only these count."""
         if self.left_out is None or other.left_out is None or self.left_out.independent:
             return self.evidence_over(other)
         return self.left_out.rise_over(other.left_out) - _STRONG
@@ -288,7 +288,7 @@ def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, 
         numbers = [k for k in numbers if k == 1 or found[k].rise_over(found[1]) > _STRONG]
     best = preferred(tried)
     if best in numbers and tried[best].of_sequences:
-        # Folds of few sequences predict little, and from fewer than there are.
+        # Few sequences are left out, and others predict them from fewer than there are.
         numbers = [k for k in numbers if k == best or found[k].rise_over(found[best]) > 0]
     return max(numbers, key=lambda k: (k > 1, found[k].total, -k))
 
