@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _CONCENTRATION_OF_SHARES = 10.0
 # Fewer sequences do not say by how much their densities differ by chance.
 _LEAST_SEQUENCES = 10
-# Several states of fewer sequences hardly raise the bound by chance, if there are fewer columns than
-# the first number, or so many frames for each column as the second.
+# Several states of fewer sequences hardly raise the bound by chance, if there are fewer columns
+# than the first number, or so many frames for each column as the second.
 _MANY_COLUMNS, _FRAMES_PER_COLUMN = 10, 20
 # Elsewhere they raised it by up to so many nats per column, and 3 nats: priors of each column are
 # learned, and follow differences of states by chance.
