@@ -301,6 +301,26 @@ def test_folds_are_predicted_as_by_fits_to_the_other_rows(kind, rng):
     assert found == pytest.approx(expected, rel=1e-6)
 
 
+def test_folds_leave_out_whole_sequences(rng):
+    sequences = list(rng.normal(size=(10, 8, 6)))
+    how = {"annealing": "none", "effort": 0, "random_state": 0}
+    tried = AnnealedHMM("auto", **how).fit(sequences).component_results_
+    compared = np.isfinite(tried["log_density_of_folds"]) & (tried["n_components"] > 1)
+    assert compared.any(), "no number is in doubt: the test tests nothing"
+    found = tried["log_density_of_folds"][compared][0]
+    plain = AnnealedHMM(tried["n_components"][compared][0], **how)
+    expected = 0.0
+    for part in folds(np.ones(10), generator(seed_sequence(np.random.RandomState(0)))).T:
+        others = clone(plain).fit(
+            [X for X, share in zip(sequences, part, strict=True) if not share]
+        )
+        units = units_of(others, [X for X, share in zip(sequences, part, strict=True) if share])
+        # The score would count frames by their design effect, which numbers are chosen without.
+        ctx = context_of(others)
+        expected += ctx.model.log_predictive(units.centered(ctx.summary), ctx.q).sum()
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
 def test_folds_of_parts_and_weights_are_those_of_rows_in_memory(rng):
     X = noise_of("noise", rng)
     est = AnnealedBayesianMixture("auto", emission="gaussian", random_state=0, effort=0)

@@ -158,6 +158,55 @@ def test_of_sequences_the_smallest_number_counts_that_none_is_better_than():
     assert preferred(tried | {4: Tried(9.0, 4, of_sequences(4.0, 4.0, 4.0, 4.0))}) == 4
 
 
+@pytest.mark.parametrize(
+    ("bounds", "of_sequences", "numbers"),
+    [
+        ((0.0, 20.0, 25.0), (0.0, 9.0, 9.5), [2]),  # a larger number has only the bound
+        ((0.0, 99.0, 74.0), (0.0, 9.0, 15.0), [2, 3]),
+        ((0.0, 99.0, 79.0), (0.0, 9.0, 15.0), [3]),  # the sum of 4 densities rises by more
+        ((0.0, 8.0, 7.0), (0.0, 9.0, 9.5), [1, 2]),  # the bound rises as it does by chance
+        ((0.0, -80.0, -90.0), (0.0, 9.0, 15.0), [1, 3]),
+        ((0.0, -8.0, -9.0), (0.0, 0.0, 0.0), [1]),
+    ],
+)
+def test_of_sequences_a_smaller_number_of_higher_bound_leaves_doubt(bounds, of_sequences, numbers):
+    tried = {
+        k: Tried(bound, k, densities(*[value] * 4)._replace(independent=False), by_chance)
+        for k, bound, value, by_chance in zip(
+            (1, 2, 3), bounds, of_sequences, (6.0, None, None), strict=True
+        )
+    }
+    assert contenders(tried) == numbers
+
+
+@pytest.mark.parametrize(("spread", "number"), [(1.0, 2), (2.0, 3)])
+def test_states_give_way_to_fewer_that_predict_better_beyond_the_standard_error(spread, number):
+    tried = {
+        k: Tried(bound, k, densities(*[value] * 4)._replace(independent=False))
+        for k, bound, value in ((1, 0.0, 0.0), (2, 99.0, 9.0), (3, 74.0, 15.0))
+    }
+    # Two states rise by 3 nats, with a standard error of twice the spread.
+    folds = {
+        2: densities(*(0.75 + spread * np.array([-1.0, -1.0, 1.0, 1.0]))),
+        3: densities(0.0, 0.0, 0.0, 0.0),
+    }
+    assert decided(tried, lambda numbers: folds) == number
+
+
+def test_the_search_for_states_goes_around_the_number_that_predicts_best():
+    """The densities of finished fits rise with every state, and would lead it to larger numbers."""
+
+    def fit(k, near):
+        left_out = densities(*[9.0 * k] * 4)._replace(independent=False)
+        return {k: Tried(-99.0 * abs(k - 3.4), k, left_out)}
+
+    best, tried = best_number(
+        fit, 9, lambda numbers: {k: densities(*[-abs(k - 3.4)] * 4) for k in numbers}
+    )
+    assert best == 3
+    assert not {7, 9} & set(tried)
+
+
 @pytest.mark.parametrize(("bound", "number"), [(9.1, 2), (8.9, 1), (np.nan, 1)])
 def test_few_rows_have_groups_if_the_bound_rises_by_more_than_by_chance(bound, number):
     """Their densities, which would prefer two components, do not count."""
@@ -425,6 +474,20 @@ def test_folds_whose_rows_are_refused_do_not_end_a_fit():
 def test_many_columns_of_white_noise_are_one_state():
     sequences = np.random.default_rng(52).normal(size=(10, 10, 20))
     assert AnnealedHMM("auto", random_state=0).fit(list(sequences)).n_components_ == 1
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_states_and_noise_of_several_sequences_are_not_divided(number):
+    """The densities of sequences that finished fits leave out prefer more states than there are."""
+    rng = np.random.default_rng(53)
+    states = np.repeat(rng.integers(number, size=50), 5)
+    X = rng.normal(size=(250, 9)) + 2.0 * np.eye(9)[states]
+    how = {"annealing": "none", "effort": 0, "random_state": 0}
+    est = AnnealedHMM("auto", **how).fit(np.split(X, 10))
+    tried = est.component_results_
+    assert tried["n_components"][tried["log_density_left_out"].argmax()] > number
+    assert tried["n_components"][np.nanargmax(tried["log_density_of_folds"])] == number
+    assert est.n_components_ == number
 
 
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(20, 2), (40, 4), (40, 5), (40, 15)])

@@ -21,11 +21,13 @@ Rows are left out with the assignments and priors of the others as they are, whi
 these rows. With many columns they fit each row so closely that every component raises its density,
 in white noise by tens of nats in a table. Where columns outnumber rows, these densities do not
 count at all. The bound, too, rises by chance, because priors of each column are learned with it.
-From ten columns on, numbers between which this leaves doubt are compared by cross-validation: that
-of the highest bound, that of the highest evidence, and one component if several exceed its bound by
-little. Plain fits from new starts leave out a fifth of the rows each and predict it. The number
-that predicts best is taken, and one component unless several are better by the standard error and 3
-nats. Frames of chains depend on each other: their bound has to rise by more than by chance.
+For tables of ten columns or more, and for ten sequences or more, numbers between which this leaves
+doubt are compared by cross-validation: that of the highest bound, that of the highest evidence, and
+one component if several exceed its bound by little. Plain fits from new starts leave out a fifth of
+the rows or sequences each and predict it. The number that predicts best is taken, and one component
+unless several are better by the standard error and 3 nats. The number of states for which other
+densities speak gives way to another one only if that is better by the standard error. The bounds of
+few sequences have to rise by more than by chance.
 
 A single component learns its priors from many data alone, because predictions from few would be too
 certain. In the comparison it learns them from however few, as two components do: the bounds of
@@ -96,13 +98,18 @@ class Tried(NamedTuple):
         """Whether densities of sequences that are left out count, and not the bound."""
         return self.left_out is not None and not self.left_out.independent
 
-    def advantage_over(self, other: Tried) -> float:
+    def evidence_over(self, other: Tried) -> float:
         """Return by how much the evidence is above another one, beyond what can be chance, nats."""
         rise = self.lower_bound - other.lower_bound
         if self.left_out is None or other.left_out is None:
             return rise
-        rise = rise if self.left_out.independent else 0.0
         return rise + self.left_out.rise_over(other.left_out) - _STRONG
+
+    def advantage_over(self, other: Tried) -> float:
+        """Return the same, or the rise of densities of sequences alone, where only these count."""
+        if self.left_out is None or other.left_out is None or self.left_out.independent:
+            return self.evidence_over(other)
+        return self.left_out.rise_over(other.left_out) - _STRONG
 
 
 class Origin(NamedTuple):
@@ -178,7 +185,7 @@ def best_number(
         if decided(tried, predicted) == 1:
             return 1, tried
     while True:
-        middle = preferred(tried)
+        middle = _middle(tried, predicted)
         larger = [k for numbers in begun.values() for k in numbers if k > middle]
         above = min(larger, default=min(2 * middle, most + 1))
         below = max((k for k in begun[None] if k < middle), default=middle)
@@ -214,6 +221,16 @@ def preferred(tried: dict[int, Tried]) -> int:
     return min(better, key=lambda k: (-found[k], k), default=by_bound)
 
 
+def _middle(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, LeftOut]]) -> int:
+    """Return the number around which others are tried, which is that of :func:`preferred`.
+
+    The densities of sequences would lead the search to numbers that are too large. There it is that
+    of :func:`decided`.
+    """
+    best = preferred(tried)
+    return decided(tried, predicted) if tried[best].of_sequences else best
+
+
 def _by_bound(tried: dict[int, Tried]) -> int:
     """Return the number with the highest bound; 1 if none has been tried."""
     by_bound = min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
@@ -237,13 +254,17 @@ def _rise_is_chance(tried: dict[int, Tried]) -> bool:
 def contenders(tried: dict[int, Tried]) -> list[int]:
     """Return the numbers between which fits that leave rows out have to decide, in their order.
 
-    They are that of :func:`preferred`, that of the highest bound if bounds count, and 1 if the
-    bounds of several components rise as by chance.
+    They are that of :func:`preferred`, that of the highest bound, and 1 if the bounds of several
+    components rise as by chance. Where the densities of sequences count, the number of the highest
+    bound competes if it is smaller and its evidence is not so much lower. A larger one does not:
+    even its densities, which are too high, are not so much better.
     """
-    best = preferred(tried)
+    best, by_bound = preferred(tried), _by_bound(tried)
     found = {best}
-    if best in tried and not tried[best].of_sequences:
-        found.add(_by_bound(tried))
+    if best in tried:
+        fewer = by_bound < best and not tried[best].evidence_over(tried[by_bound]) > 0
+        if fewer or not tried[best].of_sequences:
+            found.add(by_bound)
     if _rise_is_chance(tried):
         found.add(1)
     return sorted(found)
@@ -254,9 +275,10 @@ def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, 
 
     ``predicted`` returns the densities of rows that other fits with each of some numbers have left
     out. One component gives way only to numbers that are better by strong evidence, beyond the
-    standard error, and of equal ones the smallest counts. If rows cannot be left out, nothing is
-    returned: one component then counts if the bound rises as by chance, and else the number of
-    :func:`preferred`.
+    standard error, and of equal ones the smallest counts. The number of :func:`preferred` does so
+    where the densities of sequences count, to numbers that are better beyond the standard error.
+    If rows cannot be left out, nothing is returned: one component then counts if the bound rises as
+    by chance, and else the number of :func:`preferred`.
     """
     numbers = contenders(tried)
     found = predicted(numbers) if len(numbers) > 1 else {}
@@ -264,6 +286,10 @@ def decided(tried: dict[int, Tried], predicted: Callable[[list[int]], dict[int, 
         return 1 if _rise_is_chance(tried) else preferred(tried)
     if 1 in numbers:
         numbers = [k for k in numbers if k == 1 or found[k].rise_over(found[1]) > _STRONG]
+    best = preferred(tried)
+    if best in numbers and tried[best].of_sequences:
+        # Few sequences are left out, and others predict them from fewer than there are.
+        numbers = [k for k in numbers if k == best or found[k].rise_over(found[best]) > 0]
     return max(numbers, key=lambda k: (k > 1, found[k].total, -k))
 
 

@@ -79,7 +79,8 @@ class AnnealedHMM(StatePredictions):
     n_components : int or "auto", default=1
         Number of states. States that the data do not support end up without frames. ``"auto"``
         compares fits of several numbers by the densities of sequences given the others, and by
-        their lower bounds if there are fewer than ten sequences.
+        five-fold cross-validation where lower bounds prefer fewer states, or hardly exceed that of
+        one. Fewer than ten sequences have only the bounds (:ref:`number-of-states`).
     emission : {"gaussian", "categorical", "poisson", "bernoulli", "negative_binomial", \
             "zero_inflated_poisson"} or list of tuples, default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …
@@ -341,7 +342,8 @@ class AnnealedHMM(StatePredictions):
         Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
         ``lower_bound`` of a fit with each, and how many of its states explain more than one frame
         (``n_effective_components``). Ten or more sequences also have the log density of all
-        sequences given other sequences, in nats (``log_density_left_out``).
+        sequences given other sequences, in nats (``log_density_left_out``), and for numbers that
+        were compared by cross-validation, the one in it (``log_density_of_folds``).
     n_effective_components_ : int
         Number of states whose expected number of frames exceeds 1. States whose transition
         probabilities and emissions (in units of the data) differ by less than 0.01 count once.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _CONCENTRATION_OF_SHARES = 10.0
 # Fewer sequences do not say by how much their densities differ by chance.
 _LEAST_SEQUENCES = 10
-# Several states hardly raise the bound where there is one, if there are fewer columns than the
-# first number, or so many frames for each column as the second.
+# Several states of fewer sequences hardly raise the bound by chance, if there are fewer columns
+# than the first number, or so many frames for each column as the second.
 _MANY_COLUMNS, _FRAMES_PER_COLUMN = 10, 20
 # Elsewhere they raised it by up to so many nats per column, and 3 nats: priors of each column are
 # learned, and follow differences of states by chance.
@@ -88,18 +88,21 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
 
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
         """Return the log densities of sequences, each given others; None if they are too few."""
-        n_sampled = ROWS_FOR_SWAPS * units.n_units // max(units.n_rows, 1)
-        units = units.spread(max(n_sampled, _LEAST_SEQUENCES))
-        if units.n_units < _LEAST_SEQUENCES:
-            return None
-        return left_out(self, units, q, summary, prior, independent=False)
+        some = self.rows_of_folds(units)
+        return None if some is None else left_out(self, some, q, summary, prior, independent=False)
 
     def gain_by_chance(self, units: Any, summary: Summary) -> float | None:
         frames = units.spread(1).frames
         n_columns = 1 if frames.ndim == 1 else frames.shape[1]
-        if n_columns < _MANY_COLUMNS or self.n_rows(summary) >= _FRAMES_PER_COLUMN * n_columns:
+        many = n_columns >= _MANY_COLUMNS and self.n_rows(summary) < _FRAMES_PER_COLUMN * n_columns
+        if not many and self.rows_of_folds(units) is None:
             return None
         return _CHANCE_PER_COLUMN * n_columns
+
+    def rows_of_folds(self, units: Any) -> Any:
+        n_sampled = ROWS_FOR_SWAPS * units.n_units // max(units.n_rows, 1)
+        some = units.spread(max(n_sampled, _LEAST_SEQUENCES))
+        return None if some.n_units < _LEAST_SEQUENCES else some
 
     def assigned(self, units: Sequences, q: Natural) -> Assigned:
         model: Any = self

@@ -204,8 +204,7 @@ class Searchable(ABC, Generic[U, S]):
     def rows_of_folds(self, units: U) -> U | None:
         """Return the data points that fits leave out and predict, in memory.
 
-        ``units`` may be in parts. None stands for data points of few columns, or for those
-        that depend on each other.
+        ``units`` may be in parts. None stands for rows of few columns, and for few sequences.
         """
         return None
 
