@@ -178,6 +178,48 @@ def add_many_columns(page: Page, quick: bool) -> None:
     page.table([*header, "one group, lowest BIC", "two groups, lowest BIC"], rows)
 
 
+# Frames and columns of ten sequences.
+SEQUENCES = ((25, 3), (25, 6), (25, 12), (40, 16))
+N_STATES, STAYS = 3, 0.9
+
+
+def sequences(n_frames: int, d: int, n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return ten sequences of frames around the means of states, which stay or are drawn anew."""
+    means = 2.0 * rng.normal(size=(n_states, d)) * (n_states > 1)
+    found = []
+    for _ in range(10):
+        states = rng.integers(n_states, size=n_frames)
+        for t in np.flatnonzero(rng.random(n_frames - 1) < STAYS) + 1:
+            states[t] = states[t - 1]
+        found.append(means[states] + rng.normal(size=(n_frames, d)))
+    return found
+
+
+def add_sequences(page: Page, quick: bool) -> None:
+    page.section(
+        "Ten sequences",
+        f"{N_DATA} sets of ten sequences without states, and as many of {N_STATES} states, of "
+        "which a frame has that of the frame before with a probability of "
+        f"{STAYS + (1 - STAYS) / N_STATES:.2f}. The columns count those in which "
+        '`AnnealedHMM("auto")` finds the true number.',
+    )
+    rows = []
+    n_data = 1 if quick else N_DATA
+    for n_frames, d in ((10, 2),) if quick else SEQUENCES:
+        progress(f"ten sequences, {n_frames} x {d}")
+        cells = []
+        for n_states in (1, N_STATES):
+            numbers = [
+                automatic("series")
+                .fit(sequences(n_frames, d, n_states, np.random.default_rng(seed)))
+                .n_components_
+                for seed in range(n_data)
+            ]
+            cells.append(f"{numbers.count(n_states)} of {n_data}")
+        rows.append([f"{n_frames}", f"{d}", *cells])
+    page.table(["frames of each", "columns", "one state", f"{N_STATES} states"], rows)
+
+
 def _drawn(seed: int) -> tuple[np.ndarray, np.ndarray]:
     labels = np.arange(120) < 60
     X = np.random.default_rng(seed).normal(size=(120, 4))
@@ -233,7 +275,7 @@ def written(quick: bool) -> str:
     page.lines += [f"Written by `python -m benchmarks.mixture.numbers --write`. {machine()}", ""]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for add in (add_noise, add_kinds, add_many_columns, add_columns):
+        for add in (add_noise, add_kinds, add_many_columns, add_sequences, add_columns):
             add(page, quick)
     return "\n".join(page.lines).rstrip() + "\n"
 
