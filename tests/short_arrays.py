@@ -47,6 +47,13 @@ def calls() -> list[tuple[str, object, tuple]]:
             products,
             (array(2, N), 1, array(3, N), np.int32(2), 1 - 1e-12, np.arange(N), array(N)),
         ),
+        (
+            "multiply_rows",
+            products,
+            (array(2, N), 1, array(3, N), np.int32(2), array(N)),
+        ),
+        ("add_up", products, (array(N), array(N), array(LANES))),
+        ("entry_beyond", products, (array(N), array(LANES), 1e9, np.arange(N))),
         ("replace_entry", products, (array(3, N), 2, N - 1, 0.5)),
         ("fetch_rows", products, (table, np.arange(3, dtype=np.int32), 0, 3)),
         ("multiplicative_step", products, (array(N), 0.5, array(N), array(N), array(N), N)),

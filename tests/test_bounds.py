@@ -25,9 +25,11 @@ from sklearn_anneal.parallel import kept_memory
 
 HERE = Path(__file__).parent
 # The functions of a single array, which says how much of it is read, and those that only prefetch.
-WITHOUT_SIZES = {"total", "fetch_entries"}
+WITHOUT_SIZES = {"total", "fetch_entries", "fetch_entry"}
 # An array that says how long all others are cannot be too short, nor can one that is prefetched.
 GIVES_THE_SIZE = {
+    "add_up": [0],
+    "entry_beyond": [0],
     "fetch_rows": [0],
     "ratio_update_together": [0, 4],
     "add_shares_of_rows": [0],

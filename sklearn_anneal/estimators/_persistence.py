@@ -42,8 +42,7 @@ _CLASSES = {
     "models.components.blocks": ("BlockComponents", "Summaries"),
     "models.components.categorical": ("CategoricalComponents",),
     "models.components.categorical_columns": ("CategoricalColumns",),
-    "models.components.fused_gaussian": ("FusedGaussian",),
-    "models.components.gaussian": ("GaussianComponents",),
+    "models.components.fused_gaussian": ("FactoredGaussian", "FusedGaussian"),
     "models.components.gaussian_columns": ("ColumnMoments", "GaussianColumns"),
     "models.components.negative_binomial": (
         "CountMoments",

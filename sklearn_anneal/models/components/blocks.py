@@ -225,9 +225,11 @@ class BlockComponents(Components[Summaries, BlockSums]):
         rng: np.random.Generator | None = None,
         known: Known | None = None,
     ) -> Joint:
+        # E log π counts once, and some parts would have it in their own values.
+        none = np.zeros(self.n_components)
         own = {
             n: part.joint_expectations(
-                self.own(n, q), log_weights, rng, None if known is None else known[n]
+                self.own(n, q), none, rng, None if known is None else known[n]
             ).own
             for n, part in self.parts.items()
         }
