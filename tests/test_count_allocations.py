@@ -69,7 +69,7 @@ def test_a_fit_begins_with_the_allocated_parts():
         200, 30, n_components=4, mean_count=2.0, activation_prior=0.3, component_prior=0.2,
         random_state=0,
     )  # fmt: skip
-    settings = {"init_params": "collapsed_gibbs", "annealing": "none", "random_state": 0}
+    settings = {"init_params": "collapsed_gibbs", "annealing": "none", "random_state": 1}
     start = AnnealedGammaProcessNMF(4, max_iter=0, **settings).fit(X)
     profiles, drawn = (
         each / np.linalg.norm(each, axis=1, keepdims=True)
