@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 
 from sklearn_anneal import AnnealedSigmoidBeliefNet
 
@@ -91,6 +91,7 @@ class Size(speed.Size):
     few: tuple[tuple[str, tuple[int, ...]], ...] = (
         ("100 wide digits", (20,)),
         ("100 digits", (20,)),
+        ("50 tumours", (20,)),
         ("films", (64,)),
         ("drawn, wide", (20,)),
         ("drawn, sparse", (20,)),
@@ -233,6 +234,9 @@ def binary_table(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
         # Each pixel becomes four by four.
         pictures = (load_digits().data >= 8).reshape(-1, 8, 8)
         X, n = np.kron(pictures, np.ones((1, 4, 4))).reshape(len(pictures), -1), 100
+    elif name == "50 tumours":
+        measures = load_breast_cancer().data
+        X, n = measures > np.median(measures, axis=0), 50
     elif name == "votes":
         X, n = load("votes_1984.npz")["X"] > 0, 300
     elif name == "words":
@@ -275,8 +279,9 @@ def measure_few(page: Page, size: Size) -> None:
         "learned. *0.16* and *0.5*: `weight_decay` of these. *Early stopping*: with "
         "`early_stopping=True`. Rows of *drawn, wide* and *drawn, sparse* come from a net of few "
         "units and sparse columns, those of *noise* from sparse columns that do not depend on each "
-        "other. *Wide digits* have each pixel sixteen times, and *films* are the 250 that most "
-        "people have rated, on if a person has.",
+        "other. *Wide digits* have each pixel sixteen times, *tumours* are those of the breast "
+        "cancer data with columns that are on above their median, and *films* are the 250 that "
+        "most people have rated, on if a person has.",
     )
     settings: dict[str, dict[str, Any]] = {
         "default": {},

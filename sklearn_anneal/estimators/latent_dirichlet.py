@@ -106,9 +106,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         words best, also at equal time. It ends earlier, after 100 at the soonest, where a mean over
         passes settles, as in tables of many counts (``StructuredVI(tol=…)``), and not on corpora of
         usual size: an end after 179 passes would have lost up to 0.014 nats per token in 20 fits.
-        ``StructuredVI(n_passes=150)`` takes half of the time; its predictions were worse by 0.003
-        nats per token in the median of ten comparisons, and by 0.011 at most. 100 passes take a
-        third of the time, and were worse by 0.007 and by 0.019; 60 a fifth, by 0.020 and 0.033.
+        ``StructuredVI(n_passes=150)`` takes half of the time; its predictions were worse by 0.006
+        nats per token in the median of ten comparisons, and by 0.010 at most. 100 passes take a
+        third of the time, and were worse by 0.011 and by 0.026; 60 a fifth, by 0.019 and 0.043.
         With many counts the method makes 100 passes with draws of the topics alone
         (``local_step``). ``"deterministic"`` reaches higher lower bounds, and converges: it tempers
         the prior and the counts (``form="posterior"``), beginning at T = 1.35, because higher
