@@ -177,6 +177,7 @@ class Units(ABC):
         indices = visit.chunks(units)
         # Another process would not have what the last visit to a single chunk has kept.
         workers = SEQUENTIAL if len(indices) == 1 else workers
+
         # Chunks are cut when a worker is free, and steps are merged as they arrive, because the
         # local variables and statistics of all chunks together can be larger than the data.
         def chunks() -> Iterator[tuple]:
