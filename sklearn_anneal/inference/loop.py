@@ -31,6 +31,9 @@ Monitor = Callable[[Context, Trace], bool]
 # A pass to which a model has added others counts as so many more for each of them, when a rule
 # looks at the rise of the bound. They learn no priors, and the last ones raise it the least.
 _SHARE_OF_FURTHER = 0.25
+# A pass that explores is followed by so many, if the model makes them, or by so many in a fit that
+# may pause, which explores briefly.
+EXPLORING_PASSES, BRIEF_EXPLORING_PASSES = 5, 2
 
 
 class _Run(NamedTuple):
@@ -154,11 +157,13 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         trace.initial = bound
     else:
         _record(progress, run, bound, progress.temperature, visited.step)
-    tested = p >= run.first_test
+    tested = p + progress.n_explored >= run.first_test
     explores = visited.explores and ctx.exploring
-    factor = (
-        ctx.model.exploring_factor if explores else 1.0 + _SHARE_OF_FURTHER * progress.n_further
-    )
+    factor = 1.0 + _SHARE_OF_FURTHER * progress.n_further
+    if explores:
+        # Passes that explore and are followed by others rise by as much as these together. A fit
+        # that may pause goes on sooner, because that raises its bound further in the same time.
+        factor = ctx.model.exploring_factor * (1.0 + progress.n_further) * run.settings.pause_factor
     history = run.history(trace, momentum.plain is not None, factor)
     settled = tested and run.settings.stop.settled(history)
     if explores:
@@ -187,8 +192,9 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.advance(run.workers, last)
-    if method is PLAIN and visited.explores and not explores:
-        progress.go_further(run.units)
+    if method is PLAIN and visited.explores and explores == ctx.exploring:
+        n_exploring = EXPLORING_PASSES if run.settings.pause_factor == 1 else BRIEF_EXPLORING_PASSES
+        progress.go_further(run.units, n_exploring if explores else 0)
     return False
 
 
