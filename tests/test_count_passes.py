@@ -12,11 +12,12 @@ from numpy.testing import assert_allclose
 from scipy.sparse import csr_matrix
 from scipy.special import psi
 
+from sklearn_anneal import Shards
 from sklearn_anneal.inference import loop, visits
 from sklearn_anneal.inference.conjugate import update
 from sklearn_anneal.inference.loop import lower_bound
 from sklearn_anneal.inference.progress import Progress
-from sklearn_anneal.models import _count_passes, _count_visits
+from sklearn_anneal.models import _count_passes, _count_visits, gamma_process_nmf
 from sklearn_anneal.models._count_passes import (
     PlainPasses,
     ShapeMomentum,
@@ -30,8 +31,8 @@ from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch):
-    """Passes that explore are those of the loop alone, so that fits have hardly begun."""
-    monkeypatch.setattr(_count_passes, "SMALL", 0)
+    """No passes that explore are added to those of the loop, so that fits have hardly begun."""
+    monkeypatch.setattr(gamma_process_nmf, "SMALL", 0)
 
 
 def fitted(X, **params):
@@ -320,7 +321,6 @@ def test_exploring_passes_are_those_of_the_loop(k, single, weighted, X, rng, mon
     ctx, units = context_of(est), units_of(est, X, weights)
     ctx.model.learns = ()
     expected = Passes(ctx, units).run(3)
-    monkeypatch.setattr(_count_passes, "SMALL", X.size * k)
     if single:
         monkeypatch.setattr(_count_passes, "LARGE", 0)
     n_updates = ctx.model.n_sweeps(further=False, exploring=True) - 1
@@ -331,12 +331,37 @@ def test_exploring_passes_are_those_of_the_loop(k, single, weighted, X, rng, mon
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_large_tables_and_missing_cells_leave_exploring_passes_to_the_loop(X, monkeypatch):
-    ctx, units, _ = fitted(X)
+def test_large_tables_and_missing_cells_have_no_further_exploring_passes(X, monkeypatch):
     missing = X.copy()
     missing[3, 4] = np.nan
     for rows, most, made in ((X, X.size * 3, True), (X, 1, False), (missing, X.size * 3, False)):
+        monkeypatch.setattr(gamma_process_nmf, "SMALL", most)
         ctx, units, local = fitted(rows, n_components=3)
-        monkeypatch.setattr(_count_passes, "SMALL", most)
         found = ctx.model.further(ctx.q, ctx.prior, units, local, None, exploring=4)
         assert (found is not None and found[2] == 4) == made
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_loop_makes_the_exploring_passes_that_no_call_makes(X, monkeypatch):
+    """Data in parts, and rows with weights and copies of them, make the same passes."""
+    monkeypatch.setattr(gamma_process_nmf, "SMALL", X.size * 9)
+    params = {"n_components": 3, "annealing": "none", "init_params": "random", "max_iter": 4}
+    weights = np.arange(len(X)) % 3 + 1
+    expected, calls = nmf(**params).fit(X, sample_weight=weights), []
+
+    def leave(*args, **kwargs):
+        calls.append(args)
+
+    in_parts = nmf(**params).fit(
+        Shards([X[:30], X[30:]]), sample_weight=[weights[:30], weights[30:]]
+    )
+    repeated = nmf(**params).fit(np.repeat(X, weights, axis=0))
+    monkeypatch.setattr(gamma_process_nmf, "exploring_passes", leave)
+    by_loop = nmf(**params).fit(X, sample_weight=weights)
+    assert len(calls) > 0
+    # The last pass does not explore, and data in parts have no further passes of that kind.
+    for found, n in ((in_parts, 3), (repeated, 4), (by_loop, 4)):
+        assert_allclose(found.lower_bounds_[:n], expected.lower_bounds_[:n], rtol=1e-9)
+        assert found._inference.ctx.state == expected._inference.ctx.state
+    monkeypatch.setattr(gamma_process_nmf, "SMALL", 0)
+    assert nmf(**params).fit(X, sample_weight=weights).lower_bounds_[0] < expected.lower_bounds_[0]

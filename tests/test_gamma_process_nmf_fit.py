@@ -14,7 +14,7 @@ from sklearn_anneal.inference import loop
 from sklearn_anneal.inference.progress import Progress, Settings
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.visits import PLAIN
-from sklearn_anneal.models import _count_passes
+from sklearn_anneal.models import gamma_process_nmf
 from sklearn_anneal.models._count_visits import CountsVisit
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
@@ -42,7 +42,7 @@ def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, r
     monkeypatch.setattr(CountsVisit, "start", start)
     # Small tables explore in passes between those of the loop as well, whose rises add up.
     for most, together in ((0, 1), (X.size * 3, 1 + loop.EXPLORING_PASSES)):
-        monkeypatch.setattr(_count_passes, "SMALL", most)
+        monkeypatch.setattr(gamma_process_nmf, "SMALL", most)
         explored.clear()
         est = nmf(max_iter=400, tol=1e-5).fit(X)
         rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()

@@ -263,14 +263,15 @@ class Progress:
             found.momentum_of_further = self.momentum_of_further
         return found
 
-    def go_further(self, units: Units, exploring: int = 0) -> None:
+    def go_further(self, units: Units, exploring: int = 0) -> int:
         """Let the model add plain passes to the last one, which has left local variables.
 
-        If that explores, so many passes that explore as well are enough.
+        If that explores, so many passes that explore as well follow. The number of those that the
+        model has left to the loop is returned.
         """
         self.shorter, self.n_further = None, 0
         if not (self.local and (self.explores_further if exploring else self.goes_further)):
-            return
+            return 0
         how = units, self.local, self.momentum_of_further
         found = self.ctx.model.further(self.ctx.q, self.ctx.prior, *how, exploring=exploring)
         # A model that adds none now will not add any later: the data are the same.
@@ -278,12 +279,14 @@ class Progress:
             self.explores_further = found is not None
         else:
             self.goes_further = found is not None
-        if found is not None:
-            if not exploring:
-                self.shorter = self.ctx.q, self.local
-            self.known = None
-            self.ctx.q, self.local, self.n_further, self.momentum_of_further = found
-            self.n_explored += self.n_further if exploring else 0
+        if found is None:
+            return 0
+        if not exploring:
+            self.shorter = self.ctx.q, self.local
+        self.ctx.q, self.local, n_made, self.momentum_of_further = found
+        self.known, self.n_further = None, max(n_made, exploring)
+        self.n_explored += exploring
+        return max(exploring - n_made, 0)
 
     def take_back(self) -> None:
         """Go back to before the passes that the model has added, and let it add no more."""

@@ -643,7 +643,9 @@ class ConjugateModel(Model[U, S]):
 
         The loop makes them after a plain pass over all the data, and takes them back if the next
         visit finds a lower bound than that of the pass. They compute no bound and learn no priors.
-        After a pass that explores, at most ``exploring`` passes explore as well, and stay.
+        After a pass that explores, ``exploring`` passes explore as well, and stay. If the model
+        returns fewer, the loop makes the others. Whether there are any depends on no more of the
+        data than their summary, so that fits to parts and to weighted rows make the same passes.
         ``local`` has the local variables of each chunk, which do not change. ``momentum`` is what
         the last call in the same fit has returned in addition, and None at first. None stands for
         data for which the model makes no such passes.

@@ -14,10 +14,6 @@ from ._count_visits import LARGE, Activations, dense
 
 # A pass of the loop is followed by so many.
 _FURTHER_PASSES = 20
-# One that explores is followed by others if the product of rows, columns and components is not
-# above this. Passes over larger tables take far longer than the calls around them, and threads
-# share those of the loop.
-SMALL = 1 << 20
 # exp ψ(s) of a small shape s is about exp(−1/s). Products of two such numbers are not subnormal in
 # single precision if the sum of 1/s is below this.
 _LARGEST_INVERSE = 80.0
@@ -64,11 +60,9 @@ def exploring_passes(
 ) -> Natural | None:
     """Return q after passes in which activations start anew.
 
-    Rows make ``n_updates`` at most before their last one. None stands for large tables, and for
-    those with missing cells.
+    Rows make ``n_updates`` at most before their last one. None stands for data in parts.
     """
-    k = model.n_components
-    X = None if units.n_units * model.n_columns * k > SMALL else full_table(units, model.n_columns)
+    X, k = full_table(units, model.n_columns), model.n_components
     if X is None:
         return None
     for may_be_single in (True, False):

@@ -35,7 +35,7 @@ _EFFORT_AFTER_SAMPLING = 1.0
 # passes of a move take much of its time, and hardly change its rank. The first number is the effort
 # of small tables, whose first fits make fewer passes because others follow each of these.
 _EFFORTS_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = (3.0, 2.25), (0.2,), 20.0
-_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE = 6, 3
+_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE, _SWAPS_IF_DENSE = 6, 3, (True,)
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
@@ -65,7 +65,7 @@ class SearchableCounts(Searchable[Counts, Summary]):
     def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
         self.effort_if_dense = _EFFORTS_IF_DENSE[not small]
-        self.noises, self.starts_anew = _NOISES_IF_DENSE, False
+        self.noises, self.starts_anew, self.swaps = _NOISES_IF_DENSE, False, _SWAPS_IF_DENSE
         self.pause_factor, self.repeats_swaps = _PAUSE_FACTOR_IF_DENSE, False
         self.passes_of_reheat, self.patience = _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE
 

@@ -30,6 +30,8 @@ class Searchable(ABC, Generic[U, S]):
         noise leads out of optima of data in many dimensions.
     passes_of_reheat : int or None
         The passes in which the noise of a reheat falls to zero; None for the usual number.
+    swaps : tuple of bool
+        The swaps that take turns: True for a guided one, False for a random one.
     repeats_swaps : bool
         Whether a swap that has paid is made again at once.
     starts_anew : bool
@@ -50,6 +52,7 @@ class Searchable(ABC, Generic[U, S]):
     learns_shapes: bool = False
     noises: tuple[float, ...] = (0.1, 0.5)
     passes_of_reheat: int | None = None
+    swaps: tuple[bool, ...] = (True, False)
     repeats_swaps: bool = True
     starts_anew: bool = True
     patience: int | None = None

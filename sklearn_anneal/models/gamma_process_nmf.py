@@ -33,7 +33,7 @@ from ._count_noise import (
     better_dispersion,
     exploring_dispersion,
 )
-from ._count_passes import SMALL, ShapeMomentum, exploring_passes, further_passes
+from ._count_passes import ShapeMomentum, exploring_passes, further_passes
 from ._count_popularity import Popularity
 from ._count_search import Counts, SearchableCounts
 from ._count_summary import Summary
@@ -79,6 +79,10 @@ _FEW_PER_CELL = 3.0
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
 # have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
 _DENSE, _EXPLORING_FACTOR = 0.25, 40.0
+# A pass that explores is followed by others if the product of rows, columns and components is not
+# above this. Passes over larger tables take far longer than the calls around them, and threads
+# share those of the loop. Rows count by their weights, wherever they are.
+SMALL = 1 << 20
 # Sweeps over the activations of rows: at visits that start anew in order to explore, which have
 # momentum, at other visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 16, 100, 1
@@ -193,6 +197,8 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         self.allocates = False
         # Whether many cells hold counts.
         self.is_dense = False
+        # Whether plain passes that explore are followed by others.
+        self.explores_further = False
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(
@@ -264,7 +270,11 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         )
         model.exploring_factor = _EXPLORING_FACTOR if sooner else 1.0
         if sooner:
-            model.search_dense_table(summary.cells * self.n_components <= SMALL)
+            small = summary.cells * self.n_components <= SMALL
+            # Sums of weights are rounded.
+            full = summary.cells > (1.0 - 1e-12) * summary.rows * self.n_columns
+            model.explores_further = bool(small and full)
+            model.search_dense_table(small)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -485,11 +495,11 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         if not exploring:
             how = q, prior, local, momentum
             return further_passes(units, self.n_columns, self.activation_prior, *how)
-        if self.exploring_factor == 1.0:
+        if not self.explores_further:
             return None
         n_updates = self.n_sweeps(further=False, exploring=True) - 1
         found = exploring_passes(units, self, q, prior, exploring, n_updates)
-        return None if found is None else (found, local, exploring, momentum)
+        return (q, local, 0, momentum) if found is None else (found, local, exploring, momentum)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.

@@ -354,7 +354,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     reheats = [Reheat(noise, model.passes_of_reheat) for noise in model.noises]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)]
     starts = starts if kinds > 1 and model.starts_anew else []
-    swaps = [Swap(guided, model.repeats_swaps) for guided in (True, False)] if kinds > 1 else []
+    swaps = [Swap(guided, model.repeats_swaps) for guided in model.swaps] if kinds > 1 else []
     turns: list[Move] = [Merge()] if kinds > 1 else []
     for i in range(2):
         turns += [*swaps[i : i + 1], *reheats[i : i + 1], *starts[i : i + 1]]
