@@ -31,17 +31,19 @@ Counts = DenseCounts | SparseCounts
 _EFFORT_AFTER_SAMPLING = 1.0
 # The search of dense tables, whose fits explore for a short time. Reheats raise the bound most of
 # all moves, by more with this noise than with the usual one, and in fewer passes. New starts take
-# long, and are hardly ever better. Swaps that are made again leave no time for reheats. The last
-# passes of a move take much of its time, and hardly change its rank. The first number is the effort
-# of small tables, whose first fits make fewer passes because others follow each of these.
-_EFFORTS_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = (3.0, 2.25), (0.2,), 20.0
-_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE, _SWAPS_IF_DENSE = 6, 3, (True,)
+# long, and are hardly ever better, nor are random swaps. Swaps that are made again leave no time for
+# reheats. The last passes of a move take much of its time, and hardly change its rank. The first
+# number is the effort of small tables, whose first fits make fewer passes because others follow
+# each of these.
+_EFFORTS_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = (2.5, 2.25), (0.2,), 20.0
+_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE, _SWAPS_IF_DENSE = 4, 3, (True,)
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
 _LARGE_COUNTS = 30.0
 # Moves read no more entries of X than this, and fewer cells of dense rows, whose passes are short.
-_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES = 1 << 19, 1 << 15
+# The first number of cells is for small tables.
+_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES = 1 << 19, (1 << 13, 1 << 15)
 
 
 class SearchableCounts(Searchable[Counts, Summary]):
@@ -59,12 +61,14 @@ class SearchableCounts(Searchable[Counts, Summary]):
     allocates: bool
     exploring_factor: float
     effort_if_dense: float | None = None
+    cells_for_moves: int | None = None
     # First fits explore, so that few passes lead far, and more moves hardly raise the bound.
     least_passes: int = 12
 
     def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
         self.effort_if_dense = _EFFORTS_IF_DENSE[not small]
+        self.cells_for_moves = _CELLS_FOR_MOVES[not small]
         self.noises, self.starts_anew, self.swaps = _NOISES_IF_DENSE, False, _SWAPS_IF_DENSE
         self.pause_factor, self.repeats_swaps = _PAUSE_FACTOR_IF_DENSE, False
         self.passes_of_reheat, self.patience = _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE
@@ -182,7 +186,7 @@ class SearchableCounts(Searchable[Counts, Summary]):
     def _explained(self, units: Counts, q: Natural) -> Explained:
         """Return a sample of the rows, with the counts that the parts expect."""
         n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
-        most = _CELLS_FOR_MOVES if self.exploring_factor > 1.0 else _ENTRIES_FOR_MOVES
+        most = _ENTRIES_FOR_MOVES if self.cells_for_moves is None else self.cells_for_moves
         most = units.n_units * most // max(int(n_entries), 1)
         rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
         model: Any = self

@@ -32,7 +32,7 @@ _LANES = 8
 _CELLS = 1 << 17
 # Above so many products of rows, columns and components, steps that do not decide the result
 # compute in single precision.
-LARGE = 1 << 16
+LARGE = 1 << 17
 # Rows fill the lanes of vector instructions if the activations of one take no more bytes than this.
 # For more components it takes less time to leave out cells without counts.
 _MOST_TOGETHER = 96

@@ -268,9 +268,9 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             and self.dispersion is None
             and self.init_params != "collapsed_gibbs"
         )
+        small = bool(summary.cells * self.n_components <= SMALL)
         model.exploring_factor = _EXPLORING_FACTOR if sooner else 1.0
         if sooner:
-            small = summary.cells * self.n_components <= SMALL
             # Sums of weights are rounded.
             full = summary.cells > (1.0 - 1e-12) * summary.rows * self.n_columns
             model.explores_further = bool(small and full)
