@@ -31,10 +31,10 @@ Counts = DenseCounts | SparseCounts
 _EFFORT_AFTER_SAMPLING = 1.0
 # The search of dense tables, whose fits explore for a short time. Reheats raise the bound most of
 # all moves, by more with this noise than with the usual one, and in fewer passes. New starts take
-# long, and are hardly ever better, nor are random swaps. Swaps that are made again leave no time for
-# reheats. The last passes of a move take much of its time, and hardly change its rank. The first
-# number is the effort of small tables, whose first fits make fewer passes because others follow
-# each of these.
+# long, and are hardly ever better, and so are random swaps. Swaps that are made again leave no time
+# for reheats. The last passes of a move take much of its time, and hardly change its rank. The
+# first number is the effort of small tables, whose first fits make fewer passes because others
+# follow each of these.
 _EFFORTS_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = (2.5, 2.25), (0.2,), 20.0
 _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE, _SWAPS_IF_DENSE = 4, 3, (True,)
 # The dispersion of the other start of a search that learns it.
