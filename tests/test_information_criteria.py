@@ -35,7 +35,7 @@ def test_criteria_of_gaussian_mixtures_are_those_of_scikit_learn(
 
 def test_weighted_rows_count_as_often_as_their_weight(rng):
     X = rng.standard_normal((30, 2))
-    fitted = AnnealedBayesianGaussianMixture(n_components=2, random_state=0, tol=1e-3).fit(X)
+    fitted = AnnealedBayesianGaussianMixture(2, effort=0, random_state=0, tol=1e-3).fit(X)
     weights = rng.integers(3, size=30)
     repeated = np.repeat(X, weights, axis=0)
     assert fitted.aic(X, sample_weight=weights) == pytest.approx(fitted.aic(repeated))
