@@ -503,7 +503,9 @@ def add_moments(
                         _kept(halves, size, listed, p, n_patterns, step, start, k * most, y)
                     else:
                         _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
-                    _complete(inverse_root, size, listed, p, n_patterns, step, y, solution, residual)
+                    _complete(
+                        inverse_root, size, listed, p, n_patterns, step, y, solution, residual
+                    )
                 weights[:] = 0.0
                 for lane in range(min(LANES, n_patterns - p)):
                     for i in range(first[p + lane], first[p + lane + 1]):
@@ -556,7 +558,9 @@ def impute(x, center, order, precision, mean, shares, factors, reference, block,
                 size = _inverses(matrix, listed, p, n_patterns, space)
                 for step in range(_most_rows(listed, p, n_patterns)):
                     _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
-                    _complete(inverse_root, size, listed, p, n_patterns, step, y, solution, residual)
+                    _complete(
+                        inverse_root, size, listed, p, n_patterns, step, y, solution, residual
+                    )
                 for lane in range(min(LANES, n_patterns - p)):
                     for a in range(n_missing[first[p + lane]]):
                         variance = 0.0

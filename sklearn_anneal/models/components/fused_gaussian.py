@@ -216,7 +216,13 @@ class FusedGaussian(FactoredGaussian):
 
             def one(step: Callable[..., LocalStep], some: Rows, index: np.ndarray) -> LocalStep:
                 own = Tempering(values_at(t.local, index), values_at(t.statistics, index))
-                return step(some, self.with_halves(joint, some), own, values_at(noise, index), separate_noise)
+                return step(
+                    some,
+                    self.with_halves(joint, some),
+                    own,
+                    values_at(noise, index),
+                    separate_noise,
+                )
 
             return self._in_two_ways(rows, one, self.local_step, super().local_step)
         expected: Features = joint.own
