@@ -10,8 +10,40 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import called, helper, kernel
-from ._math import log, log_gamma
-from .empirical_bayes import _PRECISION, _STEPS, _next, _polygammas
+from ._math import exp, log, log_gamma
+from .empirical_bayes import _PRECISION, _polygammas
+
+# There are at most so many steps.
+_STEPS = 200
+# A difference from 1 is at least this, so that sizes are positive.
+_ROUNDING = 2.0**-53
+
+
+@helper
+def _next(x, slope, curvature, lower, upper, least, most):
+    """The number that follows x, and the bracket of the zero of the slope, which x has narrowed.
+
+    The slope f'(x) changes its sign at most once, and f''(x) may have any sign. Where a step would
+    leave the bracket, a bound is tried once, and then the bracket is halved.
+    """
+    if slope >= 0.0:
+        lower = x if x > least else np.nextafter(least, np.inf)
+    if slope <= 0.0:
+        upper = x if x < most else np.nextafter(most, 0.0)
+    if lower >= upper:
+        return x, lower, upper
+    # The slope with respect to log x is x f', and its derivative is x (f' + x f'').
+    decline = -(slope + x * curvature)
+    step = slope / decline if decline > 0.0 else np.inf
+    new = x * exp(step) if abs(step) < 50.0 else np.inf
+    if not lower < new < upper:
+        if slope > 0.0 and upper == most:
+            new = most
+        elif slope < 0.0 and lower == least:
+            new = least
+        else:
+            new = np.sqrt(lower) * np.sqrt(upper)
+    return new, lower, upper
 
 
 @helper
@@ -29,7 +61,7 @@ def _terms_of_size(a, k, table):
     rest_slope = max(slope - m / now, 0.0)
     e = above if larger else below
     # (n + a − m) / s = a + t / (1 + (s − now) e) is a quadratic equation.
-    total, rest = a + n - m, 1.0 - now * e
+    total, rest = a + n - m, max(1.0 - now * e, _ROUNDING)
     linear = a * rest + rest_slope - total * e
     root = np.sqrt(linear * linear + 4.0 * a * e * total * rest)
     if linear > 0.0:

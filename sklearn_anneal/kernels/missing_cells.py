@@ -6,6 +6,8 @@ N(m_m − P_mm⁻¹ P_mo (x_o − m_o), P_mm⁻¹), and the observed ones have t
 (x_o − m_o)ᵀ (P_oo − P_om P_mm⁻¹ P_mo) (x_o − m_o). With v = P (x_o − m_o, 0) and P_mm = L Lᵀ, this
 distance is (x_o − m_o)ᵀ v_o − |L⁻¹ v_m|².
 
+The statistics of a row need L⁻¹ v_m as well, and can take it from the computation of its density.
+
 Rows are read in a given order. If rows with the same missing cells follow each other, P_mm is
 factorised once for all of them (at least once in every block of rows). ``LANES`` matrices P_mm are
 factorised together, as the lanes of vectors (``simd/tiles.py``). They are padded with the identity
