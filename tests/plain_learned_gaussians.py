@@ -1,4 +1,4 @@
-"""The searches of ``kernels/learned_gaussians.py`` in numpy and scipy.
+"""The searches of ``kernels/gaussian_mixture.py`` in numpy and scipy.
 
 Functions have the arguments of the kernels, without the arrays that these write.
 """

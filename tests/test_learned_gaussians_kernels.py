@@ -7,7 +7,7 @@ import plain_learned_gaussians as plain
 import pytest
 from numpy.testing import assert_allclose
 
-from sklearn_anneal.kernels import learned_gaussians as kernels
+from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.models.components._determinants import Determinants
 
 D = 7

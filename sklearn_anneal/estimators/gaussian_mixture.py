@@ -485,7 +485,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
 
     _kernel_modules = (
         *("gaussian_mixture", "mixture_steps", "missing_cells", "gamma"),
-        *("empirical_bayes", "learned_gaussians"),
+        "empirical_bayes",
     )
     _advice = (
         "some components have ill-defined covariances (of too few rows, or of rows whose scales "

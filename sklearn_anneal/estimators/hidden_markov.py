@@ -513,7 +513,7 @@ class AnnealedHMM(StatePredictions):
 
     _kernel_modules = (
         *("hidden_markov", "hidden_semi_markov", "gaussian_mixture", "discrete"),
-        *("missing_cells", "gamma", "empirical_bayes", "learned_gaussians"),
+        *("missing_cells", "gamma", "empirical_bayes"),
     )
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"

@@ -487,7 +487,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     _kernel_modules = (
         *("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma"),
-        *("divergence", "empirical_bayes", "learned_gaussians"),
+        *("divergence", "empirical_bayes"),
     )
     _levels_parameter = "n_categories"
     _start_parameters = ("weights_init", "emission_init")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,15 +30,14 @@ from ...families._structure import (
     lower_root,
 )
 from ...families.wishart import Precisions
-from .._base import Known, compiled
+from .._base import Known
 from ._correlated_scale import SMALLEST_SCALE, kappa, learn_entries, least_loss, log_correlation
 from ._determinants import Determinants
+from ._features import kernels
 from ._few_rows import FewRows, are_few, is_posterior, moments_inside
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
-
-kernels = partial(compiled, "learned_gaussians")
 
 _OF_MEANS = ("mean_precision_prior", "mean_prior")
 _OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
@@ -120,6 +119,8 @@ def learned_gaussians(
     if set(_OF_PRECISIONS) & set(components.auto):
         if isinstance(step, _JointStep):
             step.follow_means(new.mean_precision_prior)
+        if components.sizes is not None:
+            step.learn_sizes(components.sizes, rho)
         _learn_precisions(step, new, rho)
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
@@ -650,8 +651,6 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
     c, d = step.components, step.components.n_features
     learns_dof = "degrees_of_freedom_prior" in c.auto
     old_dof = dof = float(np.mean(c.degrees_of_freedom_prior))
-    if c.sizes is not None:
-        step.learn_sizes(c.sizes, rho)
     old = scale = step.scale
     if "covariance_prior" in c.auto:
         dof, scale = step.best_scale(new.mean_precision_prior, old_dof, learns_dof)
@@ -758,7 +757,12 @@ class Sizes:
         """
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
-        strengths, means = terms.best(self.strength)
+        table = np.array([terms.counts, terms.slopes, *decay, terms.now])
+        # Alternating steps over strength and sizes would take hundreds of passes where sizes
+        # are equal.
+        strengths, means = np.full(2, self.strength), np.empty((2, len(counts)))
+        how = self.strength, _PRECISION_OF_STRENGTH, strengths[:1], means
+        kernels().strength_of_sizes(_GRID_OF_STRENGTHS, table, *how)
         shapes = np.add.outer(strengths, counts)
         rates = shapes / np.maximum(means, max(least, 1e-300))
         best, same = map(Sizes, strengths.tolist(), shapes, rates)
@@ -790,19 +794,6 @@ class _OfSizes(NamedTuple):
     slopes: np.ndarray  # dt/ds at the sizes now
     decay: _Decay
     now: np.ndarray
-
-    def best(self, old: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best strength and the one now, (2,), and the best expected sizes for both.
-
-        The strength maximises the terms at the best sizes for it. Alternating steps over the
-        strength and the sizes would take hundreds of passes where sizes are equal.
-        """
-        table = np.array([self.counts, self.slopes, *self.decay, self.now])
-        strengths, sizes = np.array([old, old]), np.empty((2, len(self.counts)))
-        kernels().strength_of_sizes(
-            _GRID_OF_STRENGTHS, table, old, _PRECISION_OF_STRENGTH, strengths[:1], sizes
-        )
-        return strengths, sizes
 
     def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
