@@ -27,7 +27,7 @@ from ._wide_gaussians import NO_SHARE
 # Rows that a kernel processes at a time.
 _BLOCK = 128
 # Entries of the completed rows of all components that are in memory at a time.
-_ENTRIES = 1 << 19
+_ENTRIES = 1 << 17
 # Numbers of half solutions that are kept at most.
 _KEPT = 1 << 21
 # Rows that lack the same cells are a group of their own if there are so many of them, times the
