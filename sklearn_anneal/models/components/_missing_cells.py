@@ -26,8 +26,9 @@ from ._wide_gaussians import NO_SHARE
 
 # Rows that a kernel processes at a time.
 _BLOCK = 128
-# Entries of the completed rows of all components that are in memory at a time.
-_ENTRIES = 1 << 17
+# Entries of the completed rows of all components that are in memory at a time, and the least number
+# of these rows.
+_ENTRIES, _ROWS = 1 << 17, 4 * _BLOCK
 # Numbers of half solutions that are kept at most.
 _KEPT = 1 << 21
 # Rows that lack the same cells are a group of their own if there are so many of them, times the
@@ -226,7 +227,8 @@ def _add_moments(
     least = NO_SHARE * np.abs(shares).max(axis=0, initial=0.0)
     # Factors of an annealing method can make shares negative.
     signs = (1.0, -1.0) if shares.min(initial=0.0) < 0.0 else (1.0,)
-    size = min(max(_ENTRIES // (k * d), _BLOCK), len(order))
+    size = max(_ENTRIES // (k * d) // _BLOCK * _BLOCK, _ROWS)
+    size = min(size, len(order))
     completed, n_completed = np.empty((k * size, d)), np.empty(k, dtype=np.int64)
     for start in range(0, len(order), size or 1):
         part = slice(start, start + size)
