@@ -149,9 +149,11 @@ def _columns_of(listed, pattern, n_patterns, size, columns):
 def _gather(precision, listed, pattern, n_patterns, size, columns, root):
     """Write the P_mm of ``LANES`` patterns, padded with the identity, to the lower triangle."""
     _, n_missing, _, chosen, first = listed
-    row = size * LANES
+    row, most = size * LANES, 0
     _columns_of(listed, pattern, n_patterns, size, columns)
-    for a in range(size):
+    for p in range(pattern, min(pattern + LANES, n_patterns)):
+        most = max(most, n_missing[chosen[first[p]]])
+    for a in range(most):
         place = a * row
         for b in range(a + 1):
             for lane in range(LANES):
