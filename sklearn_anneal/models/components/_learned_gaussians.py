@@ -20,10 +20,7 @@ from scipy.special import gammaln, psi
 from ...families import Factors, Natural
 from ...families._empirical_bayes import (
     damped,
-    maxima,
-    maximizer,
     scale_root,
-    trigamma,
     wishart_dof,
 )
 from ...families._structure import (
@@ -35,7 +32,8 @@ from ...families._structure import (
 from ...families.wishart import Precisions
 from .._base import Known
 from ._correlated_scale import SMALLEST_SCALE, kappa, learn_entries, least_loss, log_correlation
-from ._determinants import Determinants, OneScale
+from ._determinants import Determinants
+from ._features import kernels
 from ._few_rows import FewRows, are_few, is_posterior, moments_inside
 
 if TYPE_CHECKING:
@@ -61,7 +59,6 @@ _LONGEST_STEP, _PRECISION_OF_STEP = 100.0, 1e-3
 _STRENGTHS = (0.5, 1e4)
 # a is searched near the best of these values, up to this relative precision.
 _GRID_OF_STRENGTHS = np.geomspace(*_STRENGTHS, 21)
-_OWN_OF_STRENGTHS = _GRID_OF_STRENGTHS * np.log(_GRID_OF_STRENGTHS) - gammaln(_GRID_OF_STRENGTHS)
 _PRECISION_OF_STRENGTH = 1e-7
 
 
@@ -122,6 +119,8 @@ def learned_gaussians(
     if set(_OF_PRECISIONS) & set(components.auto):
         if isinstance(step, _JointStep):
             step.follow_means(new.mean_precision_prior)
+        if components.sizes is not None:
+            step.learn_sizes(components.sizes, rho)
         _learn_precisions(step, new, rho)
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
@@ -237,10 +236,10 @@ class _Step:
         """
         return self.covariance + self.structure.outer(self.mean - self.center)
 
-    def dof(self, log_det_scale: Callable[[float], tuple[float, float]], old: float) -> float:
-        """Return ν₀ for the log-determinant of W₀⁻¹ as a function of ν₀, and its derivative.
+    def bounds_of_dof(self, old: float) -> tuple[float, float]:
+        """Return the smallest and the largest ν₀.
 
-        It would have no upper limit if all components were alike. Its limit is D + N / K, so that
+        ν₀ would have no upper limit if all components were alike. Its limit is D + N / K, so that
         the prior never counts more than the rows that a component has on average, because these
         rows have determined W₀. A diagonal W₀ has few entries, and a matrix with a prior of its
         own does not repeat the rows: both may count ten times all rows.
@@ -249,7 +248,28 @@ class _Step:
         if not self.components.learns_matrix:
             most = _ROWS_OF_DIAGONAL * self.n_rows
         least = self.components.least_dof
-        bounds = min(least, old), max(d + most, least, old)
+        return min(least, old), max(d + most, least, old)
+
+    def best_scale(
+        self, strength: np.ndarray | float, old: float, learns_dof: bool
+    ) -> tuple[float, np.ndarray]:
+        """Return the best ν₀, or the one now if it is not learned, and the best W₀⁻¹ for it."""
+        scales = self.scales(strength)
+        dof = self.dof(scales.log_det, old) if learns_dof else old
+        scale = scales.best(dof)
+        if self.is_above(scale):
+            return dof, scale
+        scale = _kept_above(self, self.scale, scales.best(old))
+        return self.dof_given(scale, old) if learns_dof else old, scale
+
+    def dof_given(self, scale: np.ndarray, old: float) -> float:
+        """Return the best ν₀ for a given W₀⁻¹."""
+        log_det = float(np.mean(self.structure.log_det(scale, self.components.n_features)))
+        return self.dof(lambda _: (log_det, 0.0), old)
+
+    def dof(self, log_det_scale: Callable[[float], tuple[float, float]], old: float) -> float:
+        """Return ν₀ for the log-determinant of W₀⁻¹ as a function of ν₀, and its derivative."""
+        d, bounds = self.components.n_features, self.bounds_of_dof(old)
         if self.eta == np.inf:
             return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
 
@@ -261,7 +281,7 @@ class _Step:
 
         return wishart_dof(d, self.log_det, expected, old, bounds)
 
-    def scales(self, strength: np.ndarray | float) -> _Scales | OneScale:
+    def scales(self, strength: np.ndarray | float) -> _Scales:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
         precision = self.precision.mean(axis=0)
@@ -417,16 +437,10 @@ class _JointStep(_Step):
         c, before, after = self.components, self.prior["dof"], self.q["dof"]
         p, scale = self.shares, np.diagonal(self.scale)
 
-        def slope(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            # Derivatives by the factors; the second one is right where the first one is 0.
-            share = p * factor / (1.0 + p * (factor - 1.0))
-            first, second = before.sum() - after @ share, after @ (share * (share - 1.0))
-            return first / factor, second / factor**2
-
-        largest = np.full(scale.shape, _LARGEST_FACTOR_OF_ENTRY)
-        alone = maxima(slope, np.ones(scale.shape), 1.0 / largest, largest)
+        alone, risen = np.empty(scale.shape), np.empty(1)
+        kernels().factors_of_entries(p, before, after, _LARGEST_FACTOR_OF_ENTRY, alone, risen)
         floor = SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
-        rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
+        rise = float(risen[0])
         if rise <= _SMALLEST_RISE * abs(self.value()):
             return
         for share in (rho, 0.5 * rho):
@@ -450,27 +464,14 @@ class _JointStep(_Step):
         weights = np.tensordot(shares * self.counts, self.precisions.matrices, axes=1)
         total = self._multiplied(shares[:, None] * self.first).sum(axis=0)
         change = self.structure.solve(weights[None], total)[0] - self.center[0]
-        n, old, some = self.counts, self.old_strength, self.counts > 0.0
+        n, old, dof = self.counts, self.old_strength, self.q["dof"]
         moved, solved = self._moved(self.center), self._solved(self.center)
-        along, dof = n[:, None] * change, self.q["dof"][some]
-        of_along = self._multiplied(along) / self.q["dof"][:, None]
-        rest = (n * (old + n) / old + self.inner(moved, moved, solved))[some]
-        mixed = self.inner(moved, along, of_along)[some]
-        square = self.inner(along, along, of_along)[some]
-
-        def slope(step: float) -> tuple[float, float]:
-            total = rest + step * (step * square - 2.0 * mixed)
-            first = 2.0 * (mixed - step * square) / total
-            return float(dof @ first), float(dof @ (first**2 - 2.0 * square / total))
-
-        def value(step: float) -> float:
-            return -float(dof @ np.log(rest + step * (step * square - 2.0 * mixed)))
-
-        # For small steps the value is a quadratic function.
-        rise, curvature = slope(1.0)
-        start = 1.0 - rise / curvature if curvature < 0.0 else 1.0
-        further = maximizer(slope, 1.0, _LONGEST_STEP, start, _PRECISION_OF_STEP)
-        return self.center[0] + max(1.0, further, key=value) * change
+        along, (mean, factor) = n[:, None] * change, self._of_means
+        of_along, step = self._multiplied(along) / dof[:, None], np.array([1.0, _LONGEST_STEP])
+        factors = np.array([n * (old + n) / old, factor])
+        how = moved, solved, along, of_along, mean, _PRECISION_OF_STEP, step
+        kernels().step_of_mean(n, dof, factors, *how)
+        return self.center[0] + step[0] * change
 
     def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
         """Return the products of E Λ_k and vectors, (n_components, n_features)."""
@@ -497,14 +498,6 @@ class _JointStep(_Step):
         h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
         return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
 
-    def inner(self, left: np.ndarray, right: np.ndarray, solved: np.ndarray) -> np.ndarray:
-        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀.
-
-        ``solved`` has the products W_k right.
-        """
-        mean, factor = self._of_means
-        return (left * solved).sum(axis=1) + factor * (left * mean).sum(1) * (right * mean).sum(1)
-
     def best_strength(self) -> float:
         """Return β₀, which is not larger than the number of rows.
 
@@ -512,19 +505,16 @@ class _JointStep(_Step):
         bound are D log(h / N) − (ν₀ + N) log|M + h x xᵀ|, halved. The determinant is that of M
         times 1 + h xᵀ M⁻¹ x.
         """
-        some, moved = self.counts > 0.0, self._moved(self.center)
-        n, dof, d = self.counts[some], self.q["dof"][some], self.components.n_features
-        squares = self.inner(moved, moved, self._solved(self.center))[some]
-        old = float(self.old_strength[0])
-
-        def slope(beta: float) -> tuple[float, float]:
-            total, grown = beta + n, n**2 + beta * (n + squares)
-            rise, loss = d * n / (beta * total), dof * n * squares / (grown * total)
-            fall = d * n * (beta + total) / (beta * total) ** 2
-            second = loss * ((n + squares) / grown + 1.0 / total) - fall
-            return float((rise - loss).sum()), float(second.sum())
-
-        return maximizer(slope, _SMALLEST_STRENGTH, max(self.n_rows, old), old)
+        moved, solved, (mean, factor) = (
+            self._moved(self.center),
+            self._solved(self.center),
+            self._of_means,
+        )
+        old, d = float(self.old_strength[0]), self.components.n_features
+        best = np.array([old, _SMALLEST_STRENGTH])
+        how = factor, moved, solved, mean, d, max(self.n_rows, old), best
+        kernels().strength_of_means(self.counts, self.q["dof"], *how)
+        return float(best[0])
 
     def follow_means(self, strength: float) -> None:
         """Update the traces and the determinants for the new prior of the means.
@@ -532,26 +522,22 @@ class _JointStep(_Step):
         The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
         the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
         """
-        vectors, products = [], []
-        d, dof = self.components.n_features, self.q["dof"][:, None, None]
-        n = np.where(self.counts > 0.0, self.counts, 1.0)
-        for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
-            scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
-            vectors.append(scale[:, None] * self._moved(center))
-            products.append(scale[:, None] * self._solved(center))
-        u, solved = np.stack(vectors, axis=-1), np.stack(products, axis=-1)  # (K, D, 2)
-        signs = np.diag([-1.0, 1.0])
-        small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
-        self.log_dets = self.precisions.log_dets + np.linalg.slogdet(small)[1]
+        d, dof, k = self.components.n_features, self.q["dof"], len(self.counts)
+        some, n = self.counts > 0.0, np.where(self.counts > 0.0, self.counts, 1.0)
+        both = (self.old_strength, self.old_center), (strength, self.center)
+        scales = np.concatenate([some * np.sqrt(beta / ((beta + n) * n)) for beta, _ in both])
+        moved = np.concatenate([self._moved(center) for _, center in both])
+        solved = np.concatenate([self._solved(center) for _, center in both])
         turned = self._of_scale(solved)
-        lost = np.linalg.solve(small, signs @ np.swapaxes(solved, 1, 2) @ turned)  # C uᵀ W V W u
+        again = np.concatenate([self._multiplied(part) for part in (turned[:k], turned[k:])])
+        again /= np.tile(dof, 2)[:, None]
+        change = np.empty((3, k))
+        kernels().change_of_means(scales, moved, solved, turned, again, change)
+        self.log_dets = self.precisions.log_dets + change[0]
         # Rounding must not leave the domain of the traces.
-        traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size
-        traces = traces - np.trace(lost, axis1=1, axis2=2)
+        traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size - change[1]
         self.inverse_traces = np.minimum(traces, d / self.size)
-        again = signs @ np.swapaxes(turned, 1, 2) @ (self.precisions.multiply(turned) / dof)
-        change = np.trace(lost @ lost - 2.0 * np.linalg.solve(small, again), axis1=1, axis2=2)
-        squares = self.squares_of_shares + self.size**2 * change
+        squares = self.squares_of_shares + self.size**2 * change[2]
         if self.eta < np.inf:
             self.least = self.smallest_of(self.scale)
         else:
@@ -560,10 +546,10 @@ class _JointStep(_Step):
         self.determinants = Determinants.of(self.size * self.inverse_traces, squares, d)
 
     def _of_scale(self, vectors: np.ndarray) -> np.ndarray:
-        """Return V u of columns u, whose shape is (n_components, n_features, n_columns)."""
+        """Return V u of vectors u, the rows of an array."""
         if self.eta < np.inf:
-            return self.scale @ vectors
-        return np.diagonal(self.scale)[:, None] * vectors
+            return vectors @ self.scale
+        return vectors * np.diagonal(self.scale)
 
     @property
     def squares_of_shares(self) -> np.ndarray:
@@ -596,18 +582,27 @@ class _JointStep(_Step):
         """The smallest number by which ``scale`` may be multiplied."""
         return SMALLEST_SCALE / (self.smallest * self.least)
 
-    def is_above(self, scale: np.ndarray) -> bool:
-        """Return True, because learned scales are limited."""
-        return True
+    def best_scale(
+        self, strength: np.ndarray | float, old: float, learns_dof: bool
+    ) -> tuple[float, np.ndarray]:
+        """Return the best ν₀, or the one now if it is not learned, and the best V for it.
 
-    def scales(self, strength: np.ndarray | float) -> OneScale:
-        """Return the best size of V as a function of ν₀."""
+        V is multiplied by the number c that maximises
+        Σ_k ν₀ D log c − (ν₀ + N_k) log|c s_k V + S_k|
+        given ν₀, where limits are in the place of the determinants.
+        """
         mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
         d = self.components.n_features
-        halves = 0.5 * (self.q["dof"][:, None] - np.arange(d))
-        mean_logs = psi(halves).sum(axis=1) + d * np.log(2.0) - self.log_dets
-        self.log_det = float((mean_logs + d * mean_log).mean())
-        return OneScale(self)
+        dof = np.broadcast_to(self.components.degrees_of_freedom_prior, self.size.shape)
+        # A given ν₀ may differ between components.
+        table = np.array([self.q["dof"] - dof, dof - old, self.growth])
+        constant = self.log_det_of_scale + float((d * mean_log - self.log_dets).mean())
+        bounds = self.bounds_of_dof(old) if learns_dof else (old, old)
+        settings, found = np.array([old, *bounds, constant, self.eta, 1.0]), np.empty(2)
+        limits = np.array(self.determinants[1:])
+        how = d, self.floor, _LARGEST_FACTOR, found
+        kernels().dof_and_scale(settings, table, limits, *how)
+        return float(found[0]), found[1] * self.scale
 
 
 class _Scales:
@@ -656,19 +651,11 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
     c, d = step.components, step.components.n_features
     learns_dof = "degrees_of_freedom_prior" in c.auto
     old_dof = dof = float(np.mean(c.degrees_of_freedom_prior))
-    if c.sizes is not None:
-        step.learn_sizes(c.sizes, rho)
     old = scale = step.scale
-    given = "covariance_prior" not in c.auto
-    if not given:
-        scales = step.scales(new.mean_precision_prior)
-        dof = step.dof(scales.log_det, old_dof) if learns_dof else old_dof
-        scale = scales.best(dof)
-        if not step.is_above(scale):
-            scale, given = _kept_above(step, old, scales.best(old_dof)), True
-    if given and learns_dof:
-        log_det = float(np.mean(step.structure.log_det(scale, d)))
-        dof = step.dof(lambda _: (log_det, 0.0), old_dof)
+    if "covariance_prior" in c.auto:
+        dof, scale = step.best_scale(new.mean_precision_prior, old_dof, learns_dof)
+    elif learns_dof:
+        dof = step.dof_given(scale, old_dof)
     if learns_dof:
         new.degrees_of_freedom_prior = damped(old_dof, dof, rho, d - 1)
     if "covariance_prior" in c.auto:
@@ -770,8 +757,13 @@ class Sizes:
         """
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
-        strengths = np.array([terms.best_strength(), self.strength])
-        means, shapes = terms.means(strengths)[0], np.add.outer(strengths, counts)
+        table = np.array([terms.counts, terms.slopes, *decay, terms.now])
+        # Alternating steps over strength and sizes would take hundreds of passes where sizes
+        # are equal.
+        strengths, means = np.full(2, self.strength), np.empty((2, len(counts)))
+        how = self.strength, _PRECISION_OF_STRENGTH, strengths[:1], means
+        kernels().strength_of_sizes(_GRID_OF_STRENGTHS, table, *how)
+        shapes = np.add.outer(strengths, counts)
         rates = shapes / np.maximum(means, max(least, 1e-300))
         best, same = map(Sizes, strengths.tolist(), shapes, rates)
         if (means[0] < least).any():
@@ -803,23 +795,6 @@ class _OfSizes(NamedTuple):
     decay: _Decay
     now: np.ndarray
 
-    def means(self, a: np.ndarray | float) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        """Return the best expected sizes for strengths of shape (...), and the terms for these.
-
-        All of them have the shape (..., n_components).
-        """
-        a = np.asarray(a)[..., None]
-        larger = a + self.counts > (a + self.slopes) * self.now
-        certain, slopes, decay = self._terms(larger)
-        # (n + a − m) / s = a + t / (1 + (s − now) e) is a quadratic equation.
-        total, rest = a + self.counts - certain, 1.0 - self.now * decay
-        linear = a * rest + slopes - total * decay
-        root = np.sqrt(linear**2 + 4.0 * a * decay * total * rest)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            falling = 0.5 * (root - linear) / (a * decay)
-        s = np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
-        return s, (certain, slopes, decay)
-
     def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
         certain = np.where(larger, self.decay.certain, 0.0)
@@ -831,32 +806,10 @@ class _OfSizes(NamedTuple):
         terms = self.counts * sizes.mean_log - self._losses(sizes.mean)
         return float(np.sum(terms - sizes._divergences()))
 
-    def _losses(self, sizes: np.ndarray, terms: tuple[np.ndarray, ...] | None = None) -> np.ndarray:
-        certain, slopes, decay = self._terms(sizes > self.now) if terms is None else terms
+    def _losses(self, sizes: np.ndarray) -> np.ndarray:
+        certain, slopes, decay = self._terms(sizes > self.now)
         change = (sizes - self.now) * decay
         # log(1 + x) / x, which is 1 at 0.
         some = np.where(change == 0.0, 1.0, change)
         ratio = np.where(change == 0.0, 1.0, np.log1p(change) / some)
         return certain * np.log(sizes / self.now) + slopes * (sizes - self.now) * ratio
-
-    def best_strength(self) -> float:
-        """Return the strength that maximises the terms at the best sizes for it.
-
-        Alternating steps over the strength and the sizes would take hundreds of passes where sizes
-        are equal.
-        """
-        grid = _GRID_OF_STRENGTHS
-        total, (s, terms) = np.add.outer(grid, self.counts), self.means(grid)
-        own = gammaln(total) - total * (np.log(total / s) - 1.0) - grid[:, None] * s
-        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s, terms)).mean(axis=-1)))
-        ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-
-        def slope(a: float) -> tuple[float, float]:
-            total, (s, (certain, slopes, decay)) = a + self.counts, self.means(a)
-            decline = slopes * decay / (1.0 + (s - self.now) * decay) ** 2
-            change = (1.0 / s - 1.0) ** 2 / ((total - certain) / s**2 - decline)
-            first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()
-            second = (trigamma(total) - 1.0 / total + change).mean()
-            return float(first), float(1.0 / a - trigamma(a) + second)
-
-        return maximizer(slope, *ends, float(grid[best]), _PRECISION_OF_STRENGTH)
