@@ -163,8 +163,8 @@ def _next_matrix(step: _JointStep, value: float) -> tuple[_JointStep, float] | N
     which is Σ_k ν₀ / Σ_k (ν₀ + N_k) at the best V. So the way is made longer by this factor, if
     the value is higher then than it is now.
     """
-    total, after = float(step.prior["dof"].sum()), float(step.q["dof"].sum())
-    precision = np.tensordot(step.size, step.precisions.matrices, axes=1)
+    total, after = float(step.before.sum()), float(step.after.sum())
+    precision = np.tensordot(step.copies * step.size, step.precisions.matrices, axes=1)
     change = learned_matrix(precision, step.scale, total, step.eta) - step.scale
     further = (total + step.eta) / (total * (1.0 - total / after) + step.eta)
     floor = SMALLEST_SCALE / float(step.size.min()) * np.asarray(step.components.reference)

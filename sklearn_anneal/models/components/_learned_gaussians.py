@@ -10,22 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import gammaln, psi
+from scipy.special import psi
 
 from ...families import Factors, Natural
-from ...families._empirical_bayes import (
-    damped,
-    maxima,
-    maximizer,
-    scale_root,
-    trigamma,
-    wishart_dof,
-)
+from ...families._empirical_bayes import damped, maxima, maximizer, scale_root, wishart_dof
 from ...families._structure import (
     diagonals_alone,
     inverse_of_lower,
@@ -37,12 +30,13 @@ from .._base import Known
 from ._correlated_scale import SMALLEST_SCALE, kappa, learn_entries, least_loss, log_correlation
 from ._determinants import Determinants, OneScale
 from ._few_rows import FewRows, are_few, is_posterior, moments_inside
+from ._sizes import Decay, Sizes
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
 
-_OF_MEANS = ("mean_precision_prior", "mean_prior")
 _OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
+LEARNABLE = ("mean_precision_prior", "mean_prior", *_OF_PRECISIONS)
 
 # The smallest permitted precision of the means, in units of the precision of a component.
 _SMALLEST_STRENGTH = 1e-8
@@ -56,22 +50,6 @@ _LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 _SMALLEST_REST = 1e-13
 # The prior mean goes so many times as far as for fixed q at most, up to this relative precision.
 _LONGEST_STEP, _PRECISION_OF_STEP = 100.0, 1e-3
-# Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
-# largest one, sizes are 1 up to a hundredth, as if there were none.
-_STRENGTHS = (0.5, 1e4)
-# a is searched near the best of these values, up to this relative precision.
-_GRID_OF_STRENGTHS = np.geomspace(*_STRENGTHS, 21)
-_OWN_OF_STRENGTHS = _GRID_OF_STRENGTHS * np.log(_GRID_OF_STRENGTHS) - gammaln(_GRID_OF_STRENGTHS)
-_PRECISION_OF_STRENGTH = 1e-7
-
-
-def learnable(covariance_type: str) -> tuple[str, ...]:
-    """Return the names of the priors that can be learned from two or more components.
-
-    Components with a ``"tied"`` covariance share one precision matrix. Its prior would be learned
-    from this matrix alone, and repeat it with ever more certainty.
-    """
-    return _OF_MEANS if covariance_type == "tied" else _OF_MEANS + _OF_PRECISIONS
 
 
 def learned_gaussians(
@@ -106,7 +84,8 @@ def learned_gaussians(
             precisions = known["moments"][2] if same else None
     new, how = copy(components), (components, q, prior)
     if together:
-        step: _Step = _JointStep(*how, rows, precisions)
+        shared = components.structure.shared
+        step: _Step = _SharedStep(*how) if shared else _JointStep(*how, rows, precisions)
     else:
         step = _Step(*how, components.moments(q))
     if isinstance(step, _JointStep):
@@ -178,7 +157,7 @@ class _Step:
         scale = self.structure.multiplicity(d) * c.common_scale
         traces = self.precision.reshape(c.n_components, -1) @ scale.reshape(-1)
         none = np.zeros(c.n_components)
-        decay = _Decay(none, none, none)
+        decay = Decay(none, none, none)
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
         if not self.is_above(self.scale * learned.mean.min()):
             # Components that would be too tight have the smallest size that is permitted.
@@ -264,7 +243,9 @@ class _Step:
     def scales(self, strength: np.ndarray | float) -> _Scales | OneScale:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
-        precision = self.precision.mean(axis=0)
+        precision = self.precision
+        if not self.structure.shared:
+            precision = precision.mean(axis=0)
         squares, shift = np.zeros_like(precision), 0.0
         if not c.joint:
             # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
@@ -314,10 +295,15 @@ class _JointStep(_Step):
         precisions: Precisions | None,
     ):
         super().__init__(components, q, prior)
-        self.size = np.ones(components.n_components)
+        # ν of q for each matrix, and what the log-determinants of the prior and of q count for.
+        self.dofs = np.atleast_1d(q["dof"])
+        self.copies = components.n_components // len(self.dofs)
+        self.before = self.copies * np.atleast_1d(prior["dof"])
+        self.after = self.copies * self.dofs
+        self.size = np.ones(len(self.dofs))
         self.n_alike, self.tried = components.n_alike, components.tried
         # The factors of s_k V in this step, but for the one that is learned with ν₀.
-        self.growth = np.ones(components.n_components)
+        self.growth = np.ones(len(self.dofs))
         if self.sizes is not None:
             self.size = self.sizes.mean
         # The loss of the bound by the prior of V, and log|R| of the correlations of V.
@@ -346,7 +332,7 @@ class _JointStep(_Step):
         if diagonals_alone(scale) is not None:
             self.loss, self.eta, self.log_correlation = 0.0, np.inf, 0.0
         else:
-            self.log_correlation, total = log_correlation(scale), float(self.prior["dof"].sum())
+            self.log_correlation, total = log_correlation(scale), float(self.before.sum())
             how = total, self.components.n_features, self.eta_before
             self.loss, self.eta = least_loss(self.log_correlation, *how)
         self.scale, self.eta_before = scale, self.eta
@@ -382,7 +368,7 @@ class _JointStep(_Step):
 
     def value(self) -> float:
         """Return the terms of the bound that change with V, in nats."""
-        before, after = self.prior["dof"].sum(), self.q["dof"] @ self.precisions.log_dets
+        before, after = self.before.sum(), self.after @ self.precisions.log_dets
         return float(0.5 * (before * self.log_det_of_scale - after) - self.loss)
 
     @property
@@ -396,7 +382,7 @@ class _JointStep(_Step):
 
         With a diagonal V they are not above 1, and with any V their sums are not above D.
         """
-        factors = (self.size / self.q["dof"])[:, None]
+        factors = (self.size / self.dofs)[:, None]
         if self.eta < np.inf:
             return factors * np.einsum("ij,kij->kj", self.scale, self.precisions.matrices)
         return np.minimum(factors * np.diagonal(self.scale) * self.precisions.diagonals, 1.0)
@@ -414,7 +400,7 @@ class _JointStep(_Step):
         ½ Σ_j log(1 + p_kj (exp(2 δ_j) − 1)), with the same slope at 0. So the bound rises if each
         2 δ_j is the best change of v_j alone. Twice this step is taken where it is better still.
         """
-        c, before, after = self.components, self.prior["dof"], self.q["dof"]
+        c, before, after = self.components, self.before, self.after
         p, scale = self.shares, np.diagonal(self.scale)
 
         def slope(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -551,13 +537,20 @@ class _JointStep(_Step):
         self.inverse_traces = np.minimum(traces, d / self.size)
         again = signs @ np.swapaxes(turned, 1, 2) @ (self.precisions.multiply(turned) / dof)
         change = np.trace(lost @ lost - 2.0 * np.linalg.solve(small, again), axis1=1, axis2=2)
-        squares = self.squares_of_shares + self.size**2 * change
+        self.limit_determinants(self.squares_of_shares + self.size**2 * change)
+
+    def limit_determinants(self, squares: np.ndarray) -> None:
+        """Set the limits of the determinants, given tr(P P) of all matrices at the new m₀ and β₀.
+
+        The traces of P and the determinants must be those at the new values.
+        """
         if self.eta < np.inf:
             self.least = self.smallest_of(self.scale)
         else:
             reference = np.diagonal(np.asarray(self.components.reference))
             self.least = float((np.diagonal(self.scale) / reference).min())
-        self.determinants = Determinants.of(self.size * self.inverse_traces, squares, d)
+        traces, d = self.size * self.inverse_traces, self.components.n_features
+        self.determinants = Determinants.of(traces, squares, d)
 
     def _of_scale(self, vectors: np.ndarray) -> np.ndarray:
         """Return V u of columns u, whose shape is (n_components, n_features, n_columns)."""
@@ -572,16 +565,16 @@ class _JointStep(_Step):
             products = (self.scale @ matrix for matrix in self.precisions.matrices)
             squares = np.array([np.vdot(one, one.T) for one in products])
         else:
-            own = np.broadcast_to(np.diagonal(self.scale), self.first.shape)
+            own = np.tile(np.diagonal(self.scale), (len(self.dofs), 1))
             squares = self.precisions.squares(own)
-        return squares * (self.size / self.q["dof"]) ** 2
+        return squares * (self.size / self.dofs) ** 2
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
         """Learn the sizes of the components; the size of V is a part of ``scale`` from then on."""
         c, d = self.components, self.components.n_features
         limits, now, traces = self.determinants, sizes.mean, self.q["dof"] * self.inverse_traces
         certain = 0.5 * self.q["dof"] * (d - limits.n_above)
-        decay = _Decay(certain, limits.p_above / now, limits.p_below / now)
+        decay = Decay(certain, limits.p_above / now, limits.p_below / now)
         least = min(self.floor, float(sizes.mean.min()))
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
         mean = float(learned.mean.mean())
@@ -604,10 +597,85 @@ class _JointStep(_Step):
         """Return the best size of V as a function of ν₀."""
         mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
         d = self.components.n_features
-        halves = 0.5 * (self.q["dof"][:, None] - np.arange(d))
+        halves = 0.5 * (self.dofs[:, None] - np.arange(d))
         mean_logs = psi(halves).sum(axis=1) + d * np.log(2.0) - self.log_dets
         self.log_det = float((mean_logs + d * mean_log).mean())
         return OneScale(self)
+
+
+class _SharedStep(_JointStep):
+    """The same maximisation where all components share one matrix W⁻¹.
+
+    With the distances x_k of the rows' means from m₀ and h_k = β₀ N_k / (β₀ + N_k), this matrix is
+    M + Σ_k h_k x_k x_kᵀ / K, where M has the inverse scale of the prior and the scatter of rows
+    around their means. The terms of the bound with its determinant are counted K times.
+    """
+
+    def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
+        super().__init__(components, q, prior, None, None)
+
+    @cached_property
+    def _within(self) -> np.ndarray:
+        """The scatter of the rows around the means of their components, divided by K."""
+        some = self.counts > 0.0
+        roots = self.first / np.sqrt(np.where(some, self.counts, np.inf))[:, None]
+        return self.structure.plus_outer(self.q["scatter"] - self.prior["scatter"], roots, -1.0)
+
+    @property
+    def _distances(self) -> np.ndarray:
+        """x_k, which is 0 for components without rows."""
+        n = np.where(self.counts > 0.0, self.counts, np.inf)[:, None]
+        return self._moved(self.center) / n
+
+    def _precisions(self) -> Precisions:
+        n, beta = self.counts, self.old_strength
+        x = self.first - n[:, None] * self.old_center
+        roots = np.sqrt(beta / (beta + n) / np.where(n > 0.0, n, np.inf))[:, None] * x
+        moved = self.structure.plus_outer(self.scale + self._within, roots)
+        return Precisions(moved[None], self.dofs)
+
+    def best_mean(self) -> np.ndarray:
+        """Return m₀, the mean of the rows' means with the weights h_k, for any matrix M."""
+        shares = self.old_strength / (self.old_strength + self.counts)
+        total = float(shares @ self.counts)
+        if total == 0.0:
+            return self.center[0]
+        return shares @ self.first / total
+
+    def best_strength(self) -> float:
+        """Return β₀, which is not larger than the number of rows.
+
+        The determinant is that of M times |I + diag(h) G|, with G = X M⁻¹ Xᵀ / K of the distances.
+        """
+        some, d = self.counts > 0.0, self.components.n_features
+        old = float(self.old_strength[0])
+        if not some.any():
+            return old
+        n, x = self.counts[some], self._distances[some]
+        solved = self.structure.solve((self.scale + self._within)[None], x)
+        gram, total = x @ solved.T / len(self.counts), float(self.after.sum())
+
+        def slope(beta: float) -> tuple[float, float]:
+            after = beta + n
+            roots, first = np.sqrt(beta * n / after), (n / after) ** 2
+            # P = (G⁻¹ + diag(h))⁻¹
+            inner = roots[:, None] * gram * roots + np.eye(len(n))
+            p = np.linalg.solve(inner, roots[:, None] * gram) / roots[:, None]
+            own = np.diagonal(p)
+            rise, fall = d * n / (beta * after), d * n * (beta + after) / (beta * after) ** 2
+            second = -2.0 * first @ (own / after) - first @ p**2 @ first
+            return float(rise.sum() - total * (first @ own)), float(-fall.sum() - total * second)
+
+        return maximizer(slope, _SMALLEST_STRENGTH, max(self.n_rows, old), old)
+
+    def follow_means(self, strength: float) -> None:
+        """Factorise the matrix for the new prior of the means."""
+        self.old_strength = np.full(len(self.counts), strength)
+        self.old_center = self.center
+        self.precisions = self._precisions()
+        self.log_dets = self.precisions.log_dets
+        self.inverse_traces = self.shares.sum(axis=1) / self.size
+        self.limit_determinants(self.squares_of_shares)
 
 
 class _Scales:
@@ -689,174 +757,3 @@ def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
         return best if after >= SMALLEST_SCALE else old
     share = (before - SMALLEST_SCALE) / (before - after)
     return old + min(max(share, 0.0), 1.0) * (best - old)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The distributions of the sizes of all components, and their prior.
-
-    The prior of the precision of component k is a Wishart distribution with the inverse scale
-    s_k V. All components share V, and their sizes s_k ~ Gamma(a, a), whose mean is 1, are inferred
-    with q(s_k) = Gamma(A_k, B_k). Where all components have the same scale, the learned a is large,
-    and V alone is their prior. Where scales differ by orders of magnitude, components still share
-    the shape of V, which a single scale could not express.
-    """
-
-    strength: float  # a
-    # A_k and B_k, (n_components,).
-    shape: np.ndarray
-    rate: np.ndarray
-
-    @classmethod
-    def equal(cls, n_components: int) -> Sizes:
-        """Return sizes of 1, with which learning begins."""
-        most = np.full(n_components, _STRENGTHS[1])
-        return cls(_STRENGTHS[1], most, most)
-
-    @property
-    def mean(self) -> np.ndarray:
-        """E s_k, of shape (n_components,)."""
-        return self.shape / self.rate
-
-    @property
-    def described(self) -> dict[str, np.ndarray]:
-        """The means and parameters of the distributions, and a, by their names."""
-        strength = np.array(self.strength)
-        own = {"shape": self.shape.copy(), "rate": self.rate.copy(), "strength": strength}
-        return {"mean": self.mean, **own}
-
-    @property
-    def mean_log(self) -> np.ndarray:
-        """E log s_k, of shape (n_components,)."""
-        return psi(self.shape) - np.log(self.rate)
-
-    def kl(self, dof: np.ndarray | float, n_features: int) -> float:
-        """Return the term that the bound lacks with the prior of the precisions at E s_k, in nats.
-
-        These are the divergences of the sizes from their prior, and ν D / 2 times the difference of
-        log E s_k and E log s_k, because log p(Λ_k | s_k) has the term ν D log(s_k) / 2.
-        """
-        gap = np.log(self.shape) - psi(self.shape)
-        return float(np.sum(self._divergences() + 0.5 * n_features * dof * gap))
-
-    def _divergences(self) -> np.ndarray:
-        """Return KL(q(s_k) ‖ p(s_k)) of all components in nats, of shape (n_components,)."""
-        a, shape, rate = self.strength, self.shape, self.rate
-        return (
-            (shape - a) * psi(shape)
-            - gammaln(shape)
-            + gammaln(a)
-            + a * (np.log(rate) - np.log(a))
-            + shape * (a - rate) / rate
-        )
-
-    def reordered(self, order: np.ndarray) -> Sizes:
-        """Return the sizes of the components in another order, given their numbers."""
-        return replace(self, shape=self.shape[order], rate=self.rate[order])
-
-    def learned(
-        self,
-        traces: np.ndarray,
-        decay: _Decay,
-        dof: np.ndarray | float,
-        n_features: int,
-        rho: float,
-        least: float = 0.0,
-    ) -> Sizes:
-        """Return the sizes and their strength that maximise the bound together, after a step ρ.
-
-        ``traces`` has tr(V E Λ_k) of the components, and ``decay`` says how they change with the
-        sizes. No expected size is below ``least``, which those of this object are not.
-        """
-        counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
-        terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
-        strengths = np.array([terms.best_strength(), self.strength])
-        means, shapes = terms.means(strengths)[0], np.add.outer(strengths, counts)
-        rates = shapes / np.maximum(means, max(least, 1e-300))
-        best, same = map(Sizes, strengths.tolist(), shapes, rates)
-        if (means[0] < least).any():
-            # The strength that is the best without limits may not be the best with them.
-            best = max((best, same, self), key=terms.gain)
-        return Sizes(
-            damped(self.strength, best.strength, rho),
-            (1.0 - rho) * self.shape + rho * best.shape,
-            (1.0 - rho) * self.rate + rho * best.rate,
-        )
-
-
-class _Decay(NamedTuple):
-    """How the slopes of the terms −t(s) of the bound change with the sizes s of components.
-
-    dt/ds is m / s plus a rest that falls as 1 / (1 + (s − now) e), where m is 0 for smaller sizes.
-    """
-
-    certain: np.ndarray  # m of larger sizes
-    above: np.ndarray  # e of larger sizes, not above 1 / now
-    below: np.ndarray  # e of smaller ones
-
-
-class _OfSizes(NamedTuple):
-    """The terms n log s − t(s) of the bound that depend on the sizes of components."""
-
-    counts: np.ndarray  # n
-    slopes: np.ndarray  # dt/ds at the sizes now
-    decay: _Decay
-    now: np.ndarray
-
-    def means(self, a: np.ndarray | float) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        """Return the best expected sizes for strengths of shape (...), and the terms for these.
-
-        All of them have the shape (..., n_components).
-        """
-        a = np.asarray(a)[..., None]
-        larger = a + self.counts > (a + self.slopes) * self.now
-        certain, slopes, decay = self._terms(larger)
-        # (n + a − m) / s = a + t / (1 + (s − now) e) is a quadratic equation.
-        total, rest = a + self.counts - certain, 1.0 - self.now * decay
-        linear = a * rest + slopes - total * decay
-        root = np.sqrt(linear**2 + 4.0 * a * decay * total * rest)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            falling = 0.5 * (root - linear) / (a * decay)
-        s = np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
-        return s, (certain, slopes, decay)
-
-    def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
-        certain = np.where(larger, self.decay.certain, 0.0)
-        rest = np.maximum(self.slopes - certain / self.now, 0.0)
-        return certain, rest, np.where(larger, self.decay.above, self.decay.below)
-
-    def gain(self, sizes: Sizes) -> float:
-        """Return the terms of these sizes, less their divergence from the prior, in nats."""
-        terms = self.counts * sizes.mean_log - self._losses(sizes.mean)
-        return float(np.sum(terms - sizes._divergences()))
-
-    def _losses(self, sizes: np.ndarray, terms: tuple[np.ndarray, ...] | None = None) -> np.ndarray:
-        certain, slopes, decay = self._terms(sizes > self.now) if terms is None else terms
-        change = (sizes - self.now) * decay
-        # log(1 + x) / x, which is 1 at 0.
-        some = np.where(change == 0.0, 1.0, change)
-        ratio = np.where(change == 0.0, 1.0, np.log1p(change) / some)
-        return certain * np.log(sizes / self.now) + slopes * (sizes - self.now) * ratio
-
-    def best_strength(self) -> float:
-        """Return the strength that maximises the terms at the best sizes for it.
-
-        Alternating steps over the strength and the sizes would take hundreds of passes where sizes
-        are equal.
-        """
-        grid = _GRID_OF_STRENGTHS
-        total, (s, terms) = np.add.outer(grid, self.counts), self.means(grid)
-        own = gammaln(total) - total * (np.log(total / s) - 1.0) - grid[:, None] * s
-        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s, terms)).mean(axis=-1)))
-        ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-
-        def slope(a: float) -> tuple[float, float]:
-            total, (s, (certain, slopes, decay)) = a + self.counts, self.means(a)
-            decline = slopes * decay / (1.0 + (s - self.now) * decay) ** 2
-            change = (1.0 / s - 1.0) ** 2 / ((total - certain) / s**2 - decline)
-            first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()
-            second = (trigamma(total) - 1.0 / total + change).mean()
-            return float(first), float(1.0 / a - trigamma(a) + second)
-
-        return maximizer(slope, *ends, float(grid[best]), _PRECISION_OF_STRENGTH)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._learned_gaussians import Sizes
 from ._moments import Summary, above_rounding
+from ._sizes import Sizes
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -57,7 +57,7 @@ def resolved_gaussians(components: GaussianComponents, summary: Summary) -> Gaus
         very_few = few and summary.seen < _ROWS_OF_SHORT_SEARCH * components.n_features
         if very_few and components.n_features >= _COLUMNS_OF_SHORT_SEARCH:
             resolved.usual_effort = _EFFORT_OF_SHORT_SEARCH
-        if components.joint and components.n_components > 1:
+        if components.joint and components.n_components > 1 and not components.structure.shared:
             sizes = Sizes.equal(components.n_components)
     resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
     resolved.mean_prior = given("mean_prior", summary.mean)
@@ -111,8 +111,6 @@ def _few(components: GaussianComponents, summary: Summary) -> bool:
     """Return whether the rows are too few for the best matrix as the covariance prior."""
     if components.structure.event_ndim < 2:
         return False
-    if components.structure.shared:  # A prior that is not learned has no size of its own.
-        return bool(summary.seen <= components.n_features)
     regular = not (components.joint or _singular(components, summary))
     least = _ROWS_OF_INDEPENDENT if regular else _ROWS_OF_MATRIX
     return bool(summary.seen < least * components.n_features)

@@ -32,10 +32,11 @@ from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._correlated_scale import least_loss, log_correlation
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
-from ._learned_gaussians import Sizes, learnable, learned_gaussians
+from ._learned_gaussians import LEARNABLE, learned_gaussians
 from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, moments
 from ._resolved_gaussians import resolved_gaussians
+from ._sizes import Sizes
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -79,9 +80,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     Attributes
     ----------
     auto : tuple of str
-        Names of the priors that are learned: those that are ``"auto"``, except that a single
-        component does not show what components have in common, and components that share one
-        precision matrix do not show how precision matrices differ.
+        Names of the priors that are learned: those that are ``"auto"``.
     joint : bool
         Whether mean and precision of a component share a factor.
     noise_variance : float
@@ -146,8 +145,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.covariance_prior_name = covariance_prior_name
-        can = learnable(covariance_type)
-        self.auto = tuple(name for name in can if isinstance(getattr(self, name), str))
+        self.auto = tuple(name for name in LEARNABLE if isinstance(getattr(self, name), str))
         self.learns = bool(self.auto)
         self.noise_variance = reg_covar if self.learns else 0.0
         self.reference: np.ndarray | None = None
