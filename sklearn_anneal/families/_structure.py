@@ -2,8 +2,10 @@
 
 No other module depends on what a covariance type means. A restricted matrix is the projection of a
 full one: ``diag`` keeps its diagonal (D,), ``spherical`` keeps trace / D (one number), and ``tied``
-keeps the mean (D, D) over the rows that share it. ``packed`` stores the lower triangle of a full
-matrix, row after row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadcast over leading rows.
+keeps the mean (D, D) over the rows that share it. ``common`` keeps the sum (D, D) over the rows,
+which have one matrix, and not equal distributions of one each. ``packed`` stores the lower triangle
+of a full matrix, row after row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadcast over
+leading rows.
 """
 
 from __future__ import annotations
@@ -133,8 +135,15 @@ class Structure(ABC):
         return 1
 
     def pool(self, stored: np.ndarray) -> np.ndarray:
-        """Return the mean of the rows' matrices if the rows share one, and else the matrices."""
+        """Return the mean of the rows' matrices if the rows share one, and else the matrices.
+
+        If the rows have one matrix in common, the result is the sum of what they say about it.
+        """
         return stored
+
+    def copies(self, n_rows: int) -> int:
+        """Return how many independent matrices one stored distribution describes."""
+        return 1
 
     @abstractmethod
     def outer(self, vectors: np.ndarray) -> np.ndarray:
@@ -234,7 +243,7 @@ class _Full(Structure):
             return (np.add if sign > 0 else np.subtract)(stored, pooled, out=pooled)
         result = np.array(stored, dtype=np.float64, order="C")
         matrices = result.reshape(-1, d, d)
-        factor = sign * len(matrices) / len(vectors)
+        factor = sign / self.copies(len(vectors))
         for k, vector in enumerate(vectors):
             # The matrix is symmetric, and its transpose in Fortran's order is changed in place.
             one = matrices[k % len(matrices)]
@@ -308,6 +317,16 @@ class _Tied(_Full):
 
     def pool(self, stored: np.ndarray) -> np.ndarray:
         return stored.mean(0)
+
+    def copies(self, n_rows: int) -> int:
+        return n_rows
+
+
+class _Common(_Full):
+    shared = True
+
+    def pool(self, stored: np.ndarray) -> np.ndarray:
+        return stored.sum(0)
 
 
 class _Packed(Structure):
@@ -538,6 +557,7 @@ _STRUCTURES: dict[str, Structure] = {
     "diag": _Diag(),
     "spherical": _Spherical(),
     "tied": _Tied(),
+    "common": _Common(),
     "packed": _Packed(),
 }
 

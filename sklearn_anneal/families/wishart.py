@@ -25,6 +25,8 @@ from ._structure import (
 from .gamma import log_standard_gamma
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+# Rows of ``"tied"`` can also have one matrix in common.
+FORMS = (*COVARIANCE_TYPES, "common")
 
 # Logarithms of chi-square variables are not allowed below this value, since the square root of the
 # variable would underflow and the drawn matrix would be singular.
@@ -154,18 +156,20 @@ class Wishart(Family):
     - diag: ``scatter`` (..., D), ``dof`` (...)
     - spherical: ``scatter`` (...), ``dof`` (...)
     - tied: ``scatter`` (D, D), ``dof`` (), shared by `n_rows` independent matrices
+    - common: ``scatter`` (D, D), ``dof`` () of one matrix, which `n_rows` rows have in common
 
     Further, t = (-Lambda / 2, log|Lambda| / 2). The first one is restricted to its diagonal (diag)
-    or its trace (spherical); for tied, both are summed over the rows. The standard parameters are
+    or its trace (spherical); for tied, both are summed over the rows. What belongs to the matrix in
+    common is divided equally among the rows where each row has a value. The standard parameters are
     ``inverse_scale``, stored like the scatter, and ``dof``. A draw has the keys ``precision``
     (..., D, D), full matrices for every covariance type, and ``log_det_precision`` (...).
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+    covariance_type : {"full", "tied", "common", "diag", "spherical"}, default="full"
         The restriction of the scale matrix W.
     n_rows : int or None, default=None
-        Number of matrices that share the parameters; needed for tied and unused otherwise.
+        Number of rows that share the parameters; needed for tied and common, unused otherwise.
     n_features : int or None, default=None
         D; needed for spherical, otherwise read from the scatter.
 
@@ -188,11 +192,11 @@ class Wishart(Family):
     keys: ClassVar[tuple[str, ...]] = ("scatter", "dof")
 
     def __post_init__(self) -> None:
-        structure = get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        structure = get_structure(self.covariance_type, FORMS, "covariance_type")
         if structure.shared and self.n_rows is None:
             raise ValueError(
-                "n_rows=None, but covariance_type='tied' shares its parameters between rows; "
-                "give n_rows, the number of matrices that share them."
+                f"n_rows=None, but covariance_type={self.covariance_type!r} shares its parameters "
+                "between rows; give n_rows, the number of rows that share them."
             )
         if structure.event_ndim == 0 and self.n_features is None:
             raise ValueError(
@@ -202,18 +206,24 @@ class Wishart(Family):
 
     @cached_property
     def _structure(self) -> Structure:
-        return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        return get_structure(self.covariance_type, FORMS, "covariance_type")
 
     def _size(self, natural: Natural) -> int:
         return natural["scatter"].shape[-1] if self.n_features is None else self.n_features
 
     def _rows(self, per_parameter: np.ndarray) -> np.ndarray:
         """Repeat a shared value for every row; values that are not shared are returned as given."""
-        return np.full(self._copies, per_parameter) if self._structure.shared else per_parameter
+        return np.full(self.n_rows or 1, per_parameter) if self._structure.shared else per_parameter
+
+    def _shares(self, per_matrix: np.ndarray) -> np.ndarray:
+        """Return the rows' values, which add up to that of all independent matrices."""
+        if not self._structure.shared:
+            return per_matrix
+        return self._rows(per_matrix) * (self._copies / (self.n_rows or 1))
 
     @property
     def _copies(self) -> int:
-        return self.n_rows if self._structure.shared and self.n_rows is not None else 1
+        return self._structure.copies(self.n_rows or 1)
 
     def base(self, natural: Natural) -> Natural:
         """Return scatter 0 and dof D + 1."""
@@ -278,7 +288,7 @@ class Wishart(Family):
         }
 
     def log_normalizer(self, natural: Natural) -> np.ndarray:
-        """Return A in nats, of shape (...), (n_rows,) for tied (Bishop, Eq. B.79)."""
+        """Return A in nats, of shape (...), (n_rows,) for shared parameters (Bishop, Eq. B.79)."""
         log_det = self._structure.log_det(natural["scatter"], self._size(natural))
         return self._log_normalizer(natural, log_det)
 
@@ -293,7 +303,7 @@ class Wishart(Family):
         """Return the log-normaliser, given the log-determinant of the scatter."""
         n_features, dof = self._size(natural), natural["dof"]
         halves = 0.5 * (dof[..., None] - np.arange(n_features))
-        return self._rows(
+        return self._shares(
             0.5 * dof * (n_features * np.log(2.0) - log_det)
             + gammaln(halves).sum(-1)
             + 0.25 * n_features * (n_features - 1) * np.log(np.pi)
@@ -359,7 +369,7 @@ class Wishart(Family):
         added = q["dof"] - p["dof"]
         of_dof = gammaln_divergence(half_p, half_q, -0.5 * added[..., None])
         of_scale = p["dof"] * log1p_excess(r).sum(-1) + added * r.sum(-1)
-        return self._rows(0.5 * of_scale + of_dof.sum(-1))
+        return self._shares(0.5 * of_scale + of_dof.sum(-1))
 
     def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         above = natural["dof"] - (self._size(natural) - 1)

@@ -164,7 +164,7 @@ def _next_matrix(step: _JointStep, value: float) -> tuple[_JointStep, float] | N
     the value is higher then than it is now.
     """
     total, after = float(step.before.sum()), float(step.after.sum())
-    precision = np.tensordot(step.copies * step.size, step.precisions.matrices, axes=1)
+    precision = np.tensordot(step.size, step.precisions.matrices, axes=1)
     change = learned_matrix(precision, step.scale, total, step.eta) - step.scale
     further = (total + step.eta) / (total * (1.0 - total / after) + step.eta)
     floor = SMALLEST_SCALE / float(step.size.min()) * np.asarray(step.components.reference)

@@ -35,8 +35,8 @@ from ._sizes import Decay, Sizes
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
 
-_OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
-LEARNABLE = ("mean_precision_prior", "mean_prior", *_OF_PRECISIONS)
+OF_MEANS = ("mean_precision_prior", "mean_prior")
+OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
 
 # The smallest permitted precision of the means, in units of the precision of a component.
 _SMALLEST_STRENGTH = 1e-8
@@ -98,7 +98,7 @@ def learned_gaussians(
     if "mean_precision_prior" in components.auto:
         best = step.best_strength()
         new.mean_precision_prior = damped(components.mean_precision_prior, best, rho)
-    if set(_OF_PRECISIONS) & set(components.auto):
+    if set(OF_PRECISIONS) & set(components.auto):
         if isinstance(step, _JointStep):
             step.follow_means(new.mean_precision_prior)
         _learn_precisions(step, new, rho)
@@ -145,7 +145,7 @@ class _Step:
         self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
         self.rows_each = max(float((q["dof"] - prior["dof"]).mean()), 0.0)
-        self.n_rows = max(components.n_components * self.rows_each, 1.0)
+        self.n_rows = max(components.n_matrices * self.rows_each, 1.0)
         if not components.learns_matrix:
             # Random numbers in q must not raise limits, or bounds of few rows would prefer more
             # components, whose priors have seen more of them.
@@ -234,7 +234,7 @@ class _Step:
 
         def expected(dof: float) -> tuple[float, float]:
             # E log|V| is in the place of log|E V|.
-            of_scale, k = log_det_scale(dof), self.components.n_components
+            of_scale, k = log_det_scale(dof), self.components.n_matrices
             of_prior = kappa(self.eta + k * dof, d)
             return of_scale[0] + of_prior[0], of_scale[1] + k * of_prior[1]
 
@@ -248,11 +248,12 @@ class _Step:
             precision = precision.mean(axis=0)
         squares, shift = np.zeros_like(precision), 0.0
         if not c.joint:
-            # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
+            # W₀⁻¹ / β₀ is then the prior covariance of the means as well, of one or of K of them.
             weights = c.per_row(np.broadcast_to(strength, c.n_components))
-            squares, shift = (weights * self.squares).mean(axis=0), 1.0
+            shift = c.n_components / c.n_matrices
+            squares = shift * (weights * self.squares).mean(axis=0)
         if self.eta < np.inf:
-            each = self.eta / c.n_components
+            each = self.eta / c.n_matrices
             inverse = precision + np.diag(each / np.diagonal(self.scale))
             inverse, log_det = self.structure.inverse_and_log_det(inverse, d)
             return _Scales(np.zeros(1), inverse, -float(log_det), -each, d)
@@ -295,11 +296,9 @@ class _JointStep(_Step):
         precisions: Precisions | None,
     ):
         super().__init__(components, q, prior)
-        # ν of q for each matrix, and what the log-determinants of the prior and of q count for.
+        # ν₀ and ν of each matrix.
         self.dofs = np.atleast_1d(q["dof"])
-        self.copies = components.n_components // len(self.dofs)
-        self.before = self.copies * np.atleast_1d(prior["dof"])
-        self.after = self.copies * self.dofs
+        self.before, self.after = np.atleast_1d(prior["dof"]), self.dofs
         self.size = np.ones(len(self.dofs))
         self.n_alike, self.tried = components.n_alike, components.tried
         # The factors of s_k V in this step, but for the one that is learned with ν₀.
@@ -604,11 +603,11 @@ class _JointStep(_Step):
 
 
 class _SharedStep(_JointStep):
-    """The same maximisation where all components share one matrix W⁻¹.
+    """The same maximisation where all components have one precision matrix in common.
 
     With the distances x_k of the rows' means from m₀ and h_k = β₀ N_k / (β₀ + N_k), this matrix is
-    M + Σ_k h_k x_k x_kᵀ / K, where M has the inverse scale of the prior and the scatter of rows
-    around their means. The terms of the bound with its determinant are counted K times.
+    M + Σ_k h_k x_k x_kᵀ, where M has the inverse scale of the prior and the scatter of rows around
+    their means.
     """
 
     def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
@@ -616,16 +615,10 @@ class _SharedStep(_JointStep):
 
     @cached_property
     def _within(self) -> np.ndarray:
-        """The scatter of the rows around the means of their components, divided by K."""
+        """The scatter of the rows around the means of their components."""
         some = self.counts > 0.0
         roots = self.first / np.sqrt(np.where(some, self.counts, np.inf))[:, None]
         return self.structure.plus_outer(self.q["scatter"] - self.prior["scatter"], roots, -1.0)
-
-    @property
-    def _distances(self) -> np.ndarray:
-        """x_k, which is 0 for components without rows."""
-        n = np.where(self.counts > 0.0, self.counts, np.inf)[:, None]
-        return self._moved(self.center) / n
 
     def _precisions(self) -> Precisions:
         n, beta = self.counts, self.old_strength
@@ -645,15 +638,16 @@ class _SharedStep(_JointStep):
     def best_strength(self) -> float:
         """Return β₀, which is not larger than the number of rows.
 
-        The determinant is that of M times |I + diag(h) G|, with G = X M⁻¹ Xᵀ / K of the distances.
+        The determinant is that of M times |I + diag(h) G|, with G = X M⁻¹ Xᵀ of the distances.
         """
         some, d = self.counts > 0.0, self.components.n_features
         old = float(self.old_strength[0])
         if not some.any():
             return old
-        n, x = self.counts[some], self._distances[some]
+        n = self.counts[some]
+        x = self._moved(self.center)[some] / n[:, None]
         solved = self.structure.solve((self.scale + self._within)[None], x)
-        gram, total = x @ solved.T / len(self.counts), float(self.after.sum())
+        gram, total = x @ solved.T, float(self.after[0])
 
         def slope(beta: float) -> tuple[float, float]:
             after = beta + n
