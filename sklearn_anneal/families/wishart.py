@@ -312,7 +312,8 @@ class Wishart(Family):
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every row once, by Bartlett's decomposition.
 
-        The rows are independent, even if they share parameters (tied).
+        The rows are independent, even if they share parameters (tied), unless they have one matrix
+        in common.
 
         References
         ----------
@@ -323,8 +324,10 @@ class Wishart(Family):
     def _draw(
         self, natural: Natural, rng: np.random.Generator
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """Return the draw, the Cholesky factor C of W^{-1}, and Bartlett's A (..., D, D)."""
-        n_features, dof = self._size(natural), self._rows(natural["dof"])
+        """Return the draw, the Cholesky factor C of W^{-1}, and Bartlett's A of each matrix."""
+        n_features, dof = self._size(natural), natural["dof"]
+        if self._structure.shared:
+            dof = np.full(self._copies, dof)
         scatter = natural["scatter"]
         scatter_root = np.linalg.cholesky(self._structure.to_full(scatter, n_features))
         halves = 0.5 * (dof[..., None] - np.arange(n_features))
@@ -339,6 +342,9 @@ class Wishart(Family):
             "log_det_precision": log_chi_square.sum(-1)
             - self._structure.log_det(scatter, n_features),
         }
+        if self._structure.shared:
+            each = (self.n_rows or 1) // self._copies
+            draw = {key: np.repeat(value, each, axis=0) for key, value in draw.items()}
         return draw, scatter_root, root
 
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
