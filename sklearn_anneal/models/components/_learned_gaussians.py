@@ -297,12 +297,11 @@ class _JointStep(_Step):
     ):
         super().__init__(components, q, prior)
         # ν₀ and ν of each matrix.
-        self.dofs = np.atleast_1d(q["dof"])
-        self.before, self.after = np.atleast_1d(prior["dof"]), self.dofs
-        self.size = np.ones(len(self.dofs))
+        self.before, self.after = np.atleast_1d(prior["dof"]), np.atleast_1d(q["dof"])
+        self.size = np.ones(len(self.after))
         self.n_alike, self.tried = components.n_alike, components.tried
         # The factors of s_k V in this step, but for the one that is learned with ν₀.
-        self.growth = np.ones(len(self.dofs))
+        self.growth = np.ones(len(self.after))
         if self.sizes is not None:
             self.size = self.sizes.mean
         # The loss of the bound by the prior of V, and log|R| of the correlations of V.
@@ -381,7 +380,7 @@ class _JointStep(_Step):
 
         With a diagonal V they are not above 1, and with any V their sums are not above D.
         """
-        factors = (self.size / self.dofs)[:, None]
+        factors = (self.size / self.after)[:, None]
         if self.eta < np.inf:
             return factors * np.einsum("ij,kij->kj", self.scale, self.precisions.matrices)
         return np.minimum(factors * np.diagonal(self.scale) * self.precisions.diagonals, 1.0)
@@ -564,9 +563,9 @@ class _JointStep(_Step):
             products = (self.scale @ matrix for matrix in self.precisions.matrices)
             squares = np.array([np.vdot(one, one.T) for one in products])
         else:
-            own = np.tile(np.diagonal(self.scale), (len(self.dofs), 1))
+            own = np.tile(np.diagonal(self.scale), (len(self.after), 1))
             squares = self.precisions.squares(own)
-        return squares * (self.size / self.dofs) ** 2
+        return squares * (self.size / self.after) ** 2
 
     def learn_sizes(self, sizes: Sizes, rho: float) -> None:
         """Learn the sizes of the components; the size of V is a part of ``scale`` from then on."""
@@ -596,7 +595,7 @@ class _JointStep(_Step):
         """Return the best size of V as a function of ν₀."""
         mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
         d = self.components.n_features
-        halves = 0.5 * (self.dofs[:, None] - np.arange(d))
+        halves = 0.5 * (self.after[:, None] - np.arange(d))
         mean_logs = psi(halves).sum(axis=1) + d * np.log(2.0) - self.log_dets
         self.log_det = float((mean_logs + d * mean_log).mean())
         return OneScale(self)
@@ -625,7 +624,7 @@ class _SharedStep(_JointStep):
         x = self.first - n[:, None] * self.old_center
         roots = np.sqrt(beta / (beta + n) / np.where(n > 0.0, n, np.inf))[:, None] * x
         moved = self.structure.plus_outer(self.scale + self._within, roots)
-        return Precisions(moved[None], self.dofs)
+        return Precisions(moved[None], self.after)
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the mean of the rows' means with the weights h_k, for any matrix M."""
