@@ -36,7 +36,7 @@ from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.families import Factors
 from sklearn_anneal.families._empirical_bayes import LARGEST, SMALLEST
 from sklearn_anneal.models._weights import StickBreakingWeights
-from sklearn_anneal.models.components._sizes import Decay, Sizes
+from sklearn_anneal.models.components._learned_gaussians import Decay, Sizes
 
 GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
 PRIORS = ("weight_concentration_prior", *GAUSSIAN)

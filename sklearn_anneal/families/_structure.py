@@ -125,10 +125,13 @@ class Structure(ABC):
         Number of axes of one stored matrix.
     shared : bool
         Whether all rows share one stored matrix.
+    alike : bool
+        Whether this matrix belongs to equal distributions of independent matrices of the rows.
     """
 
     event_ndim: int
     shared: bool = False
+    alike: bool = False
 
     def multiplicity(self, n_features: int) -> int | np.ndarray:
         """Return c with tr(A B) = c * sum(A_stored * B_stored), for A or B of this structure."""
@@ -140,10 +143,6 @@ class Structure(ABC):
         If the rows have one matrix in common, the result is the sum of what they say about it.
         """
         return stored
-
-    def copies(self, n_rows: int) -> int:
-        """Return how many independent matrices one stored distribution describes."""
-        return 1
 
     @abstractmethod
     def outer(self, vectors: np.ndarray) -> np.ndarray:
@@ -243,7 +242,7 @@ class _Full(Structure):
             return (np.add if sign > 0 else np.subtract)(stored, pooled, out=pooled)
         result = np.array(stored, dtype=np.float64, order="C")
         matrices = result.reshape(-1, d, d)
-        factor = sign / self.copies(len(vectors))
+        factor = sign / len(vectors) if self.alike else sign
         for k, vector in enumerate(vectors):
             # The matrix is symmetric, and its transpose in Fortran's order is changed in place.
             one = matrices[k % len(matrices)]
@@ -313,13 +312,10 @@ class _Full(Structure):
 
 
 class _Tied(_Full):
-    shared = True
+    shared = alike = True
 
     def pool(self, stored: np.ndarray) -> np.ndarray:
         return stored.mean(0)
-
-    def copies(self, n_rows: int) -> int:
-        return n_rows
 
 
 class _Common(_Full):

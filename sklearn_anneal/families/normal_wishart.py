@@ -89,7 +89,8 @@ class NormalWishart(Family):
         """Return 0 for all arrays but dof."""
         zero = np.zeros(())
         # Each mean has the factor |Lambda|^{1/2}, and Lambda itself |Lambda|^{(nu - D - 1) / 2}.
-        means_each = self.n_components // self._wishart._copies if self._structure.shared else 1
+        in_common = self._structure.shared and not self._structure.alike
+        means_each = self.n_components if in_common else 1
         dof = np.asarray(self.n_features + 1.0 - means_each)
         return {"mean_precision": zero, "mean_natural": zero, "scatter": zero, "dof": dof}
 

@@ -211,19 +211,20 @@ class Wishart(Family):
     def _size(self, natural: Natural) -> int:
         return natural["scatter"].shape[-1] if self.n_features is None else self.n_features
 
-    def _rows(self, per_parameter: np.ndarray) -> np.ndarray:
-        """Repeat a shared value for every row; values that are not shared are returned as given."""
-        return np.full(self.n_rows or 1, per_parameter) if self._structure.shared else per_parameter
+    def _rows(self, per_parameter: np.ndarray, divided: bool = False) -> np.ndarray:
+        """Repeat a shared value for every row; values that are not shared are returned as given.
 
-    def _shares(self, per_matrix: np.ndarray) -> np.ndarray:
-        """Return the rows' values, which add up to that of all independent matrices."""
+        If they are ``divided``, rows with one matrix in common have equal shares of its value.
+        """
         if not self._structure.shared:
-            return per_matrix
-        return self._rows(per_matrix) * (self._copies / (self.n_rows or 1))
+            return per_parameter
+        n_rows = self.n_rows or 1
+        return np.full(n_rows, per_parameter * (self._copies / n_rows if divided else 1.0))
 
     @property
     def _copies(self) -> int:
-        return self._structure.copies(self.n_rows or 1)
+        """The number of independent matrices that share the parameters."""
+        return self.n_rows if self._structure.alike and self.n_rows is not None else 1
 
     def base(self, natural: Natural) -> Natural:
         """Return scatter 0 and dof D + 1."""
@@ -303,10 +304,11 @@ class Wishart(Family):
         """Return the log-normaliser, given the log-determinant of the scatter."""
         n_features, dof = self._size(natural), natural["dof"]
         halves = 0.5 * (dof[..., None] - np.arange(n_features))
-        return self._shares(
+        return self._rows(
             0.5 * dof * (n_features * np.log(2.0) - log_det)
             + gammaln(halves).sum(-1)
-            + 0.25 * n_features * (n_features - 1) * np.log(np.pi)
+            + 0.25 * n_features * (n_features - 1) * np.log(np.pi),
+            divided=True,
         )
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -375,7 +377,7 @@ class Wishart(Family):
         added = q["dof"] - p["dof"]
         of_dof = gammaln_divergence(half_p, half_q, -0.5 * added[..., None])
         of_scale = p["dof"] * log1p_excess(r).sum(-1) + added * r.sum(-1)
-        return self._shares(0.5 * of_scale + of_dof.sum(-1))
+        return self._rows(0.5 * of_scale + of_dof.sum(-1), divided=True)
 
     def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         above = natural["dof"] - (self._size(natural) - 1)

@@ -24,7 +24,7 @@ from scipy.special import psi
 from ...families._empirical_bayes import maximizer, trigamma
 
 if TYPE_CHECKING:
-    from ._learned_gaussians import _JointStep
+    from ._joint_steps import JointStep
 
 # The largest factor of the inverse scale in one step.
 _LARGEST_FACTOR = 1e100
@@ -76,7 +76,7 @@ class OneScale:
     place of the determinants.
     """
 
-    def __init__(self, step: _JointStep):
+    def __init__(self, step: JointStep):
         self.step, self.n_features = step, step.components.n_features
         dof = np.broadcast_to(step.components.degrees_of_freedom_prior, step.size.shape)
         self.rows, self.dof = step.q["dof"] - dof, float(dof.mean())

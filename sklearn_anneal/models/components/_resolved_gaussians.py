@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._learned_gaussians import OF_MEANS
+from ._learned_gaussians import OF_MEANS, Sizes
 from ._moments import Summary, above_rounding
-from ._sizes import Sizes
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents

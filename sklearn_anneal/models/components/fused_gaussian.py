@@ -177,7 +177,7 @@ class FusedGaussian(FactoredGaussian):
         if self.structure.shared:
             c = summary.center
             shift = np.outer(s.first.sum(axis=0), c)
-            copies = self.structure.copies(self.n_components)
+            copies = self.n_components if self.structure.alike else 1
             assigned = copies * s.second + shift + shift.T
             assigned += s.counts.sum() * np.outer(c, c)
             around = summary.scatter / summary.seen if summary.cells is None else summary.covariance

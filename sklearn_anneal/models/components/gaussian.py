@@ -33,11 +33,11 @@ from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._correlated_scale import least_loss, log_correlation
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
-from ._learned_gaussians import OF_MEANS, OF_PRECISIONS, learned_gaussians
+from ._joint_steps import joint_step
+from ._learned_gaussians import OF_MEANS, OF_PRECISIONS, Sizes, learned_gaussians
 from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, moments
 from ._resolved_gaussians import resolved_gaussians
-from ._sizes import Sizes
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -87,6 +87,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         Names of the priors that are learned: those that are ``"auto"``.
     form : str
         The covariance type, or ``"common"`` where components have one precision matrix.
+    n_matrices : int
+        The number of independent precision matrices.
     joint : bool
         Whether mean and precision of a component share a factor.
     noise_variance : float
@@ -151,7 +153,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.covariance_prior_name = covariance_prior_name
-        self.form = covariance_type
+        self.form, self.n_matrices = covariance_type, self.n_components
         self.learn(OF_MEANS + OF_PRECISIONS)
         self.reference: np.ndarray | None = None
         self.learns_matrix, self.n_rows, self.least_dof = True, 1.0, float(n_features)
@@ -170,7 +172,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     def with_one_matrix(self) -> Self:
         """Return components that have one precision matrix in common."""
         found = copy(self)
-        found.form = "common"
+        found.form, found.n_matrices = "common", 1
         for name in ("structure", "_normal_wishart", "_wishart", "_gaussian", "factors"):
             vars(found).pop(name, None)
         return found
@@ -204,11 +206,6 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     @property
     def shared_keys(self) -> tuple[str, ...]:
         return tuple(Wishart.keys) if self.structure.shared else ()
-
-    @property
-    def n_matrices(self) -> int:
-        """The number of independent precision matrices."""
-        return 1 if self.form == "common" else self.n_components
 
     @property
     def shares_means(self) -> bool:
@@ -322,7 +319,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             "dof": dof,
         }
 
-    learned = learned_gaussians
+    learned, joint_step = learned_gaussians, joint_step
 
     def following(
         self, q: Natural, prior: Natural, new: Natural, known: Known | None = None
@@ -426,7 +423,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         second = own[:, : -d - 1]
         if raw.layout == "tied":
             second = raw.shared[0].take(self._triangle.places)
-            second = second / self.structure.copies(self.n_components)
+            second = second / (self.n_components if self.structure.alike else 1)
         elif raw.layout == "spherical":
             second = second[:, 0] / d
         elif raw.layout == "full":
