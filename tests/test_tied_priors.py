@@ -241,3 +241,13 @@ def test_hidden_markov_models_and_blocks_learn_it_too():
     scale = np.diag(X.var(axis=0))
     plain = clone(both).set_params(scale_prior=scale, dof_prior=None)
     assert both.lower_bound_ > plain.fit(np.column_stack([X, binary])).lower_bound_
+
+
+def test_some_components_keep_the_matrix_that_all_have_in_common():
+    """Searches for a number of components begin with those in use."""
+    ctx = mixture().fit(wide()[0])._context()
+    components = ctx.model.components
+    kept = components.reordered(ctx.q, np.array([2, 0]))
+    for key in ("scatter", "dof"):
+        assert np.array_equal(kept[key], ctx.q[key])
+    assert np.array_equal(kept["mean_natural"], ctx.q["mean_natural"][[2, 0]])
