@@ -22,7 +22,11 @@ from harness import (
 from scipy.sparse import csr_matrix
 
 import sklearn_anneal
-from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+)
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.estimators import _fitting
 from sklearn_anneal.estimators._state import described_value
@@ -84,6 +88,24 @@ def test_a_search_goes_on_after_a_move_that_has_paused(monkeypatch, rng, tmp_pat
         patch.setattr(Checkpoint, "save", save)
         make().fit(X, checkpoint=tmp_path)
     assert_identical(make().fit(X, checkpoint=tmp_path), make().fit(X))
+
+
+@pytest.mark.parametrize("sequences", [False, True])
+@pytest.mark.parametrize("few", [False, True])
+def test_fits_that_keep_statistics_go_on(sequences, few, monkeypatch, rng, tmp_path):
+    """Statistics and factors of many columns that have not changed have their rounding errors."""
+    X = rng.standard_normal((24 if few else 90, 70))
+    X += 0.8 * np.repeat(rng.standard_normal((3, 70)), len(X) // 3, axis=0)
+    settings = {"annealing": "none", "max_iter": 25, "tol": 0.0, "random_state": 0}
+
+    def make():
+        if sequences:
+            return AnnealedHMM(3, covariance_type="full", **settings)
+        return AnnealedBayesianGaussianMixture(3, **settings)
+
+    whole = make().fit(X)
+    for n_saved in (1, 4, 9, 16):
+        assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved)
 
 
 # The first form of the first entry of each class, with marks of all others.

@@ -14,6 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
 from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.estimators._kinds_of_factors import (
+    _PASSES,
+    _TOL,
     _advantage,
     _drawn,
     _scored,
@@ -76,7 +78,7 @@ def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
     gaps = np.where(held, np.nan, X)
     for i, prior in enumerate(("learned", 1.0)):
         short = fitted(gaps, activation_prior=prior, random_state=7, noise_variance=0.5,
-                       max_iter=30, tol=1e-2)  # fmt: skip
+                       max_iter=_PASSES, tol=_TOL)  # fmt: skip
         means, std = short.impute(gaps, return_std=True)
         errors = np.where(held, (means - X) / np.nanstd(X, axis=0), 0.0) ** 2
         np.testing.assert_allclose(squares[i], errors.sum(axis=1), rtol=1e-8)

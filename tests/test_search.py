@@ -372,6 +372,19 @@ def test_a_first_fit_of_few_passes_counts_as_more(monkeypatch):
     assert len(turns_of(mixture(**params).fit(easy_rows()))) > 2 * len(turns_of(short))
 
 
+def test_a_first_fit_to_many_rows_does_not_count_as_more(monkeypatch):
+    params = {"n_components": 3, "annealing": "reheating", "effort": 1}
+    monkeypatch.setattr(Searchable, "least_passes", 48)
+    rows_of_search = len(easy_rows())
+    many = len(turns_of(mixture(**params).fit(easy_rows())))
+    monkeypatch.setattr(Searchable, "least_visits", 4.0 * rows_of_search)
+    few = mixture(**params).fit(easy_rows())
+    assert many > 2 * len(turns_of(few)) > 0
+    monkeypatch.setattr(Searchable, "least_visits", 0.0)
+    by_first_fit = mixture(**params).fit(easy_rows())
+    assert len(turns_of(by_first_fit)) <= len(turns_of(few))
+
+
 def test_a_search_in_vain_ends_before_its_budget_is_spent():
     est = mixture(n_components=3, annealing="reheating", effort=1000).fit(easy_rows())
     assert 6 * 3 <= len(turns_of(est)) < 60

@@ -9,6 +9,7 @@ from scipy.special import expit, logsumexp
 
 from sklearn_anneal.annealing.proximity import CONSTRAINTS
 from sklearn_anneal.families import Tempering
+from sklearn_anneal.inference.gradient import SGD, Adam
 from sklearn_anneal.kernels import sigmoid_belief_net as kernels
 from sklearn_anneal.models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet, coefficients
 
@@ -16,8 +17,8 @@ SIZES = (3, 2, 2)
 TOLERANCE = {np.float64: 1e-12, np.float32: 2e-5}
 
 
-def net(sizes=SIZES, n_samples=2, **params):
-    return SigmoidBeliefNet(sizes, n_samples, None, **params)
+def net(sizes=SIZES, n_samples=2, optimizer=Adam(0.1), **params):  # noqa: B008
+    return SigmoidBeliefNet(sizes, n_samples, optimizer, **params)
 
 
 def drawn_parameters(model, rng, size=1.0):
@@ -300,15 +301,16 @@ def test_steps_of_centered_weights_are_steps_of_the_parameters(sizes, rng):
         means = expit(before)
 
 
-def test_learned_decay_is_that_of_a_prior_whose_variance_is_learned(rng):
+@pytest.mark.parametrize("optimizer", [Adam(0.1), SGD(0.1, momentum=0.75)])
+def test_learned_decay_is_that_of_a_prior_whose_variance_is_learned(optimizer, rng):
     """Element by element; a unit that is always on has the information of a tenth of a row."""
-    sizes, n = (70, 4, 3), 40
-    model = net(sizes, weight_decay=None)
+    sizes, n, share = (70, 4, 3), 40, 0.25
+    model = net(sizes, weight_decay=None, optimizer=optimizer)
     q = drawn_parameters(model, rng)
     q["b2"][0] = 50.0
     X = binary_rows(rng, n, 70)
     X[:, 0] = 0.0
-    found = model.decay(q, model.summary(BinaryRows(X)))
+    found, adam = model.decay(q, model.summary(BinaryRows(X)), share), optimizer.gain is None
     top = expit(q["b2"])
     means = [(X.sum(axis=0) + 0.5) / (n + 1.0), expit(top @ q["W2"] + q["b1"]), top]
     for l, factor in ((1, (64 / 70) ** 0.4), (2, 1.0)):  # noqa: E741
@@ -318,13 +320,20 @@ def test_learned_decay_is_that_of_a_prior_whose_variance_is_learned(rng):
             information = rows * np.maximum(below * (1 - below), 0.5 / (n + 2))
             total = (W[j] ** 2).sum() + (0.5 / information).sum() + 20 * 2.0
             precision = (len(below) + 20) / total
-            expected = factor * precision / np.sqrt(information)
+            # A step of Adam follows the gradient over its standard deviation in a batch, and one
+            # of SGD four times the gradient: at the mode of the posterior it is α w / n per row.
+            per_gradient = np.sqrt(share * n / (information / n)) if adam else 4.0
+            of_recognition = 0.16 * np.sqrt(share if adam else information) * (1 if adam else 4 / n)
+            expected = factor * precision / n * per_gradient
             np.testing.assert_allclose(found[f"W{l}"][j], expected, rtol=1e-12)
-        assert found[f"V{l}"] == 0.16
+            of_unit = np.broadcast_to(found[f"V{l}"], W.shape)[j]
+            np.testing.assert_allclose(of_unit, of_recognition, rtol=1e-12)
 
 
 def test_given_decay_is_that_of_all_weights(rng):
     summary = net().summary(BinaryRows(binary_rows(rng, 5)))
     for given, expected in ((0.3, {"W1": 0.3, "W2": 0.3, "V1": 0.3, "V2": 0.3}), (0.0, {})):
         model = net(weight_decay=given)
-        assert model.decay(drawn_parameters(model, rng), summary) == expected
+        assert model.decay(drawn_parameters(model, rng), summary, 1.0) == expected
+        halves = {key: value / 2.0 for key, value in expected.items()}
+        assert model.decay(drawn_parameters(model, rng), summary, 0.25) == halves

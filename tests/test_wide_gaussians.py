@@ -6,11 +6,12 @@ import pickle
 
 import numpy as np
 import pytest
-from harness import quick
+from harness import make_threads_worthwhile, quick
+from joblib import parallel_config
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM, Shards
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import NormalWishart
 from sklearn_anneal.models.components import _wide_gaussians
@@ -184,6 +185,39 @@ def test_rows_that_have_settled_keep_their_statistics(n, form, rng, monkeypatch)
     assert_allclose(kept.means_, anew.means_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("form", ["rows", "sequences", "parts"])
+def test_statistics_of_several_chunks_are_not_kept(form, rng, monkeypatch):
+    """The chunk that was visited last depends on workers, on which results do not depend."""
+    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    asked, of_last = [], LastSums.of
+    monkeypatch.setattr(LastSums, "of", lambda *args: asked.append(args) or of_last(*args))
+    n, settings = {"rows": 1100, "sequences": 4200, "parts": 60}[form], QUICK | {"max_iter": 3}
+    X = rng.standard_normal((n, 2)) + 9.0 * (np.arange(n) % 2)[:, None]
+    if form == "sequences":
+        AnnealedHMM(2, **settings).fit(X, lengths=[n // 2, n // 2])
+    else:
+        X = Shards([X[:20], X[20:]]) if form == "parts" else X
+        AnnealedBayesianGaussianMixture(2, **settings).fit(X)
+    assert not asked
+
+
+def test_a_single_chunk_keeps_its_statistics_whatever_the_backend(rng, monkeypatch):
+    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    make_threads_worthwhile(monkeypatch)
+    found, of_last = [], LastSums.of
+
+    def of(self, rows, shares):
+        found.append(of_last(self, rows, shares))
+        return found[-1]
+
+    monkeypatch.setattr(LastSums, "of", of)
+    X = rng.standard_normal((40, 30)) + 9.0 * np.repeat([0, 1], 20)[:, None]
+    settings = QUICK | {"annealing": "none", "tol": 0.0, "n_jobs": 2}
+    with parallel_config(backend="multiprocessing"):
+        AnnealedBayesianGaussianMixture(2, **settings).fit(X)
+    assert any(raw is not None for raw in found)
+
+
 def test_statistics_are_kept_for_the_same_rows_and_shares_alone(rng):
     X, shares = rng.standard_normal((6, 2)), np.eye(2)[[0, 1, 0, 1, 0, 1]]
     raw, last = FeatureSums("full", np.zeros((2, 6)), np.zeros((1, 0))), LastSums()
@@ -197,7 +231,12 @@ def test_statistics_are_kept_for_the_same_rows_and_shares_alone(rng):
     assert last.of(Rows(X[::-1]), shares) is None
     assert last.of(Rows(X[:5]), shares[:5]) is None
     assert last.of(Rows(X, center=np.ones(2)), shares) is None
-    assert pickle.loads(pickle.dumps(last)).of(rows, shares) is None
+    # A fit that goes on from a pickle has the same rows somewhere else.
+    last.keep(rows, shares, raw)
+    resumed = pickle.loads(pickle.dumps(last))
+    assert resumed.of(Rows(X), shares + 1e-15) is None
+    assert resumed.of(Rows(X.copy()), shares).layout == "full"
+    assert resumed.of(Rows(X), shares) is None
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])

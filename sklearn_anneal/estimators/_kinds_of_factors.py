@@ -36,7 +36,7 @@ _SHARE, _LEAST = 0.1, 100
 # Gaussian factors are taken if they are ahead by the fourth one.
 _SHARES, _MORE_SHARES, _CLEAR, _ENOUGH = 3, 6, 3.0, 2.0
 # The largest number of rows that are compared, and the passes and tolerance of a short fit.
-_ROWS, _PASSES, _TOL = 2000, 30, 1e-2
+_ROWS, _PASSES, _TOL = 2000, 20, 1e-2
 
 
 class Scores(NamedTuple):

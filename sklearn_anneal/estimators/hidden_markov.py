@@ -120,11 +120,12 @@ class AnnealedHMM(StatePredictions):
         ``annealing="structured"``, all of whose passes belong to the schedule, refuses it.
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
-        the passes that led to the first one (at least 48). Merges, swaps, reheats and starts of
-        other kinds take turns, and the result of each is kept only if its lower bound is higher
-        (:ref:`reheats`). The search ends early when every move has failed three times in a row.
-        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
-        minibatches. ``annealing="none"`` and ``"structured"`` refuse a number.
+        the passes that led to the first one (at least 48, or 500,000 divided by the number of
+        frames if that is less). Merges, swaps, reheats and starts of other kinds take turns, and
+        the result of each is kept only if its lower bound is higher (:ref:`reheats`). The search
+        ends early when every move has failed three times in a row. ``"auto"``: 4 if ``annealing``
+        is ``"reheating"``, and 0 with other methods and in minibatches. ``annealing="none"`` and
+        ``"structured"`` refuse a number.
     init_params : {"auto", "kmeans", "random", "segments"}, default="auto"
         The start of the fit. ``"kmeans"`` takes the emissions from clusters of at most 20,000
         frames, ``"random"`` from random numbers, and both take starts and transitions from random

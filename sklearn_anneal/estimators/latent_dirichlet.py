@@ -201,14 +201,15 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
-        the passes that led to the first one (at least 48). Short reheats, whose noise begins at 0.1
-        or 0.5 and falls to 0 in ten passes, take turns. The result of a move is kept only if its
-        lower bound is higher, and a move is given up after a few passes if a higher bound is out of
-        reach. The search ends early when every move has failed three times in a row. ``"auto"``: 1
-        if ``annealing`` is ``"deterministic"`` or ``"reheating"``, and 0 with other methods and in
-        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` do not search, and refuse a number above 0. Moves of whole
-        topics, which are a part of the sampler of ``"structured"``, do not depend on it.
+        the passes that led to the first one (at least 48, or 500,000 divided by the number of
+        tokens if that is less). Short reheats, whose noise begins at 0.1 or 0.5 and falls to 0 in
+        ten passes, take turns. The result of a move is kept only if its lower bound is higher, and
+        a move is given up after a few passes if a higher bound is out of reach. The search ends
+        early when every move has failed three times in a row. ``"auto"``: 1 if ``annealing`` is
+        ``"deterministic"`` or ``"reheating"``, and 0 with other methods and in minibatches. More
+        effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` do not search, and refuse a number above 0. Moves of whole topics, which
+        are a part of the sampler of ``"structured"``, do not depend on it.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.

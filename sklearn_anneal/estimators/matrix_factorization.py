@@ -229,13 +229,14 @@ class AnnealedPMF(RatingRefinements):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
-        the passes that led to the first one (at least 48). Short reheats, whose noise begins at 0.1
-        or 0.5 and falls to 0 in ten passes, take turns. The result of a move is kept only if its
-        lower bound is higher, and a move is given up after a few passes if a higher bound is out of
-        reach. The search ends early when every move has failed three times in a row. ``"auto"``: 4
-        if ``annealing`` is ``"reheating"``, and 0 with other methods and in minibatches. More
-        effort raises the bound further. ``annealing="none"``, which is plain inference, and
-        ``"structured"`` do not search, and refuse a number above 0.
+        the passes that led to the first one (at least 48, or 500,000 divided by the number of
+        ratings if that is less). Short reheats, whose noise begins at 0.1 or 0.5 and falls to 0 in
+        ten passes, take turns. The result of a move is kept only if its lower bound is higher, and
+        a move is given up after a few passes if a higher bound is out of reach. The search ends
+        early when every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
+        ``"reheating"``, and 0 with other methods and in minibatches. More effort raises the bound
+        further. ``annealing="none"``, which is plain inference, and ``"structured"`` do not search,
+        and refuse a number above 0.
     batch_size : int or None, default=None
         None: every update uses all users. An integer: stochastic variational inference runs with
         that many users per update.

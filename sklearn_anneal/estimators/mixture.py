@@ -112,16 +112,16 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
-        the passes that led to the first one (at least 48). Merges of components, swaps, in which
-        one is given up and another one divided, short reheats with noise, and starts of other kinds
-        take turns. The result of a move is kept only if its lower bound is higher, and a move is
-        given up after a few passes if a higher bound is out of reach. The search ends early when
-        every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is
-        ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
-        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` do not search, and refuse a number above 0. With
-        ``n_components_per_class``, ``"auto"`` is 0: labels lead to the optimum in which components
-        are the classes, and one of a higher bound may cross them.
+        the passes that led to the first one (at least 48, or 500,000 divided by the number of rows
+        if that is less). Merges of components, swaps, in which one is given up and another one
+        divided, short reheats with noise, and starts of other kinds take turns. The result of a
+        move is kept only if its lower bound is higher, and a move is given up after a few passes if
+        a higher bound is out of reach. The search ends early when every move has failed three times
+        in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"`` or finds no initial temperature
+        above 1, and 0 with other methods and in minibatches. More effort raises the bound further.
+        ``annealing="none"``, which is plain inference, and ``"structured"`` do not search, and
+        refuse a number above 0. With ``n_components_per_class``, ``"auto"`` is 0: labels lead to
+        the optimum in which components are the classes, and one of a higher bound may cross them.
     init_params : {"random", "kmeans", "k-means++", "random_from_data"}, \
             default="random_from_data"
         How the responsibilities are initialised: drawn from a uniform distribution over all

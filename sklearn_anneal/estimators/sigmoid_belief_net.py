@@ -106,10 +106,11 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         hidden unit have a normal prior, whose variance is learned from them and from what the rows
         tell about them (as in MacKay's evidence framework [7]_), so that a unit that explains few
         of many sparse columns decays fast, and one that explains most columns hardly. The
-        recognition network then has 0.16. Few rows of tens of columns with much structure lose by
-        it what sparse columns without structure gain. Nets still learn a part of the noise where
-        columns are many more than rows: ``early_stopping=True`` loses less there, and predicts rows
-        with much structure worse (:doc:`/results/sigmoid_belief_net_speed`). With
+        recognition network then has 0.16, or what is as strong with ``optimizer="sgd"``, whose
+        steps do not divide gradients by their size. Few rows of tens of columns with much structure
+        lose by it what sparse columns without structure gain. Nets still learn a part of the noise
+        where columns are many more than rows: ``early_stopping=True`` loses less there, and
+        predicts rows with much structure worse (:doc:`/results/sigmoid_belief_net_speed`). With
         ``annealing="proximity"`` nothing decays, and a number above 0 is refused, because the data
         do not hold up weights while a constraint moves them. The bound has no term for the decay.
     average : bool, default=True

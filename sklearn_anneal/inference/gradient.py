@@ -70,6 +70,14 @@ class _Optimizer:
     factors: dict[str, float] = field(default_factory=dict)
     constrained: float = 1.0
 
+    @property
+    def gain(self) -> float | None:
+        """The sum of the steps that follow a gradient of 1, for a step size of 1.
+
+        It is None if steps are divided by the size of gradients.
+        """
+        return None
+
     def rate(self, n_steps: int) -> float:
         """Return the size of step number ``n_steps``."""
         return self.learning_rate / (1.0 + self.decay * (n_steps - 1))
@@ -103,6 +111,10 @@ class SGD(_Optimizer):
     """
 
     momentum: float = 0.9
+
+    @property
+    def gain(self) -> float | None:
+        return 1.0 / (1.0 - self.momentum)
 
     def start(self, q: Natural) -> dict[str, Natural]:
         return {"velocity": _zeros(q)}
@@ -289,7 +301,9 @@ def update(
     # times theirs, nor afterwards, because optimizers divide by sizes that they remember.
     constrained = gradient is not of_bound
     was_constrained = constrained or (before is not None and before["constrained"])
-    decay = {} if was_constrained else _of_batch(ctx, weight / ctx.summary.weight)
+    decay: Decay = {}
+    if not was_constrained:
+        decay = ctx.model.decay(ctx.q, ctx.summary, weight / ctx.summary.weight)
     gradient = ctx.model.centered_gradient(ctx.q, gradient)
     stepped, moments = optimizer.step(ctx.q, gradient, moments, n_steps, decay, constrained)
     ctx.q = ctx.model.after_step(ctx.q, stepped)
@@ -308,15 +322,6 @@ def update(
     }
     ctx.q_start, ctx.report = {}, None
     return visited
-
-
-def _of_batch(ctx: Context, share: float) -> Decay:
-    """Return the decay at the step of a batch that is a share of the data.
-
-    It grows with the root of the share, as in the normalized decay of Loshchilov and Hutter (2019).
-    """
-    of_pass = ctx.model.decay(ctx.q, ctx.summary)
-    return {key: np.sqrt(share) * value for key, value in of_pass.items()}
 
 
 def _of_bound(ctx: Context, step: LocalStep, weight: float) -> Natural:

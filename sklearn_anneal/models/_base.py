@@ -688,6 +688,10 @@ class Optimizer(Protocol):
     def averaging(self) -> float | None:
         """γ of the mean of the parameters that a fit returns; None for the last parameters."""
 
+    @property
+    def gain(self) -> float | None:
+        """The sum of the steps that follow a gradient of 1; None if they do not grow with it."""
+
     def start(self, q: Natural) -> dict[str, Natural]:
         """Return the moments before the first step, by their names, in float64."""
 
@@ -755,6 +759,9 @@ class GradientModel(Model[U, S]):
         """Return ``q`` after a step that led from ``before`` to ``after`` in those parameters."""
         return after
 
-    def decay(self, q: Natural, summary: S) -> Decay:
-        """Return λ of the parameters that decay at a step of all data; others are absent."""
+    def decay(self, q: Natural, summary: S, share: float) -> Decay:
+        """Return λ of the parameters that decay at a step; others are absent.
+
+        The step follows a batch that is this ``share`` of the data.
+        """
         return {}

@@ -57,6 +57,8 @@ class SearchableCounts(Searchable[Counts, Summary]):
     exploring_factor: float
     # First fits explore, so that few passes lead far, and more moves hardly raise the bound.
     least_passes: int = 12
+    # Observations are counts, of which a cell can hold many.
+    least_visits: float = float("inf")
 
     def search_dense_table(self) -> None:
         """Search as it is worthwhile for dense tables."""

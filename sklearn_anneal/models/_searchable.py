@@ -37,6 +37,9 @@ class Searchable(ABC, Generic[U, S]):
     least_passes : int
         The number of passes as which the first fit counts at least in the budget of a search. A fit
         that converges in few passes may have done so far from the best optimum.
+    least_visits : float
+        The same in observations that passes visit, which is less than ``least_passes`` for many
+        data: their passes take long, and their optima are far from each other.
     """
 
     n_components: int
@@ -45,6 +48,7 @@ class Searchable(ABC, Generic[U, S]):
     starts_anew: bool = True
     pause_factor: float = 1.0
     least_passes: int = 48
+    least_visits: float = 500_000.0
 
     @abstractmethod
     def swapped(

@@ -512,6 +512,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         late = bool(self.learned_names) or self.emission.learns_late
         known = self.emission.known(q, how.get("known")) if rng is None else None
         expected = self.for_units(self.expectations(q, rng, known), units)
+        if known is not None and not units.are_one_chunk:
+            own = self.emission.for_several_chunks(expected.emission)
+            expected = expected._replace(emission=own)
         kind = MarkovVisit if unit_temperatures is None else LocallyTemperedVisit
         options: dict[str, Any] = {"learns_late": late, "known": known}
         return kind(self, expected, t, unit_temperatures, separate_noise, **options)

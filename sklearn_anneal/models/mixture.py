@@ -342,6 +342,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             expected = Joint(components.coefficients(drawn), log_weights, own_classes)
         example = units.example
         own = components.for_rows(expected.own, example)
+        if known is not None and not units.are_one_chunk:
+            own = components.for_several_chunks(own)
         kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
         if example.classes is not None or expected.gate is not None:
             kind = LabelledVisit

@@ -275,21 +275,26 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
             moved[bias] = after[bias] - means @ (after[weights] - before[weights])
         return moved
 
-    def decay(self, q: Natural, summary: Summary) -> Decay:
+    def decay(self, q: Natural, summary: Summary, share: float) -> Decay:
         """Return λ of the weights, which is learned from those of the net if none was given.
+
+        A given λ, and those of optimizers that divide gradients by their size, are multiplied by
+        the root of the batch's share of the data (Loshchilov and Hutter, 2019).
 
         The weights of a unit have the prior N(0, 1/α). The data hold the weight from unit j to unit
         i of the layer below with the information I = n m_j (1 − m_j) m_i (1 − m_i), where m are
-        means of the units and n is the weight of the rows. A step divides the gradient by its
-        standard deviation for one row, √(I/n), so that weights rest at the mode of their posterior
-        if λ = φ α/√I, with the factor φ of the size of the step. 1/α is the mean of w² + 1/(2 I)
+        means of the units and n is the weight of the rows. With the factor φ of the size of the
+        step, weights rest at the mode of their posterior if λ = φ α/n, times the sum of the steps
+        that follow a gradient if there is momentum; and if a step divides the gradient by its
+        standard deviation for one row, √(I/n), with λ = φ α/√I. 1/α is the mean of w² + 1/(2 I)
         over a unit's weights and a few more: the square of the weight, and its variance if the
         prior is as strong as the data.
         """
+        root, gain = np.sqrt(share), self.optimizer.gain
         if self.weight_decay == 0.0:
             return {}
         if self.weight_decay is not None:
-            return {key: self.weight_decay for key in self.keys if key[0] in "WV"}
+            return {key: root * self.weight_decay for key in self.keys if key[0] in "WV"}
         found: dict[str, float | np.ndarray] = {}
         n, factors, means = summary.weight, step_factors(self.sizes), dict(self._means(q))
         means[0] = expit(self._log_odds(summary))
@@ -301,8 +306,12 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
             squares += _PSEUDO_WEIGHTS * _PSEUDO_SQUARE
             precisions = (W.shape[1] + _PSEUDO_WEIGHTS) / squares
             precisions *= factors[f"W{l}"]
-            found[f"W{l}"] = np.outer(precisions / np.sqrt(rows), of_row**-0.5)
-            found[f"V{l}"] = _DECAY
+            if gain is None:
+                found[f"W{l}"] = root * np.outer(precisions / np.sqrt(rows), of_row**-0.5)
+                found[f"V{l}"] = root * _DECAY
+            else:
+                found[f"W{l}"] = np.broadcast_to((gain / n * precisions)[:, None], W.shape)
+                found[f"V{l}"] = gain / n * _DECAY * np.sqrt(np.outer(rows, of_row))
         return found
 
     def _means(self, q: Natural) -> Iterator[tuple[int, np.ndarray]]:

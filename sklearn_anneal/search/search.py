@@ -302,7 +302,7 @@ class Moves(NamedTuple):
         The passes that moves may take in turns, in multiples of those of one restart.
     automatic : bool
         Whether it is the usual effort, which is less after some starts of a model.
-    least_passes : int
+    least_passes : float
         The number of passes as which those of one restart count at least.
     """
 
@@ -311,7 +311,7 @@ class Moves(NamedTuple):
     after: tuple[Move, ...] = ()
     effort: float = 0.0
     automatic: bool = False
-    least_passes: int = 0
+    least_passes: float = 0.0
 
     @property
     def any(self) -> bool:
@@ -367,7 +367,8 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     before = (*guard, *tried, *shapes, *order)
     # A fit that is extended converges with the extension.
     after = (*order, *extension, *continuation, *reduction)
-    return Moves(before, tuple(turns), after, effort, plan.automatic, model.least_passes)
+    fewest = min(model.least_passes, model.least_visits / max(problem.units.n_observations, 1.0))
+    return Moves(before, tuple(turns), after, effort, plan.automatic, fewest)
 
 
 def _pause_factor(problem: Problem) -> float:

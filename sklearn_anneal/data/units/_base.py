@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 from sklearn.utils.random import sample_without_replacement
 
-from ...parallel.workers import Workers
+from ...parallel.workers import SEQUENTIAL, Workers
 
 # Smallest number of consecutive data points that are shuffled together for random batches.
 _SHUFFLE_BLOCK = 65_536
@@ -104,6 +104,11 @@ class Units(ABC):
         """
         return [slice(0, self.n_units)] if self.n_units else []
 
+    @property
+    def are_one_chunk(self) -> bool:
+        """Whether all data points are in the memory of this process and visited together."""
+        return not self.in_parts and len(self.chunks()) == 1
+
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[np.ndarray | slice]:
         """Yield indices of random batches, in which all data points occur once.
 
@@ -169,10 +174,14 @@ class Units(ABC):
         if local is not None:
             local.clear()
 
+        indices = visit.chunks(units)
+        # Another process would not have what the last visit to a single chunk has kept.
+        workers = SEQUENTIAL if len(indices) == 1 else workers
+
         # Chunks are cut when a worker is free, and steps are merged as they arrive, because the
         # local variables and statistics of all chunks together can be larger than the data.
         def chunks() -> Iterator[tuple]:
-            for index in visit.chunks(units):
+            for index in indices:
                 chunk = units.take(index)
                 of_chunk = None if noise is None else noise[units.weight_units(index)]
                 last = before.pop() if before else None

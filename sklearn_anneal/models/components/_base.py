@@ -508,6 +508,13 @@ class Components(ABC, Generic[P, R]):
         """
         return expected
 
+    def for_several_chunks(self, expected: Expected) -> Expected:
+        """Return ``expected`` for a visit to several chunks, in any order and process.
+
+        It has nothing that depends on which chunk was visited last, as results would then.
+        """
+        return expected
+
     @abstractmethod
     def log_density(self, rows: Rows, expected: Expected) -> np.ndarray:
         """Return E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components).

@@ -106,11 +106,11 @@ class LastSums:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[np.ndarray, np.ndarray, np.ndarray, FeatureSums] | None = None
+        # The rows are None after a pickle, which a fit to the same rows goes on from.
+        self._last: tuple[np.ndarray | None, np.ndarray, np.ndarray, FeatureSums] | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Other processes visit other rows.
-        return LastSums, ()
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_last": None if self._last is None else (None, *self._last[1:])}
 
     def of(self, rows: Rows, shares: np.ndarray) -> FeatureSums | None:
         """Return the statistics if these are the same rows with the same shares."""
@@ -118,7 +118,7 @@ class LastSums:
             return None
         x, center, before, found = self._last
         # Chunks are views that every visit makes anew. This one keeps the memory from other arrays.
-        place = x.__array_interface__ == rows.X.__array_interface__
+        place = x is None or x.__array_interface__ == rows.X.__array_interface__
         if not (place and shares.shape == before.shape and np.array_equal(center, rows.center)):
             return None
         rounding = np.finfo(float).eps * np.abs(before).max(axis=0, initial=0.0)
@@ -126,6 +126,7 @@ class LastSums:
             return None
         if found.derived is None:
             object.__setattr__(found, "derived", {})
+        self._last = rows.X, center, before, found
         return found
 
     def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:

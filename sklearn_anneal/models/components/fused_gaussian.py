@@ -119,6 +119,9 @@ class FactoredGaussian(GaussianComponents):
             return factors * precision.traces(common)
         return precision.traces(self._normal_wishart.to_standard(prior)["inverse_scale"])
 
+    def for_several_chunks(self, expected: Features) -> Features:
+        return expected._replace(last=None)
+
     def last_sums(self, expected: Features) -> LastSums | None:
         found: LastSums | None = expected.last
         return found
