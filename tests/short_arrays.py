@@ -17,7 +17,8 @@ import numpy as np
 from sklearn_anneal.kernels import _team
 from sklearn_anneal.kernels._compile import shared_kernel
 from sklearn_anneal.kernels.simd import chains, products, rows, tiles
-from sklearn_anneal.kernels.simd.emitter import DOUBLES, LANES, ROWS, TOGETHER
+from sklearn_anneal.kernels.simd.emitter import LANES, ROWS, TOGETHER
+from sklearn_anneal.kernels.simd.tiles import LANES as MATRICES
 from sklearn_anneal.kernels.simd.tiles import TILE
 
 FORWARD, BACKWARD = chains.make_steps()
@@ -39,8 +40,8 @@ def calls() -> list[tuple[str, object, tuple]]:
     of_rows, sums = (array(ROWS), array(ROWS)), (array(N), array(N - LANES))
     narrow, lanes = array(6, 3), array(3, TOGETHER)
     # One row of a tile and three of its columns, in all lanes, and a whole tile.
-    row, part, tile = TILE * DOUBLES, array(TILE * 3 * DOUBLES), array(TILE * TILE * DOUBLES)
-    left, vector = (part, 0, 3 * DOUBLES), (array(3 * DOUBLES), 0, 0, 3)
+    row, part, tile = TILE * MATRICES, array(TILE * 3 * MATRICES), array(TILE * TILE * MATRICES)
+    left, vector = (part, 0, 3 * MATRICES), (array(3 * MATRICES), 0, 0, 3)
     found = [
         (
             "drawn_entry",
@@ -128,8 +129,8 @@ def calls() -> list[tuple[str, object, tuple]]:
         ),
         ("set_tile", tiles, (*left, *left, 3, tile, 0, row)),
         ("subtract_tile", tiles, (*left, *left, 3, tile, 0, row)),
-        ("set_vector", tiles, (*left, *vector, array(row), 0, DOUBLES)),
-        ("subtract_vector", tiles, (*left, *vector, array(row), 0, DOUBLES)),
+        ("set_vector", tiles, (*left, *vector, array(row), 0, MATRICES)),
+        ("subtract_vector", tiles, (*left, *vector, array(row), 0, MATRICES)),
         ("factorise_tile", tiles, (tile, tile, tile, 0, row, 0)),
         ("add_outer_products", chains, (array(4 * 8), array(5 * 8), 0, 4, array(8, 8))),
     ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.data.units import Rows, cell_patterns
+from sklearn_anneal.kernels.simd import tiles
 from sklearn_anneal.models.components import _missing_cells as cells
 
 
@@ -109,3 +112,57 @@ def test_rows_without_a_share_are_left_out(problem):
     for value, found, one, other in zip(expected, almost, *parts, strict=True):
         np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(one + other, value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size_of_groups", [10, 10**9])
+def test_half_solutions_serve_densities_and_statistics(problem, size_of_groups, monkeypatch):
+    """Kept from the densities, they make the same statistics as those computed again."""
+    monkeypatch.setattr(cells, "_GROUP", size_of_groups)
+    rows, order, gaussians, shares = problem
+    order = order[np.argsort(rows.patterns[order], kind="stable")]
+    again = cells.completed_moments(rows, order, shares, gaussians)
+    halves = cells.Halves()
+    gaussians = gaussians._replace(halves=halves)
+    cells.marginals(rows, order, gaussians)
+    if gaussians.diagonal or not rows.n_missing[order].any():
+        assert halves.of(order).size == 0
+        return
+    read = halves._order
+    assert halves.of(read).shape[1] == len(gaussians.mean) * rows.n_missing[read].max()
+    assert halves.of(read[1:]).size == 0
+    kept = cells.completed_moments(rows, order, shares, gaussians)
+    for value, expected in zip(kept, again, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-9)
+    monkeypatch.setattr(cells, "_KEPT", 1)
+    cells.marginals(rows, order, gaussians)
+    assert halves.of(read).size == 0
+
+
+def test_fits_keep_half_solutions_of_many_columns(rng, monkeypatch):
+    """Their bounds are those of fits that compute them twice."""
+    X = rng.normal(size=(80, 45)) @ rng.normal(size=(45, 45))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    used = []
+
+    def of(self, order):
+        found = original(self, order)
+        used.append(found.size)
+        return found
+
+    original = cells.Halves.of
+    monkeypatch.setattr(cells.Halves, "of", of)
+    bounds = []
+    for most in (1 << 21, 0):
+        monkeypatch.setattr(cells, "_KEPT", most)
+        mixture = AnnealedBayesianGaussianMixture(2, annealing="none", max_iter=5, random_state=0)
+        with pytest.warns(ConvergenceWarning):
+            bounds.append(mixture.fit(X).lower_bounds_)
+        assert (min(used) > 0) == (most > 0)
+        used.clear()
+    np.testing.assert_allclose(*bounds, rtol=1e-10)
+
+
+def test_matrices_fill_the_vectors_of_the_processor(monkeypatch):
+    for features, n in (("+avx2,+fma", 4), ("+avx2,+avx512f", 8), ("", 4)):
+        monkeypatch.setattr(tiles.config, "CPU_FEATURES", features)
+        assert tiles._n_lanes() == n

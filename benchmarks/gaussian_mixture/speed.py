@@ -185,9 +185,10 @@ def measure_wide(page: Page, size: Size) -> None:
         "in the second moments of a component. The next section has rows that two components "
         "share, whole and with missing cells. With few rows for each component, a pass is "
         "Cholesky factors and inverses of D³ operations, of which learning the priors takes about "
-        "half, and 2 to 3 ms of the interpreter. Where no component has more than 0.6 rows for "
-        "each column, n² D operations take their place, with the n rows of a component. Once the "
-        "shares of rows do not change any more, statistics and factors of the last pass are kept.",
+        "half, and about a millisecond of the interpreter. Where no component has more than 0.6 "
+        "rows for each column, n² D operations take their place, with the n rows of a component. "
+        "Once the shares of rows do not change any more, statistics and factors of the last pass "
+        "are kept.",
     )
     rows = []
     for covariance, d, k, n in size.wide:

@@ -25,8 +25,6 @@ SMALLEST, LARGEST = 1e-4, 1e4
 
 # Newton's method and bisection stop at this relative precision, or after so many steps.
 _PRECISION, _STEPS = 1e-13, 200
-# The same for many functions at once.
-_PRECISION_OF_MANY, _STEPS_OF_MANY = 1e-10, 60
 # From so many numbers on, the series of ψ′(x) is quicker; it has the Bernoulli numbers B16 to B2.
 _MANY = 200
 _SERIES = (-3617 / 510, 7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
@@ -107,31 +105,6 @@ def maximizer(
             return float(new)
         x = new
     return float(x)
-
-
-def maxima(
-    slope: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    starts: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-) -> np.ndarray:
-    """Return where concave functions of one positive number each are highest, between bounds.
-
-    ``slope`` returns their first and second derivatives.
-    """
-    least, most = lower, upper
-    x = np.clip(starts, least, most)
-    for _ in range(_STEPS_OF_MANY):
-        value, curvature = slope(x)
-        lower, upper = np.where(value > 0, x, lower), np.where(value > 0, upper, x)
-        new = np.clip(x * np.exp(np.clip(value / (-x * curvature), -5.0, 5.0)), least, most)
-        # The bracket is halved on the scale of logarithms if Newton's step leaves it.
-        wrong = (new < lower) | (new > upper)
-        new = np.where(wrong, np.sqrt(lower * upper), new)
-        if (np.abs(new - x) <= _PRECISION_OF_MANY * x).all():
-            return new
-        x = new
-    return x
 
 
 def damped(old: float, new: float, rho: float, above: float = 0.0) -> float:

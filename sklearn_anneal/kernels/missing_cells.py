@@ -6,6 +6,8 @@ N(m_m − P_mm⁻¹ P_mo (x_o − m_o), P_mm⁻¹), and the observed ones have t
 (x_o − m_o)ᵀ (P_oo − P_om P_mm⁻¹ P_mo) (x_o − m_o). With v = P (x_o − m_o, 0) and P_mm = L Lᵀ, this
 distance is (x_o − m_o)ᵀ v_o − |L⁻¹ v_m|².
 
+The statistics of a row need L⁻¹ v_m as well, and can take it from the computation of its density.
+
 Rows are read in a given order. If rows with the same missing cells follow each other, P_mm is
 factorised once for all of them (at least once in every block of rows). ``LANES`` matrices P_mm are
 factorised together, as the lanes of vectors (``simd/tiles.py``). They are padded with the identity
@@ -19,8 +21,15 @@ import numpy as np
 
 from ._compile import called, helper, kernel
 from ._math import log
-from .simd.emitter import DOUBLES as LANES
-from .simd.tiles import TILE, factorise_tile, set_tile, set_vector, subtract_tile, subtract_vector
+from .simd.tiles import (
+    LANES,
+    TILE,
+    factorise_tile,
+    set_tile,
+    set_vector,
+    subtract_tile,
+    subtract_vector,
+)
 
 # One product of vectors takes as long as so many of a product of matrices.
 _COST_OF_VECTORS = 8
@@ -45,11 +54,14 @@ def _lists(block, n_features):
 def _space(n_features):
     """Return space for L, its inverse, the inverses of its tiles on the diagonal, and two vectors.
 
-    The operating system gives no memory for those parts that are not used.
+    The last array is for the missing columns of all lanes. The operating system gives no memory for
+    those parts that are not used.
     """
     size = (n_features + TILE - 1) // TILE * TILE
     root, inverse_root = np.empty(size * size * LANES), np.empty(size * size * LANES)
-    return root, inverse_root, np.empty(size * _ROW), np.empty(size * LANES), np.empty(size * LANES)
+    vectors = np.empty(size * LANES), np.empty(size * LANES)
+    columns = np.empty(size * LANES, dtype=np.uint64)
+    return root, inverse_root, np.empty(size * _ROW), *vectors, columns
 
 
 @helper
@@ -60,14 +72,13 @@ def _read(x, center, order, start, m, rows, listed):
     for i in range(m):
         row = order[start + i]
         count = 0
+        # No branch depends on the cells, because the processor would often guess it wrong.
         for d in range(n_features):
             value = np.float64(x[row, d])
-            if np.isnan(value):
-                missing[i, count] = d
-                count += 1
-                rows[i, d] = 0.0
-            else:
-                rows[i, d] = value - center[d]
+            absent = np.isnan(value)
+            missing[i, count] = d
+            count += absent
+            rows[i, d] = 0.0 if absent else value - center[d]
         n_missing[i] = count
         same = i > 0 and n_missing[i - 1] == count
         j = 0
@@ -110,22 +121,55 @@ def _residuals(rows, mean, listed, m, out):
 
 
 @helper
-def _gather(precision, columns, count, size, row, lane, root):
-    """Write P_mm, padded with the identity, to the lower triangle of one lane."""
-    for a in range(count):
-        entries = precision[columns[a]]
-        place = a * row + lane
+def _size(listed, pattern, n_patterns):
+    """Return the size to which the P_mm of ``LANES`` patterns are padded."""
+    _, n_missing, _, chosen, first = listed
+    size = 0
+    for p in range(pattern, min(pattern + LANES, n_patterns)):
+        size = max(size, n_missing[chosen[first[p]]])
+    return (size + TILE - 1) // TILE * TILE
+
+
+@helper
+def _columns_of(listed, pattern, n_patterns, size, columns):
+    """List the missing columns of ``LANES`` patterns, the lanes of each next to each other."""
+    missing, n_missing, _, chosen, first = listed
+    for lane in range(LANES):
+        p, count = pattern + lane, 0
+        if p < n_patterns:
+            i = chosen[first[p]]
+            count = n_missing[i]
+            for a in range(count):
+                columns[a * LANES + lane] = missing[i, a]
+        for a in range(count, size):
+            columns[a * LANES + lane] = 0
+
+
+@helper
+def _gather(precision, listed, pattern, n_patterns, size, columns, root):
+    """Write the P_mm of ``LANES`` patterns, padded with the identity, to the lower triangle."""
+    _, n_missing, _, chosen, first = listed
+    row, most = size * LANES, 0
+    _columns_of(listed, pattern, n_patterns, size, columns)
+    for p in range(pattern, min(pattern + LANES, n_patterns)):
+        most = max(most, n_missing[chosen[first[p]]])
+    for a in range(most):
+        place = a * row
         for b in range(a + 1):
-            root[place + b * LANES] = entries[columns[b]]
-    for a in range(count, size):
-        place = a * row + lane
-        for b in range(a):
-            root[place + b * LANES] = 0.0
-        root[place + a * LANES] = 1.0
+            for lane in range(LANES):
+                entry = precision[columns[a * LANES + lane], columns[b * LANES + lane]]
+                root[place + b * LANES + lane] = entry
+    for lane in range(LANES):
+        p = pattern + lane
+        for a in range(n_missing[chosen[first[p]]] if p < n_patterns else 0, size):
+            place = a * row + lane
+            for b in range(a):
+                root[place + b * LANES] = 0.0
+            root[place + a * LANES] = 1.0
 
 
 @called
-def _factorise(precision, listed, pattern, n_patterns, root, corners, inverse_root):
+def _factorise(precision, listed, pattern, n_patterns, root, corners, inverse_root, columns):
     """Write the Cholesky factors L of the P_mm of ``LANES`` patterns, and return their size.
 
     Parameters
@@ -141,17 +185,12 @@ def _factorise(precision, listed, pattern, n_patterns, root, corners, inverse_ro
         Receives the inverses of their tiles on the diagonal.
     inverse_root : array
         Receives the transposes of these inverses in the same places.
+    columns : array
+        Receives the missing columns.
     """
-    missing, n_missing, _, chosen, first = listed
-    size = 0
-    for p in range(pattern, min(pattern + LANES, n_patterns)):
-        size = max(size, n_missing[chosen[first[p]]])
-    size = (size + TILE - 1) // TILE * TILE
+    size = _size(listed, pattern, n_patterns)
     row = size * LANES
-    for lane in range(LANES):
-        p = pattern + lane
-        i = chosen[first[p]] if p < n_patterns else 0
-        _gather(precision, missing[i], n_missing[i] if p < n_patterns else 0, size, row, lane, root)
+    _gather(precision, listed, pattern, n_patterns, size, columns, root)
     for a in range(0, size, TILE):
         for b in range(0, a, TILE):
             place = a * row + b * LANES
@@ -248,6 +287,21 @@ def _of_missing(residual, precision, listed, m, product):
 
 
 @helper
+def _inner(left, right):
+    """The product of two vectors, by four sums that do not wait for each other."""
+    n = left.shape[0] // 4 * 4
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    for i in range(0, n, 4):
+        a += left[i] * right[i]
+        b += left[i + 1] * right[i + 1]
+        c += left[i + 2] * right[i + 2]
+        d += left[i + 3] * right[i + 3]
+    for i in range(n, left.shape[0]):
+        a += left[i] * right[i]
+    return (a + b) + (c + d)
+
+
+@helper
 def _most_rows(listed, pattern, n_patterns):
     """Return the largest number of rows of ``LANES`` patterns."""
     first, most = listed[4], 0
@@ -256,8 +310,39 @@ def _most_rows(listed, pattern, n_patterns):
     return most
 
 
-@kernel("rows vector pointer matrix matrix int out2 out2")
-def marginals(x, center, order, precision, mean, block, distances, log_dets):
+@helper
+def _keep(y, listed, pattern, n_patterns, step, row, place, halves):
+    """Write L⁻¹ v_m of one row of each pattern from a place of ``halves`` on.
+
+    ``row`` is the number of the first row of the block.
+    """
+    _, n_missing, _, chosen, first = listed
+    for lane in range(min(LANES, n_patterns - pattern)):
+        i = first[pattern + lane] + step
+        if i < first[pattern + lane + 1]:
+            target = halves[row + chosen[i]]
+            for a in range(n_missing[chosen[i]]):
+                target[place + a] = y[a * LANES + lane]
+
+
+@helper
+def _kept(halves, size, listed, pattern, n_patterns, step, row, place, y):
+    """Read what :func:`_keep` has written."""
+    _, n_missing, _, chosen, first = listed
+    for lane in range(LANES):
+        p, count = pattern + lane, 0
+        if p < n_patterns and first[p] + step < first[p + 1]:
+            i = chosen[first[p] + step]
+            count = n_missing[i]
+            source = halves[row + i]
+            for a in range(count):
+                y[a * LANES + lane] = source[place + a]
+        for a in range(count, size):
+            y[a * LANES + lane] = 0.0
+
+
+@kernel("rows vector pointer matrix matrix int out2 out2 out2")
+def marginals(x, center, order, precision, mean, block, distances, log_dets, halves):
     """Squared distances of the observed cells from the means, and log|P_mm|.
 
     Parameters
@@ -275,14 +360,16 @@ def marginals(x, center, order, precision, mean, block, distances, log_dets):
         Rows per block.
     distances, log_dets : arrays of shape (n_read, n_components)
         Outputs.
+    halves : array of shape (n_read, n_components * n_most)
+        Receives L⁻¹ v_m of all components, for at most ``n_most`` missing cells. It may be empty.
     """
     n_components, n_features = mean.shape
     rows = np.empty((block, n_features))
     residual = np.empty((block, n_features))
     product = np.empty((block, n_features))
     listed = _lists(block, n_features)
-    first = listed[4]
-    root, inverse_root, corners, y, _ = _space(n_features)
+    first, most = listed[4], halves.shape[1] // n_components
+    root, inverse_root, corners, y, _, columns = _space(n_features)
     log_det = np.empty(LANES)
     square = np.empty(LANES)
     for start in range(0, order.shape[0], block):
@@ -294,13 +381,17 @@ def marginals(x, center, order, precision, mean, block, distances, log_dets):
             _residuals(rows, mean[k], listed, m, residual)
             np.dot(residual[:m], matrix, product[:m])
             for p in range(0, n_patterns, LANES):
-                size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root)
+                size = _factorise(
+                    matrix, listed, p, n_patterns, root, corners, inverse_root, columns
+                )
                 log_det[:] = 0.0
                 for a in range(size):
                     for i in range(LANES):
                         log_det[i] += 2.0 * log(root[a * (size + 1) * LANES + i])
                 for step in range(_most_rows(listed, p, n_patterns)):
                     _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
+                    if most > 0:
+                        _keep(y, listed, p, n_patterns, step, start, k * most, halves)
                     square[:] = 0.0
                     for a in range(size):
                         for i in range(LANES):
@@ -308,9 +399,7 @@ def marginals(x, center, order, precision, mean, block, distances, log_dets):
                     for lane in range(min(LANES, n_patterns - p)):
                         i = first[p + lane] + step
                         if i < first[p + lane + 1]:
-                            distance = 0.0
-                            for d in range(n_features):
-                                distance += residual[i, d] * product[i, d]
+                            distance = _inner(residual[i], product[i])
                             distances[start + i, k] = max(distance - square[lane], 0.0)
                             log_dets[start + i, k] = log_det[lane]
 
@@ -331,23 +420,34 @@ def _complete(inverse_root, size, listed, p, n_patterns, step, y, out, residual)
 
 
 @helper
-def _complete_all(matrix, listed, p, n_patterns, product, space, residual):
-    """Complete all rows of some patterns, and return the size of their factors.
-
-    The inverses of the factors are in the space.
-    """
-    root, inverse_root, corners, y, solution = space
-    size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root)
+def _inverses(matrix, listed, p, n_patterns, space):
+    """Write the transposes of L⁻¹ of some patterns to the space, and return their size."""
+    root, inverse_root, corners, _, _, columns = space
+    size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root, columns)
     _invert(root, corners, size, inverse_root)
-    for step in range(_most_rows(listed, p, n_patterns)):
-        _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
-        _complete(inverse_root, size, listed, p, n_patterns, step, y, solution, residual)
     return size
 
 
-@kernel("rows vector pointer matrix matrix matrix float int out2 out2 out1")
-def add_moments(x, center, order, precision, mean, shares, no_share, block, second, total, count):
-    """Add the moments of completed rows about the means of their components.
+@kernel(
+    "rows vector pointer matrix matrix matrix matrix vector float int out2 out2 out2 out_int",
+)
+def add_moments(
+    x,
+    center,
+    order,
+    precision,
+    mean,
+    shares,
+    halves,
+    least,
+    sign,
+    block,
+    covariances,
+    total,
+    completed,
+    n_completed,
+):
+    """Complete rows relative to the means of their components, and add moments of what is missing.
 
     The first arguments are those of :func:`marginals`.
 
@@ -355,48 +455,61 @@ def add_moments(x, center, order, precision, mean, shares, no_share, block, seco
     ----------
     shares : array of shape (n_read, n_components)
         The weight R of each row for each component.
-    no_share : float
-        Rows whose weights are at most this multiple of the largest one are left out.
-    second : array of shape (n_components * n_features, n_features)
-        Receives Σ R E (x − m)(x − m)ᵀ.
+    halves : array of shape (n_read, n_components * n_most)
+        What :func:`marginals` has written, or nothing.
+    least : array of shape (n_components,)
+        Rows whose weights are at most as large are left out.
+    sign : float
+        1 for rows of positive weights, and −1 for those of negative ones; others are left out.
+    block : int
+    covariances : array of shape (n_components * n_features, n_features)
+        Receives Σ R P_mm⁻¹ in its lower triangles.
     total : array of shape (n_components, n_features)
         Receives Σ R E (x − m).
-    count : array of shape (n_components,)
-        Receives Σ R.
+    completed : array of shape (n_components * n_read, n_features)
+        Receives √|R| E (x − m) of the rows that are not left out, one after the other.
+    n_completed : array of shape (n_components,)
+        Receives the number of these rows.
     """
     n_components, n_features = mean.shape
     rows = np.empty((block, n_features))
-    residual = np.empty((block, n_features))
     product = np.empty((block, n_features))
-    square = np.empty((n_features, n_features))
     listed = _lists(block, n_features)
     chosen, first = listed[3:]
     space = _space(n_features)
-    inverse_root, tile = space[1], np.empty(_SQUARE)
-    weights = np.empty(LANES)
-    least = np.zeros(n_components)
-    for i in range(order.shape[0]):
-        for k in range(n_components):
-            count[k] += shares[i, k]
-            least[k] = max(least[k], no_share * abs(shares[i, k]))
+    (root, inverse_root, corners, y, solution, _), tile = space, np.empty(_SQUARE)
+    weights, most = np.empty(LANES), halves.shape[1] // n_components
+    n_completed[:] = 0
     for start in range(0, order.shape[0], block):
         size_of_block = min(block, order.shape[0] - start)
         _read(x, center, order, start, size_of_block, rows, listed)
         for k in range(n_components):
             matrix = precision[k * n_features : (k + 1) * n_features]
-            target = second[k * n_features : (k + 1) * n_features]
+            target = covariances[k * n_features : (k + 1) * n_features]
             m = 0
             for i in range(size_of_block):
-                if abs(shares[start + i, k]) > least[k]:
+                if sign * shares[start + i, k] > least[k]:
                     chosen[m] = i
                     m += 1
             if m == 0:
                 continue
             n_patterns = _patterns(listed, m)
+            begin = k * order.shape[0] + n_completed[k]
+            residual = completed[begin : begin + m]
+            n_completed[k] += m
             _residuals(rows, mean[k], listed, m, residual)
-            _of_missing(residual, matrix, listed, m, product)
+            if most == 0:
+                _of_missing(residual, matrix, listed, m, product)
             for p in range(0, n_patterns, LANES):
-                size = _complete_all(matrix, listed, p, n_patterns, product, space, residual)
+                size = _inverses(matrix, listed, p, n_patterns, space)
+                for step in range(_most_rows(listed, p, n_patterns)):
+                    if most > 0:
+                        _kept(halves, size, listed, p, n_patterns, step, start, k * most, y)
+                    else:
+                        _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
+                    _complete(
+                        inverse_root, size, listed, p, n_patterns, step, y, solution, residual
+                    )
                 weights[:] = 0.0
                 for lane in range(min(LANES, n_patterns - p)):
                     for i in range(first[p + lane], first[p + lane + 1]):
@@ -404,12 +517,10 @@ def add_moments(x, center, order, precision, mean, shares, no_share, block, seco
                 _add_inverses(inverse_root, size, listed, p, n_patterns, weights, tile, target)
             for i in range(m):
                 r = shares[start + chosen[i], k]
+                root_of_r = np.sqrt(abs(r))
                 for d in range(n_features):
-                    first_moment = r * residual[i, d]
-                    total[k, d] += first_moment
-                    product[i, d] = first_moment
-            np.dot(product[:m].T, residual[:m], square)
-            target += square
+                    total[k, d] += r * residual[i, d]
+                    residual[i, d] *= root_of_r
 
 
 @kernel("rows vector pointer matrix matrix matrix matrix matrix int out2 out2")
@@ -438,7 +549,7 @@ def impute(x, center, order, precision, mean, shares, factors, reference, block,
     listed = _lists(block, n_features)
     missing, n_missing, _, _, first = listed
     space = _space(n_features)
-    inverse_root = space[1]
+    root, inverse_root, corners, y, solution, _ = space
     for start in range(0, order.shape[0], block):
         m = min(block, order.shape[0] - start)
         _read(x, center, order, start, m, rows, listed)
@@ -448,7 +559,12 @@ def impute(x, center, order, precision, mean, shares, factors, reference, block,
             _residuals(rows, mean[k], listed, m, residual)
             np.dot(residual[:m], matrix, product[:m])
             for p in range(0, n_patterns, LANES):
-                size = _complete_all(matrix, listed, p, n_patterns, product, space, residual)
+                size = _inverses(matrix, listed, p, n_patterns, space)
+                for step in range(_most_rows(listed, p, n_patterns)):
+                    _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
+                    _complete(
+                        inverse_root, size, listed, p, n_patterns, step, y, solution, residual
+                    )
                 for lane in range(min(LANES, n_patterns - p)):
                     for a in range(n_missing[first[p + lane]]):
                         variance = 0.0

@@ -169,6 +169,15 @@ class Rows(Units):
         return {}
 
     @cached_property
+    def n_missing(self) -> np.ndarray:
+        """The number of missing cells of each row, (n_rows,)."""
+        found = np.zeros(self.n_units, dtype=np.intp)
+        if self.patterns is not None:
+            affected = np.flatnonzero(self.patterns)
+            found[affected] = np.count_nonzero(np.isnan(self.X[affected]), axis=1)
+        return found
+
+    @cached_property
     def by_completeness(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The numbers of the rows without missing cells, with some, and with nothing else.
 
@@ -178,7 +187,7 @@ class Rows(Units):
         if self.patterns is None:
             return np.arange(self.n_units), np.empty(0, dtype=int), np.empty(0, dtype=int)
         affected = np.flatnonzero(self.patterns)
-        n_missing = np.count_nonzero(np.isnan(self.X[affected]), axis=1)
+        n_missing = self.n_missing[affected]
         blank = n_missing == self.X.shape[1]
         some = affected[~blank]
         order = np.lexsort((self.patterns[some], n_missing[~blank]))
@@ -193,6 +202,7 @@ class Rows(Units):
             part, n = self.take(index), min(max(len(some) - start, 0), len(index))
             found = np.arange(0), np.arange(n), np.arange(n, len(index))
             vars(part)["by_completeness"] = found
+            vars(part)["n_missing"] = self.n_missing[index]
             yield index, part
 
     def completed(self, dtype: DTypeLike | None = None) -> np.ndarray:

@@ -70,6 +70,7 @@ def marginals(
     block: int,
     distances: np.ndarray,
     log_dets: np.ndarray,
+    halves: np.ndarray,
 ) -> None:
     """Squared distances of observed cells from the means, and log|P_mm|, as the compiled kernel."""
     for start in range(0, len(order), block):

@@ -1,7 +1,7 @@
 """Products of tiles of matrices, of which each lane of a vector has its own.
 
 Matrices that differ from row to row, as those of missing cells do, are too small for a library of
-linear algebra. Here ``DOUBLES`` of them are worked on at once: entry (i, j) of all of them is one
+linear algebra. Here ``LANES`` of them are worked on at once: entry (i, j) of all of them is one
 vector. The sums of a tile of ``TILE`` × ``TILE`` entries stay in registers, so that each vector
 that is read serves as often as a tile has rows.
 """
@@ -13,13 +13,30 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
-from .emitter import CONTRACT, INDEX, Emitter
+from .emitter import CONTRACT, DOUBLES, INDEX, Emitter
 
 TILE = 4
 """Number of rows and columns of a tile."""
+
+
+def _n_lanes() -> int:
+    """Return how many numbers a vector of the processor has, up to eight.
+
+    A tile and what is read for it fill the registers of a processor with vectors of eight, which
+    has twice as many registers as others.
+    """
+    features = config.CPU_FEATURES
+    if features is None:
+        features = get_host_cpu_features()
+    return 2 * DOUBLES if "+avx512f" in features.split(",") else DOUBLES
+
+
+LANES = _n_lanes()
+"""Number of matrices that are worked on at once."""
 
 
 @intrinsic
@@ -32,7 +49,7 @@ def factorise_tile(typingctx, root, inverses, transposed, start, row, inverse):
     """
 
     def codegen(context, builder, signature, args):
-        emit = Emitter(context, builder, signature.args[0].dtype)
+        emit = Emitter(context, builder, signature.args[0].dtype, LANES)
         root, inverses, transposed = (
             emit.array(kind, value)[0]
             for kind, value in zip(signature.args[:3], args, strict=False)
@@ -87,7 +104,7 @@ def _products(n_columns: int, subtracted: bool) -> Callable[..., Any]:
     """
 
     def codegen(context, builder, signature, args):
-        emit = Emitter(context, builder, signature.args[0].dtype)
+        emit = Emitter(context, builder, signature.args[0].dtype, LANES)
         x, y, out = (emit.array(signature.args[i], args[i])[0] for i in (0, 3, 7))
         n = args[6]
 

@@ -16,18 +16,9 @@ Golub and Meurant (2010), Matrices, Moments and Quadrature with Applications, ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import psi
-
-from ...families._empirical_bayes import maximizer, trigamma
-
-if TYPE_CHECKING:
-    from ._joint_steps import JointStep
-
-# The largest factor of the inverse scale in one step.
-_LARGEST_FACTOR = 1e100
 
 
 class Determinants(NamedTuple):
@@ -56,65 +47,3 @@ class Determinants(NamedTuple):
         p_below, q_above = below / np.maximum(first, tiny), above / np.maximum(rest, tiny)
         n_above, n_below = rest / np.maximum(q_above, tiny), first / np.maximum(p_below, tiny)
         return cls(d, n_above, 1.0 - q_above, n_below, p_below)
-
-    def changes(self, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return limits of the changes, and their first two derivatives by log y, at factors y."""
-        larger = factors >= 1.0
-        n = np.where(larger, self.n_above, self.n_below)
-        p = np.where(larger, self.p_above, self.p_below)
-        ones = np.where(larger, self.n_features - n, 0.0)
-        total = (1.0 - p) + factors * p
-        share = factors * p / total
-        value = ones * np.log(factors) + n * np.log(total)
-        return value, ones + n * share, n * share * (1.0 - share)
-
-
-class OneScale:
-    """The number c by which V is multiplied that maximises the bound, as a function of ν₀.
-
-    Given ν₀, c maximises Σ_k ν₀ D log c − (ν₀ + N_k) log|c s_k V + S_k|, where limits are in the
-    place of the determinants.
-    """
-
-    def __init__(self, step: JointStep):
-        self.step, self.n_features = step, step.components.n_features
-        dof = np.broadcast_to(step.components.degrees_of_freedom_prior, step.size.shape)
-        self.rows, self.dof = step.q["dof"] - dof, float(dof.mean())
-        # A given ν₀ may differ between components.
-        self.difference = dof - self.dof
-        self.determinants, self.growth = step.determinants, step.growth
-        self.own = step.log_det_of_scale
-        self.before = psi(self._halves(self.dof)).sum()
-        self.factor = 1.0
-
-    def _best_factor(self, dof: float) -> float:
-        before = dof + self.difference
-        after = before + self.rows
-
-        def slope(c: float) -> tuple[float, float]:
-            _, first, second = self.determinants.changes(c * self.growth)
-            value = float((self.n_features * before - after * first).sum())
-            return value / c, -(value + float((after * second).sum())) / c**2
-
-        self.factor = maximizer(slope, min(self.step.floor, 1.0), _LARGEST_FACTOR, self.factor)
-        return self.factor
-
-    def _halves(self, dof: float) -> np.ndarray:
-        after = dof + self.difference + self.rows
-        return 0.5 * (after[:, None] - np.arange(self.n_features))
-
-    def log_det(self, dof: float) -> tuple[float, float]:
-        """Return log|W₀⁻¹| plus the mean change of E log|Λ_k| from q now, and the derivative."""
-        c, d, k = self._best_factor(dof), self.n_features, self.growth.size
-        halves = self._halves(dof)
-        grown, first, second = self.determinants.changes(c * self.growth)
-        change = (psi(halves).sum() - self.before) / k - grown.mean()
-        derivative = 0.5 * trigamma(halves).sum() / k
-        curvature = float((2.0 * halves[:, 0] * second).sum())
-        if c > self.step.floor and curvature > 0.0:
-            derivative += (d - first).sum() ** 2 / k / curvature
-        return self.own + d * float(np.log(c)) + float(change), float(derivative)
-
-    def best(self, dof: float) -> np.ndarray:
-        """Return W₀⁻¹."""
-        return self._best_factor(dof) * self.step.scale

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import psi
 
 from ...families import Natural
-from ...families._empirical_bayes import maxima, maximizer
+from ...families._empirical_bayes import maximizer
 from ...families._structure import diagonals_alone
 from ...families.wishart import Precisions
 from ._correlated_scale import SMALLEST_SCALE, learn_entries, least_loss, log_correlation
-from ._determinants import Determinants, OneScale
+from ._determinants import Determinants
+from ._features import kernels
 from ._few_rows import FewRows
 from ._learned_gaussians import SMALLEST_STRENGTH, Decay, Sizes, Step
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # The diagonal stays where the bound would rise by no more than this share of its terms.
 _SMALLEST_RISE = 1e-12
-# The largest factor of one diagonal entry of the inverse scale in one step.
-_LARGEST_FACTOR_OF_ENTRY = 1e2
+# The largest factor of the inverse scale in one step, and of one of its diagonal entries.
+_LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
 # A smaller difference from 1 has no digits left.
 _SMALLEST_REST = 1e-13
 # The prior mean goes so many times as far as for fixed q at most, up to this relative precision.
@@ -172,17 +172,10 @@ class JointStep(Step):
         """
         c, before, after = self.components, self.before, self.after
         p, scale = self.shares, np.diagonal(self.scale)
-
-        def slope(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            # Derivatives by the factors; the second one is right where the first one is 0.
-            share = p * factor / (1.0 + p * (factor - 1.0))
-            first, second = before.sum() - after @ share, after @ (share * (share - 1.0))
-            return first / factor, second / factor**2
-
-        largest = np.full(scale.shape, _LARGEST_FACTOR_OF_ENTRY)
-        alone = maxima(slope, np.ones(scale.shape), 1.0 / largest, largest)
+        alone, risen = np.empty(scale.shape), np.empty(1)
+        kernels().factors_of_entries(p, before, after, _LARGEST_FACTOR_OF_ENTRY, alone, risen)
         floor = SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
-        rise = 0.5 * (before.sum() * np.log(alone) - after @ np.log1p(p * (alone - 1.0))).sum()
+        rise = float(risen[0])
         if rise <= _SMALLEST_RISE * abs(self.value()):
             return
         for share in (rho, 0.5 * rho):
@@ -206,27 +199,14 @@ class JointStep(Step):
         weights = np.tensordot(shares * self.counts, self.precisions.matrices, axes=1)
         total = self._multiplied(shares[:, None] * self.first).sum(axis=0)
         change = self.structure.solve(weights[None], total)[0] - self.center[0]
-        n, old, some = self.counts, self.old_strength, self.counts > 0.0
+        n, old, dof = self.counts, self.old_strength, self.q["dof"]
         moved, solved = self._moved(self.center), self._solved(self.center)
-        along, dof = n[:, None] * change, self.q["dof"][some]
-        of_along = self._multiplied(along) / self.q["dof"][:, None]
-        rest = (n * (old + n) / old + self.inner(moved, moved, solved))[some]
-        mixed = self.inner(moved, along, of_along)[some]
-        square = self.inner(along, along, of_along)[some]
-
-        def slope(step: float) -> tuple[float, float]:
-            total = rest + step * (step * square - 2.0 * mixed)
-            first = 2.0 * (mixed - step * square) / total
-            return float(dof @ first), float(dof @ (first**2 - 2.0 * square / total))
-
-        def value(step: float) -> float:
-            return -float(dof @ np.log(rest + step * (step * square - 2.0 * mixed)))
-
-        # For small steps the value is a quadratic function.
-        rise, curvature = slope(1.0)
-        start = 1.0 - rise / curvature if curvature < 0.0 else 1.0
-        further = maximizer(slope, 1.0, _LONGEST_STEP, start, _PRECISION_OF_STEP)
-        return self.center[0] + max(1.0, further, key=value) * change
+        along, (mean, factor) = n[:, None] * change, self._of_means
+        of_along, step = self._multiplied(along) / dof[:, None], np.array([1.0, _LONGEST_STEP])
+        factors = np.array([n * (old + n) / old, factor])
+        how = moved, solved, along, of_along, mean, _PRECISION_OF_STEP, step
+        kernels().step_of_mean(n, dof, factors, *how)
+        return self.center[0] + step[0] * change
 
     def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
         """Return the products of E Λ_k and vectors, (n_components, n_features)."""
@@ -253,14 +233,6 @@ class JointStep(Step):
         h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
         return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
 
-    def inner(self, left: np.ndarray, right: np.ndarray, solved: np.ndarray) -> np.ndarray:
-        """Return leftᵀ M_k⁻¹ right of all components, M_k being W_k⁻¹ without the term of m₀.
-
-        ``solved`` has the products W_k right.
-        """
-        mean, factor = self._of_means
-        return (left * solved).sum(axis=1) + factor * (left * mean).sum(1) * (right * mean).sum(1)
-
     def best_strength(self) -> float:
         """Return β₀, which is not larger than the number of rows.
 
@@ -268,19 +240,13 @@ class JointStep(Step):
         bound are D log(h / N) − (ν₀ + N) log|M + h x xᵀ|, halved. The determinant is that of M
         times 1 + h xᵀ M⁻¹ x.
         """
-        some, moved = self.counts > 0.0, self._moved(self.center)
-        n, dof, d = self.counts[some], self.q["dof"][some], self.components.n_features
-        squares = self.inner(moved, moved, self._solved(self.center))[some]
-        old = float(self.old_strength[0])
-
-        def slope(beta: float) -> tuple[float, float]:
-            total, grown = beta + n, n**2 + beta * (n + squares)
-            rise, loss = d * n / (beta * total), dof * n * squares / (grown * total)
-            fall = d * n * (beta + total) / (beta * total) ** 2
-            second = loss * ((n + squares) / grown + 1.0 / total) - fall
-            return float((rise - loss).sum()), float(second.sum())
-
-        return maximizer(slope, SMALLEST_STRENGTH, max(self.n_rows, old), old)
+        moved, solved = self._moved(self.center), self._solved(self.center)
+        mean, factor = self._of_means
+        old, d = float(self.old_strength[0]), self.components.n_features
+        best = np.array([old, SMALLEST_STRENGTH])
+        how = factor, moved, solved, mean, d, max(self.n_rows, old), best
+        kernels().strength_of_means(self.counts, self.q["dof"], *how)
+        return float(best[0])
 
     def follow_means(self, strength: float) -> None:
         """Update the traces and the determinants for the new prior of the means.
@@ -288,26 +254,22 @@ class JointStep(Step):
         The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
         the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
         """
-        vectors, products = [], []
-        d, dof = self.components.n_features, self.q["dof"][:, None, None]
-        n = np.where(self.counts > 0.0, self.counts, 1.0)
-        for beta, center in ((self.old_strength, self.old_center), (strength, self.center)):
-            scale = np.where(self.counts > 0.0, np.sqrt(beta / ((beta + n) * n)), 0.0)
-            vectors.append(scale[:, None] * self._moved(center))
-            products.append(scale[:, None] * self._solved(center))
-        u, solved = np.stack(vectors, axis=-1), np.stack(products, axis=-1)  # (K, D, 2)
-        signs = np.diag([-1.0, 1.0])
-        small = np.eye(2) + signs @ np.swapaxes(u, 1, 2) @ solved
-        self.log_dets = self.precisions.log_dets + np.linalg.slogdet(small)[1]
+        d, dof, k = self.components.n_features, self.q["dof"], len(self.counts)
+        some, n = self.counts > 0.0, np.where(self.counts > 0.0, self.counts, 1.0)
+        both = (self.old_strength, self.old_center), (strength, self.center)
+        scales = np.concatenate([some * np.sqrt(beta / ((beta + n) * n)) for beta, _ in both])
+        moved = np.concatenate([self._moved(center) for _, center in both])
+        solved = np.concatenate([self._solved(center) for _, center in both])
         turned = self._of_scale(solved)
-        lost = np.linalg.solve(small, signs @ np.swapaxes(solved, 1, 2) @ turned)  # C uᵀ W V W u
+        again = np.concatenate([self._multiplied(part) for part in (turned[:k], turned[k:])])
+        again /= np.tile(dof, 2)[:, None]
+        change = np.empty((3, k))
+        kernels().change_of_means(scales, moved, solved, turned, again, change)
+        self.log_dets = self.precisions.log_dets + change[0]
         # Rounding must not leave the domain of the traces.
-        traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size
-        traces = traces - np.trace(lost, axis1=1, axis2=2)
+        traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size - change[1]
         self.inverse_traces = np.minimum(traces, d / self.size)
-        again = signs @ np.swapaxes(turned, 1, 2) @ (self.precisions.multiply(turned) / dof)
-        change = np.trace(lost @ lost - 2.0 * np.linalg.solve(small, again), axis1=1, axis2=2)
-        self.limit_determinants(self.squares_of_shares + self.size**2 * change)
+        self.limit_determinants(self.squares_of_shares + self.size**2 * change[2])
 
     def limit_determinants(self, squares: np.ndarray) -> None:
         """Set the limits of the determinants, given tr(P P) of all matrices at the new m₀ and β₀.
@@ -323,10 +285,10 @@ class JointStep(Step):
         self.determinants = Determinants.of(traces, squares, d)
 
     def _of_scale(self, vectors: np.ndarray) -> np.ndarray:
-        """Return V u of columns u, whose shape is (n_components, n_features, n_columns)."""
+        """Return V u of vectors u, the rows of an array."""
         if self.eta < np.inf:
-            return self.scale @ vectors
-        return np.diagonal(self.scale)[:, None] * vectors
+            return vectors @ self.scale
+        return vectors * np.diagonal(self.scale)
 
     @property
     def squares_of_shares(self) -> np.ndarray:
@@ -359,18 +321,27 @@ class JointStep(Step):
         """The smallest number by which ``scale`` may be multiplied."""
         return SMALLEST_SCALE / (self.smallest * self.least)
 
-    def is_above(self, scale: np.ndarray) -> bool:
-        """Return True, because learned scales are limited."""
-        return True
+    def best_scale(
+        self, strength: np.ndarray | float, old: float, learns_dof: bool
+    ) -> tuple[float, np.ndarray]:
+        """Return the best ν₀, or the one now if it is not learned, and the best V for it.
 
-    def scales(self, strength: np.ndarray | float) -> OneScale:
-        """Return the best size of V as a function of ν₀."""
+        V is multiplied by the number c that maximises
+        Σ_k ν₀ D log c − (ν₀ + N_k) log|c s_k V + S_k|
+        given ν₀, where limits are in the place of the determinants.
+        """
         mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
         d = self.components.n_features
-        halves = 0.5 * (self.after[:, None] - np.arange(d))
-        mean_logs = psi(halves).sum(axis=1) + d * np.log(2.0) - self.log_dets
-        self.log_det = float((mean_logs + d * mean_log).mean())
-        return OneScale(self)
+        dof = np.broadcast_to(self.components.degrees_of_freedom_prior, self.size.shape)
+        # A given ν₀ may differ between components.
+        table = np.array([self.after - dof, dof - old, self.growth])
+        constant = self.log_det_of_scale + float((d * mean_log - self.log_dets).mean())
+        bounds = self.bounds_of_dof(old) if learns_dof else (old, old)
+        settings, found = np.array([old, *bounds, constant, self.eta, 1.0]), np.empty(2)
+        limits = np.array(self.determinants[1:])
+        how = d, self.floor, _LARGEST_FACTOR, found
+        kernels().dof_and_scale(settings, table, limits, *how)
+        return float(found[0]), found[1] * self.scale
 
 
 class SharedStep(JointStep):

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ...families import Factors, Natural
-from ...families._empirical_bayes import damped, maximizer, scale_root, trigamma, wishart_dof
+from ...families._empirical_bayes import damped, scale_root, wishart_dof
 from ...families._structure import (
     inverse_of_lower,
     log_det_of_root,
@@ -27,7 +27,7 @@ from ...families._structure import (
 from ...families.wishart import Precisions
 from .._base import Known
 from ._correlated_scale import SMALLEST_SCALE, kappa
-from ._determinants import OneScale
+from ._features import kernels
 from ._few_rows import FewRows, are_few, is_posterior, moments_inside
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ _ROWS_OF_DIAGONAL = 10.0
 _STRENGTHS = (0.5, 1e4)
 # a is searched near the best of these values, up to this relative precision.
 _GRID_OF_STRENGTHS = np.geomspace(*_STRENGTHS, 21)
-_OWN_OF_STRENGTHS = _GRID_OF_STRENGTHS * np.log(_GRID_OF_STRENGTHS) - gammaln(_GRID_OF_STRENGTHS)
 _PRECISION_OF_STRENGTH = 1e-7
 
 
@@ -95,6 +94,8 @@ def learned_gaussians(
     if set(OF_PRECISIONS) & set(components.auto):
         if joint is not None:
             joint.follow_means(new.mean_precision_prior)
+        if components.sizes is not None:
+            step.learn_sizes(components.sizes, rho)
         _learn_precisions(step, new, rho)
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
@@ -210,10 +211,10 @@ class Step:
         """
         return self.covariance + self.structure.outer(self.mean - self.center)
 
-    def dof(self, log_det_scale: Callable[[float], tuple[float, float]], old: float) -> float:
-        """Return ν₀ for the log-determinant of W₀⁻¹ as a function of ν₀, and its derivative.
+    def bounds_of_dof(self, old: float) -> tuple[float, float]:
+        """Return the smallest and the largest ν₀.
 
-        It would have no upper limit if all components were alike. Its limit is D + N / K, so that
+        ν₀ would have no upper limit if all components were alike. Its limit is D + N / K, so that
         the prior never counts more than the rows that a component has on average, because these
         rows have determined W₀. A diagonal W₀ has few entries, and a matrix with a prior of its
         own does not repeat the rows: both may count ten times all rows.
@@ -222,7 +223,28 @@ class Step:
         if not self.components.learns_matrix:
             most = _ROWS_OF_DIAGONAL * self.n_rows
         least = self.components.least_dof
-        bounds = min(least, old), max(d + most, least, old)
+        return min(least, old), max(d + most, least, old)
+
+    def best_scale(
+        self, strength: np.ndarray | float, old: float, learns_dof: bool
+    ) -> tuple[float, np.ndarray]:
+        """Return the best ν₀, or the one now if it is not learned, and the best W₀⁻¹ for it."""
+        scales = self.scales(strength)
+        dof = self.dof(scales.log_det, old) if learns_dof else old
+        scale = scales.best(dof)
+        if self.is_above(scale):
+            return dof, scale
+        scale = _kept_above(self, self.scale, scales.best(old))
+        return self.dof_given(scale, old) if learns_dof else old, scale
+
+    def dof_given(self, scale: np.ndarray, old: float) -> float:
+        """Return the best ν₀ for a given W₀⁻¹."""
+        log_det = float(np.mean(self.structure.log_det(scale, self.components.n_features)))
+        return self.dof(lambda _: (log_det, 0.0), old)
+
+    def dof(self, log_det_scale: Callable[[float], tuple[float, float]], old: float) -> float:
+        """Return ν₀ for the log-determinant of W₀⁻¹ as a function of ν₀, and its derivative."""
+        d, bounds = self.components.n_features, self.bounds_of_dof(old)
         if self.eta == np.inf:
             return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
 
@@ -234,7 +256,7 @@ class Step:
 
         return wishart_dof(d, self.log_det, expected, old, bounds)
 
-    def scales(self, strength: np.ndarray | float) -> _Scales | OneScale:
+    def scales(self, strength: np.ndarray | float) -> _Scales:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
         precision = self.precision
@@ -313,19 +335,11 @@ def _learn_precisions(step: Step, new: GaussianComponents, rho: float) -> None:
     c, d = step.components, step.components.n_features
     learns_dof = "degrees_of_freedom_prior" in c.auto
     old_dof = dof = float(np.mean(c.degrees_of_freedom_prior))
-    if c.sizes is not None:
-        step.learn_sizes(c.sizes, rho)
     old = scale = step.scale
-    given = "covariance_prior" not in c.auto
-    if not given:
-        scales = step.scales(new.mean_precision_prior)
-        dof = step.dof(scales.log_det, old_dof) if learns_dof else old_dof
-        scale = scales.best(dof)
-        if not step.is_above(scale):
-            scale, given = _kept_above(step, old, scales.best(old_dof)), True
-    if given and learns_dof:
-        log_det = float(np.mean(step.structure.log_det(scale, d)))
-        dof = step.dof(lambda _: (log_det, 0.0), old_dof)
+    if "covariance_prior" in c.auto:
+        dof, scale = step.best_scale(new.mean_precision_prior, old_dof, learns_dof)
+    elif learns_dof:
+        dof = step.dof_given(scale, old_dof)
     if learns_dof:
         new.degrees_of_freedom_prior = damped(old_dof, dof, rho, d - 1)
     if "covariance_prior" in c.auto:
@@ -427,8 +441,13 @@ class Sizes:
         """
         counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
-        strengths = np.array([terms.best_strength(), self.strength])
-        means, shapes = terms.means(strengths)[0], np.add.outer(strengths, counts)
+        table = np.array([terms.counts, terms.slopes, *decay, terms.now])
+        # Alternating steps over strength and sizes would take hundreds of passes where sizes
+        # are equal.
+        strengths, means = np.full(2, self.strength), np.empty((2, len(counts)))
+        how = self.strength, _PRECISION_OF_STRENGTH, strengths[:1], means
+        kernels().strength_of_sizes(_GRID_OF_STRENGTHS, table, *how)
+        shapes = np.add.outer(strengths, counts)
         rates = shapes / np.maximum(means, max(least, 1e-300))
         best, same = map(Sizes, strengths.tolist(), shapes, rates)
         if (means[0] < least).any():
@@ -460,23 +479,6 @@ class _OfSizes(NamedTuple):
     decay: Decay
     now: np.ndarray
 
-    def means(self, a: np.ndarray | float) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        """Return the best expected sizes for strengths of shape (...), and the terms for these.
-
-        All of them have the shape (..., n_components).
-        """
-        a = np.asarray(a)[..., None]
-        larger = a + self.counts > (a + self.slopes) * self.now
-        certain, slopes, decay = self._terms(larger)
-        # (n + a − m) / s = a + t / (1 + (s − now) e) is a quadratic equation.
-        total, rest = a + self.counts - certain, 1.0 - self.now * decay
-        linear = a * rest + slopes - total * decay
-        root = np.sqrt(linear**2 + 4.0 * a * decay * total * rest)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            falling = 0.5 * (root - linear) / (a * decay)
-        s = np.where(linear > 0.0, 2.0 * total * rest / (linear + root), falling)
-        return s, (certain, slopes, decay)
-
     def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return m, the other part of the slopes now, and e, of larger sizes or smaller ones."""
         certain = np.where(larger, self.decay.certain, 0.0)
@@ -488,32 +490,10 @@ class _OfSizes(NamedTuple):
         terms = self.counts * sizes.mean_log - self._losses(sizes.mean)
         return float(np.sum(terms - sizes._divergences()))
 
-    def _losses(self, sizes: np.ndarray, terms: tuple[np.ndarray, ...] | None = None) -> np.ndarray:
-        certain, slopes, decay = self._terms(sizes > self.now) if terms is None else terms
+    def _losses(self, sizes: np.ndarray) -> np.ndarray:
+        certain, slopes, decay = self._terms(sizes > self.now)
         change = (sizes - self.now) * decay
         # log(1 + x) / x, which is 1 at 0.
         some = np.where(change == 0.0, 1.0, change)
         ratio = np.where(change == 0.0, 1.0, np.log1p(change) / some)
         return certain * np.log(sizes / self.now) + slopes * (sizes - self.now) * ratio
-
-    def best_strength(self) -> float:
-        """Return the strength that maximises the terms at the best sizes for it.
-
-        Alternating steps over the strength and the sizes would take hundreds of passes where sizes
-        are equal.
-        """
-        grid = _GRID_OF_STRENGTHS
-        total, (s, terms) = np.add.outer(grid, self.counts), self.means(grid)
-        own = gammaln(total) - total * (np.log(total / s) - 1.0) - grid[:, None] * s
-        best = int(np.argmax(_OWN_OF_STRENGTHS + (own - self._losses(s, terms)).mean(axis=-1)))
-        ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-
-        def slope(a: float) -> tuple[float, float]:
-            total, (s, (certain, slopes, decay)) = a + self.counts, self.means(a)
-            decline = slopes * decay / (1.0 + (s - self.now) * decay) ** 2
-            change = (1.0 / s - 1.0) ** 2 / ((total - certain) / s**2 - decline)
-            first = np.log(a) + 1.0 - psi(a) + (psi(total) - np.log(total / s) - s).mean()
-            second = (trigamma(total) - 1.0 / total + change).mean()
-            return float(first), float(1.0 / a - trigamma(a) + second)
-
-        return maximizer(slope, *ends, float(grid[best]), _PRECISION_OF_STRENGTH)

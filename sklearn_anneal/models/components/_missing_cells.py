@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from ...data.units import Rows
 from ...families._structure import Triangle, mirror
@@ -25,11 +26,41 @@ from ._wide_gaussians import NO_SHARE
 
 # Rows that a kernel processes at a time.
 _BLOCK = 128
+# Entries of the completed rows of all components that are in memory at a time, and the least number
+# of these rows.
+_ENTRIES, _ROWS = 1 << 17, 4 * _BLOCK
+# Numbers of half solutions that are kept at most.
+_KEPT = 1 << 21
 # Rows that lack the same cells are a group of their own if there are so many of them, times the
 # number of components.
 _GROUP = 4096
 
 kernels = partial(compiled, "missing_cells")
+_NOTHING = np.empty((0, 0))
+
+
+class Halves:
+    """L⁻¹ v_m of rows, which their densities and their statistics have in common.
+
+    Here P_mm = L Lᵀ is the precision of the missing cells of a row, and v = P (x_o − m_o, 0). These
+    vectors have as many numbers as the row has missing cells, while v takes as long as all other
+    products of a row if few cells are missing. An object is for one step of some rows.
+    """
+
+    def __init__(self) -> None:
+        self._order, self._found = np.arange(0), _NOTHING
+
+    def of(self, order: np.ndarray) -> np.ndarray:
+        """Return the vectors of these rows, or an empty array if they have not been kept."""
+        return self._found if np.array_equal(order, self._order) else _NOTHING
+
+    def space(self, rows: Rows, order: np.ndarray, n_components: int) -> np.ndarray:
+        """Return an array for the vectors of rows, which is empty if they are too many."""
+        most = int(rows.n_missing[order].max(initial=0))
+        self._order, self._found = np.arange(0), _NOTHING
+        if 0 < len(order) * n_components * most <= _KEPT:
+            self._order, self._found = order, np.empty((len(order), n_components * most))
+        return self._found
 
 
 class Gaussians(NamedTuple):
@@ -41,6 +72,7 @@ class Gaussians(NamedTuple):
     precision: np.ndarray
     constant: np.ndarray  # (n_components,)
     log_weights: np.ndarray  # the log density of a row without any observed cell, (n_components,)
+    halves: Halves | None = None
 
     @property
     def diagonal(self) -> bool:
@@ -105,14 +137,18 @@ def marginals(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> tuple[np.n
             log_dets[index] = group.log_det
         kernel_shape = len(others), len(mean)
         some = (np.empty(kernel_shape), np.empty(kernel_shape)) if groups else (distances, log_dets)
+        read, halves = np.ascontiguousarray(order[others], dtype=np.int64), _NOTHING
+        if gaussians.halves is not None and not rows.plain:
+            halves = gaussians.halves.space(rows, read, len(mean))
         kernels(rows.plain).marginals(
             np.ascontiguousarray(rows.X),
             rows.center,
-            np.ascontiguousarray(order[others], dtype=np.int64),
+            read,
             gaussians.stacked,
             np.ascontiguousarray(mean),
             _BLOCK,
             *some,
+            halves,
         )
         if groups:
             distances[others], log_dets[others] = some
@@ -127,15 +163,10 @@ def marginals(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> tuple[np.n
     return distances, log_dets
 
 
-def n_missing_cells(rows: Rows, order: np.ndarray) -> np.ndarray:
-    """Return the number of missing cells of the rows of ``order``."""
-    return np.isnan(rows.X[order]).sum(axis=1)
-
-
 def log_density(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> np.ndarray:
     """Return the log density of the observed cells in nats, (len(order), n_components)."""
     distances, log_dets = marginals(rows, order, gaussians)
-    n_observed = rows.X.shape[1] - n_missing_cells(rows, order)
+    n_observed = rows.X.shape[1] - rows.n_missing[order]
     out = gaussians.constant - 0.5 * (distances + log_dets)
     out -= 0.5 * LOG_2PI * n_observed[:, None]
     return out
@@ -162,19 +193,8 @@ def completed_moments(
         return Moments(count, first, second)
     groups, others = _grouped(rows, order, k)
     second = np.zeros((k, d, d))
-    kernels().add_moments(
-        np.ascontiguousarray(rows.X),
-        rows.center,
-        np.ascontiguousarray(order[others], dtype=np.int64),
-        gaussians.stacked,
-        np.ascontiguousarray(mean),
-        np.ascontiguousarray(shares[others], dtype=np.float64),
-        NO_SHARE,
-        _BLOCK,
-        second.reshape(k * d, d),
-        first,
-        count,
-    )
+    _add_moments(rows, order[others], shares[others], gaussians, (first, second))
+    count += shares[others].sum(axis=0)
     mirror(second)
     # Moments about the center, and no longer about the means.
     added = count[:, None] * mean
@@ -187,6 +207,43 @@ def completed_moments(
         found = group.moments(mean, shares[index])
         count, first, second = count + found[0], first + found[1], second + found[2]
     return Moments(count, first, second)
+
+
+def _add_moments(
+    rows: Rows,
+    order: np.ndarray,
+    shares: np.ndarray,
+    gaussians: Gaussians,
+    moments: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Add Σ R E (x − m) and the lower triangle of Σ R E (x − m)(x − m)ᵀ of rows, one by one."""
+    mean, (first, second) = np.ascontiguousarray(gaussians.mean), moments
+    k, d = mean.shape
+    x, stacked = np.ascontiguousarray(rows.X), gaussians.stacked
+    order, halves = np.ascontiguousarray(order, dtype=np.int64), _NOTHING
+    if gaussians.halves is not None:
+        halves = gaussians.halves.of(order)
+    shares = np.ascontiguousarray(shares, dtype=np.float64)
+    least = NO_SHARE * np.abs(shares).max(axis=0, initial=0.0)
+    # Factors of an annealing method can make shares negative.
+    signs = (1.0, -1.0) if shares.min(initial=0.0) < 0.0 else (1.0,)
+    size = max(_ENTRIES // (k * d) // _BLOCK * _BLOCK, _ROWS)
+    size = min(size, len(order))
+    completed, n_completed = np.empty((k * size, d)), np.empty(k, dtype=np.int64)
+    for start in range(0, len(order), size or 1):
+        part = slice(start, start + size)
+        n = len(order[part])
+        for sign in signs:
+            kernels().add_moments(
+                *(x, rows.center, order[part], stacked, mean, shares[part], halves[part]),
+                *(least, sign, _BLOCK, second.reshape(k * d, d), first),
+                *(completed[: k * n], n_completed),
+            )
+            for one, begin, number in zip(second, range(0, k * n, n), n_completed, strict=True):
+                found = completed[begin : begin + number]
+                if number:
+                    # Transposes are in Fortran's order, and the sum replaces the matrix.
+                    dsyrk(sign, found.T, beta=1.0, c=one.T, overwrite_c=True)
 
 
 def _grouped(

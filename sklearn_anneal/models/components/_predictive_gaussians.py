@@ -112,7 +112,7 @@ def log_student_t(components: GaussianComponents, rows: Rows, q: Natural) -> np.
     out[complete] = log_student_t(components, rows.whole(complete), q)
     gaussians, half_log_det = _gaussians_of_scales(components, mean, scale)
     distance, log_dets = missing_cells.marginals(rows, some, gaussians)
-    n_observed = d - missing_cells.n_missing_cells(rows, some)[:, None]
+    n_observed = d - rows.n_missing[some, None]
     # The determinant of the scale of observed cells is |A_mm| / |A|, with A the inverse scale.
     out[some] = _log_density(distance, dof, half_log_det - 0.5 * log_dets, n_observed)
     return out
@@ -177,7 +177,7 @@ def impute(
     dof, mean, scale = _packed_student_t(components, q)
     gaussians, _ = _gaussians_of_scales(components, mean, scale)
     distance, _ = missing_cells.marginals(rows, order, gaussians)
-    n_observed = components.n_features - missing_cells.n_missing_cells(rows, order)[:, None]
+    n_observed = components.n_features - rows.n_missing[order, None]
     own = np.broadcast_to(dof + n_observed, distance.shape)
     spreads, exists = student_t_spreads(own)
     factors = (dof + distance) / own * spreads

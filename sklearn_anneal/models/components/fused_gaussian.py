@@ -30,7 +30,7 @@ from ._features import (
     LastSums,
     kernels,
 )
-from ._missing_cells import RowVolume, tempered_volume
+from ._missing_cells import Halves, RowVolume, tempered_volume
 from ._moments import Summary
 from .gaussian import GaussianComponents
 
@@ -122,6 +122,16 @@ class FactoredGaussian(GaussianComponents):
     def for_several_chunks(self, expected: Features) -> Features:
         return expected._replace(last=None)
 
+    def with_halves(self, joint: Joint, rows: Rows) -> Joint:
+        """Return the joint density for one step of rows, which may have missing cells.
+
+        What their densities have in common with their statistics is computed once.
+        """
+        if rows.patterns is None or not self.is_wide(joint.own.layout):
+            return joint
+        gaussians = self.gaussians_of(joint.own)._replace(halves=Halves())
+        return joint._replace(own=joint.own._replace(gaussians=gaussians))
+
     def last_sums(self, expected: Features) -> LastSums | None:
         found: LastSums | None = expected.last
         return found
@@ -210,7 +220,13 @@ class FusedGaussian(FactoredGaussian):
 
             def one(step: Callable[..., LocalStep], some: Rows, index: np.ndarray) -> LocalStep:
                 own = Tempering(values_at(t.local, index), values_at(t.statistics, index))
-                return step(some, joint, own, values_at(noise, index), separate_noise)
+                return step(
+                    some,
+                    self.with_halves(joint, some),
+                    own,
+                    values_at(noise, index),
+                    separate_noise,
+                )
 
             return self._in_two_ways(rows, one, self.local_step, super().local_step)
         expected: Features = joint.own
@@ -252,7 +268,8 @@ class FusedGaussian(FactoredGaussian):
         if rows.patterns is not None:
 
             def one(step: Callable[..., LocalStep], some: Rows, index: np.ndarray) -> LocalStep:
-                return step(some, joint, temperatures, values_at(noise, index))
+                how = self.with_halves(joint, some), temperatures, values_at(noise, index)
+                return step(some, *how)
 
             steps = self.locally_tempered_step, super().locally_tempered_step
             return self._in_two_ways(rows, one, *steps)
