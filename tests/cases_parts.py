@@ -13,7 +13,7 @@ from models import TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_matrix, issparse, vstack
 
 from sklearn_anneal.annealing import Annealing
-from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
+from sklearn_anneal.models import gamma_process_nmf
 
 # Parameters of single data points, which are attributes of a fit to data in memory only.
 OF_UNITS = ("n_users_", "user_", "users", "activations_")
@@ -70,8 +70,12 @@ def gradients() -> list[Any]:
 
 
 def without_further_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no model add passes to those of the loop, as it adds none to data in parts."""
-    monkeypatch.setattr(GammaProcessNMF, "further", lambda *_: None)
+    """Let no model add passes to those of the loop, as it adds none to data in parts.
+
+    The loop makes those that explore itself, as it does for parts.
+    """
+    for name in ("further_passes", "exploring_passes"):
+        monkeypatch.setattr(gamma_process_nmf, name, lambda *_: None)
 
 
 def without_unit_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,20 @@ def calls() -> list[tuple[str, object, tuple]]:
             (lanes, array(6, TOGETHER + 3), 3, 1e-9, narrow, lanes),
         ),
         (
+            "ratio_update_together_with_norms",
+            products,
+            # As many rows as are processed at a time, whatever the machine is.
+            (
+                lanes,
+                array(ROWS, TOGETHER + 3),
+                3,
+                1e-9,
+                array(ROWS, 3),
+                lanes,
+                array(ROWS, TOGETHER),
+            ),
+        ),
+        (
             "add_shares_of_rows",
             products,
             (array(N), counts, STARTS, 2 * ROWS, 1e-9, 1.0, table, array(2 * ROWS, N)),

@@ -32,6 +32,7 @@ GIVES_THE_SIZE = {
     "entry_beyond": [0],
     "fetch_rows": [0],
     "ratio_update_together": [0, 4],
+    "ratio_update_together_with_norms": [0, 4],
     "add_shares_of_rows": [0],
     "add_shares_to_row": [0],
 }

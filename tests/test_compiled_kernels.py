@@ -40,8 +40,8 @@ KERNELS = {
     "AnnealedGammaProcessNMF": (
         counts,
         "transform",
-        "activation_powers activation_sums component_sums coordinate_passes "
-        "dense_updates expected_table log_ratios log_sums ratios",
+        "activation_powers activation_sums coordinate_passes dense_updates divergence "
+        "expected_table exploring_passes gamma_shapes log_ratios log_sums ratios",
     ),
     "AnnealedHMM": (
         rows,

@@ -14,7 +14,7 @@ from sklearn_anneal.models._count_moves import (
     Explained,
     best_division,
     divided,
-    excess,
+    excesses,
     given_up,
     most_alike,
     sought,
@@ -136,12 +136,12 @@ def test_a_part_is_found_in_what_others_leave(missing, rng):
         counts *= observed
     known = explained(counts, activations[:, :1], parts[:1], weights, observed)
     rest = known.expected
-    starts = [excess(known, rest, rng) for _ in range(3)]
+    starts = excesses(known, rest, 3, rng)
     found, gain = max((sought(known, rest, start, 0.3) for start in starts), key=lambda f: f[1])
     cells = known.cells
     assert cosines(found[None] / cells, parts[1:2])[0] > 0.97
     assert gain > 0
-    assert excess(known, counts[counts > 0], rng) is None
+    assert excesses(known, counts[counts > 0], 3, rng) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,13 +12,27 @@ from numpy.testing import assert_allclose
 from scipy.sparse import csr_matrix
 from scipy.special import psi
 
+from sklearn_anneal import Shards
+from sklearn_anneal.inference import loop, visits
+from sklearn_anneal.inference.conjugate import update
 from sklearn_anneal.inference.loop import lower_bound
 from sklearn_anneal.inference.progress import Progress
-from sklearn_anneal.models import _count_passes, _count_visits
-from sklearn_anneal.models._count_passes import PlainPasses, ShapeMomentum, further_passes
+from sklearn_anneal.models import _count_passes, _count_visits, gamma_process_nmf
+from sklearn_anneal.models._count_passes import (
+    PlainPasses,
+    ShapeMomentum,
+    exploring_passes,
+    further_passes,
+)
 from sklearn_anneal.models._count_visits import Activations
 from sklearn_anneal.models.gamma_process_nmf import COMPONENTS, WEIGHTS, GammaProcessNMF
 from sklearn_anneal.parallel.workers import SEQUENTIAL
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """No passes that explore are added to those of the loop, so that fits have hardly begun."""
+    monkeypatch.setattr(gamma_process_nmf, "SMALL", 0)
 
 
 def fitted(X, **params):
@@ -253,7 +267,9 @@ def test_passes_that_lower_the_bound_are_taken_back(X, monkeypatch):
     """A fit then goes on without any, and to the end of one that never had them."""
     undone = []
 
-    def worse(self, q, prior, units, local, momentum):
+    def worse(self, q, prior, units, local, momentum, exploring=0):
+        if exploring:
+            return None
         return {**q, "weights_shape": 100.0 * q["weights_shape"]}, list(local), 20, None
 
     def take_back(self, usual=Progress.take_back):
@@ -261,10 +277,91 @@ def test_passes_that_lower_the_bound_are_taken_back(X, monkeypatch):
         undone.append(self.undone)
 
     params = {"annealing": "none", "init_params": "random", "tol": 1e-4, "max_iter": 300}
-    monkeypatch.setattr(GammaProcessNMF, "further", lambda *_: None)
+    monkeypatch.setattr(GammaProcessNMF, "further", lambda *_, **__: None)
     expected = nmf(**params).fit(X)
     monkeypatch.setattr(GammaProcessNMF, "further", worse)
     monkeypatch.setattr(Progress, "take_back", take_back)
     est = nmf(**params).fit(X)
     assert undone == [1]
     assert_allclose(est.lower_bounds_, expected.lower_bounds_, rtol=1e-12)
+
+
+# Passes that explore
+
+
+class Passes:
+    """Exploring passes of the loop, one after another, each from the parameters of the last."""
+
+    def __init__(self, ctx, units):
+        self.ctx = replace(ctx, exploring=True, state={"updates": 0, "passes": 0.0})
+        self.units, self.local, self.known = units, None, None
+        self.settings = loop.Settings(10, None, None, 1.0, 0.6)
+
+    def run(self, n):
+        for _ in range(n):
+            visited = visits.visit(
+                self.ctx, loop.PLAIN, self.units, SEQUENTIAL, self.local, self.known
+            )
+            how = {"minibatch": False, "passes": 1.0}
+            visited = update(
+                self.ctx, loop.PLAIN, self.units, visited, self.settings, SEQUENTIAL, **how
+            )
+            self.local, self.known = visited.local, visited.visit.known
+        return self.ctx.q
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("k", [1, 7])
+def test_exploring_passes_are_those_of_the_loop(k, single, weighted, X, rng, monkeypatch):
+    weights = rng.uniform(0.5, 2.0, len(X)) if weighted else None
+    est = nmf(n_components=k, annealing="none", init_params="random", max_iter=2)
+    est.fit(X, sample_weight=weights)
+    ctx, units = context_of(est), units_of(est, X, weights)
+    ctx.model.learns = ()
+    expected = Passes(ctx, units).run(3)
+    if single:
+        monkeypatch.setattr(_count_passes, "LARGE", 0)
+    n_updates = ctx.model.n_sweeps(further=False, exploring=True) - 1
+    found = exploring_passes(units, ctx.model, ctx.q, ctx.prior, 3, n_updates)
+    for key, value in expected.items():
+        rtol, atol = (1e-2, 1e-2) if single else (1e-8, 1e-10)
+        assert_allclose(found[key], value, rtol=rtol, atol=atol, err_msg=key)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_large_tables_and_missing_cells_have_no_further_exploring_passes(X, monkeypatch):
+    missing = X.copy()
+    missing[3, 4] = np.nan
+    for rows, most, made in ((X, X.size * 3, True), (X, 1, False), (missing, X.size * 3, False)):
+        monkeypatch.setattr(gamma_process_nmf, "SMALL", most)
+        ctx, units, local = fitted(rows, n_components=3)
+        found = ctx.model.further(ctx.q, ctx.prior, units, local, None, exploring=4)
+        assert (found is not None and found[2] == 4) == made
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_loop_makes_the_exploring_passes_that_no_call_makes(X, monkeypatch):
+    """Data in parts, and rows with weights and copies of them, make the same passes."""
+    monkeypatch.setattr(gamma_process_nmf, "SMALL", X.size * 9)
+    params = {"n_components": 3, "annealing": "none", "init_params": "random", "max_iter": 4}
+    weights = np.arange(len(X)) % 3 + 1
+    expected, calls = nmf(**params).fit(X, sample_weight=weights), []
+
+    def leave(*args, **kwargs):
+        calls.append(args)
+
+    in_parts = nmf(**params).fit(
+        Shards([X[:30], X[30:]]), sample_weight=[weights[:30], weights[30:]]
+    )
+    repeated = nmf(**params).fit(np.repeat(X, weights, axis=0))
+    monkeypatch.setattr(gamma_process_nmf, "exploring_passes", leave)
+    by_loop = nmf(**params).fit(X, sample_weight=weights)
+    assert len(calls) > 0
+    # The last pass does not explore, and data in parts have no further passes of that kind.
+    for found, n in ((in_parts, 3), (repeated, 4), (by_loop, 4)):
+        assert_allclose(found.lower_bounds_[:n], expected.lower_bounds_[:n], rtol=1e-9)
+        assert found._inference.ctx.state == expected._inference.ctx.state
+    monkeypatch.setattr(gamma_process_nmf, "SMALL", 0)
+    assert nmf(**params).fit(X, sample_weight=weights).lower_bounds_[0] < expected.lower_bounds_[0]

@@ -14,6 +14,7 @@ from sklearn_anneal.inference import loop
 from sklearn_anneal.inference.progress import Progress, Settings
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.visits import PLAIN
+from sklearn_anneal.models import gamma_process_nmf
 from sklearn_anneal.models._count_visits import CountsVisit
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
@@ -39,12 +40,16 @@ def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, r
         return usual(self, units, local, exploring, *rest)
 
     monkeypatch.setattr(CountsVisit, "start", start)
-    est = nmf(max_iter=400, tol=1e-5).fit(X)
-    rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()
-    n_passes = 1 + np.flatnonzero(rises < 40 * est.tol)[0]
-    # The first visit precedes all bounds, and the next one shows the first.
-    assert explored.index(False) == n_passes + 2
-    assert rises[n_passes - 1] > est.tol
+    # Small tables explore in passes between those of the loop as well, whose rises add up.
+    for most, together in ((0, 1), (X.size * 3, 1 + loop.EXPLORING_PASSES)):
+        monkeypatch.setattr(gamma_process_nmf, "SMALL", most)
+        explored.clear()
+        est = nmf(max_iter=400, tol=1e-5).fit(X)
+        rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()
+        n_passes = 1 + np.flatnonzero(rises < 40 * together * est.tol)[0]
+        # The first visit precedes all bounds, and the next one shows the first.
+        assert explored.index(False) == n_passes + 2
+        assert rises[n_passes - 1] > est.tol
 
 
 def test_only_full_tables_without_noise_explore_for_fewer_passes(rng):

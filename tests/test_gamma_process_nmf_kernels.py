@@ -12,17 +12,26 @@ from scipy.sparse import csr_array, csr_matrix
 
 from sklearn_anneal.kernels import dense_counts as dense
 from sklearn_anneal.kernels import gamma_process_nmf
+from sklearn_anneal.models._count_visits import CountsVisit
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 
 PRECISION = {np.float64: 1e-10, np.float32: 2e-4}
-STEPS = ("dense", "missing", "sparse")
+# Rows of dense tables fill the lanes of vector instructions, or make products of matrices.
+STEPS = ("dense", "dense together", "missing", "missing together", "sparse")
 each_step = pytest.mark.parametrize("kind", STEPS)
 each_form = pytest.mark.parametrize("form", FORMS)
 
 
+@pytest.fixture(autouse=True)
+def together(request, monkeypatch):
+    """Process rows together where the kind of the test says so, and by themselves elsewhere."""
+    found = "together" in request.node.name
+    monkeypatch.setattr(CountsVisit, "_together", lambda self, itemsize: found)
+
+
 def problem(rng, kind, n=13, n_columns=11, dtype=np.float64):
     """Counts of one kind, and the same as a dense float64 array for the plain step."""
-    X = drawn_counts(rng, n, n_columns, missing=0.25 if kind == "missing" else 0.0)
+    X = drawn_counts(rng, n, n_columns, missing=0.25 if kind.startswith("missing") else 0.0)
     given = csr_matrix(X.astype(dtype)) if kind == "sparse" else X.astype(dtype)
     return given, X
 
@@ -136,7 +145,11 @@ def test_sparse_and_dense_rows_have_the_same_momentum(rng):
     assert_allclose(np.vstack(once), steps[0].local.shape[[0, 7, 39]], rtol=1e-10)
 
 
-@pairwise(n_sweeps=[0, 1, 4], form=FORMS, kind=[*STEPS, "missing, rates of rows"])
+@pairwise(
+    n_sweeps=[0, 1, 4],
+    form=FORMS,
+    kind=[*STEPS, "missing, rates of rows", "missing together, rates of rows"],
+)
 def test_given_starts(kind, form, n_sweeps, rng):
     """Without sweeps, the result is the start. Rates of rows differ only if cells are missing."""
     kind, _, rates_of_rows = kind.partition(", ")

@@ -248,6 +248,8 @@ def test_weights_vary_between_sequences_alone(method, rng):
     getattr(est, method)(X, lengths=[10, 10], sample_weight=weights)
     with pytest.raises(ValueError, match="sample_weight.*sequence|sequence.*sample_weight"):
         getattr(est, method)(X, lengths=[12, 8], sample_weight=weights)
+    with pytest.raises(ValueError, match=r"one per sequence, but needs one per row, 20 .*repeat"):
+        getattr(est, method)(X, lengths=[10, 10], sample_weight=[1.0, 2.0])
 
 
 def test_columns_differ_between_sequences():

@@ -375,7 +375,7 @@ def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng
 
 def test_a_search_whose_moves_pause_goes_on_as_if_it_had_begun_anew(rng):
     """The fits that are compared have made the same moves, which pause in full tables."""
-    X = drawn_counts(rng, n=120, n_columns=12, size=20.0)
+    X = drawn_counts(rng, n=120, n_columns=16, n_parts=6, size=20.0)
     est = AnnealedGammaProcessNMF("auto", random_state=0)
     first = clone(est).fit(X)
     assert first.search_results_["move"][-1] == "continuation"

@@ -50,10 +50,11 @@ from sklearn_anneal.inference.visits import PLAIN
 from sklearn_anneal.models._exchangeable import across_widest
 from sklearn_anneal.models._merges import disjoint_pairs, merge_gains
 from sklearn_anneal.models._searchable import Searchable
+from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 from sklearn_anneal.search import restarts
 from sklearn_anneal.search.moves import Reheat, Swap
-from sklearn_anneal.search.search import Found
+from sklearn_anneal.search.search import Found, Moves
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -711,16 +712,27 @@ def test_no_transition_leads_from_one_sequence_to_the_next(rng):
     assert (found["transmat"] - ctx.prior["transmat"]).sum() == pytest.approx(2 + 0 + 4)
 
 
+@pytest.mark.parametrize("repeats", [True, False])
 @pytest.mark.parametrize(("rise", "in_vain"), [(5.0, 0), (1e-5, 3), (-5.0, 3)])
-def test_moves_that_bring_little_are_in_vain(rise, in_vain):
+def test_moves_that_bring_little_are_in_vain(rise, in_vain, repeats):
     ctx = Context(None, {}, None, None, q={})
     kept, trial = (
         Progress(ctx, PLAIN, Trace(lower_bounds=[bound], final=bound), finished=True)
         for bound in (0.0, rise)
     )
     found = Found(kept, PLAIN, np.zeros(1), 0, 0, in_vain=2, trial=trial)
-    found.judge(Swap(guided=True), RiseOfBound(1e-3), 10.0)
+    found.judge(Swap(guided=True, repeats=repeats), RiseOfBound(1e-3), 10.0)
     assert (found.in_vain, found.kept is trial) == (in_vain, rise > 0)
+    # One that has paid is made again, if it is one of those that are.
+    assert found.turn == (0 if repeats and in_vain == 0 else 1)
+
+
+def test_models_can_say_how_many_moves_may_be_in_vain():
+    moves, model = Moves(turns=(Swap(guided=True), Swap(guided=False))), GammaProcessNMF(2, 3)
+    usual = moves.patience(model)
+    assert usual == moves.patience(None) and usual % 2 == 0
+    model.search_dense_table()
+    assert moves.patience(model) == model.patience < usual
 
 
 def test_clocks_of_a_reheat_begin_at_zero():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -368,6 +368,15 @@ def refuse_impossible(
         )
 
 
+def refuse_late_names() -> NoReturn:
+    """Refuse known states after data that had none."""
+    raise ValueError(
+        "states has known states, but the states of the earlier data were numbered without any, so "
+        "that the numbers would not mean the same. Give known states from the first batch (or fit) "
+        "on, or fit anew."
+    )
+
+
 def refuse_part(X: ArrayLike) -> None:
     """Refuse a part of data in parts that is no list of sequences."""
     if not isinstance(X, list | tuple) or listed_sequences(X) is None:
@@ -388,6 +397,16 @@ def weights_of_frames(weights: Any, X: Any) -> np.ndarray:
             f"{len(lengths)}, but its shape is {np.shape(weights)}"
         )
     return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+
+
+def refuse_one_weight_each(weights: Any, data: SequenceData) -> None:
+    """Refuse weights of sequences in the place of those of rows."""
+    n_sequences, n_rows = len(data.lengths), int(data.indptr[-1])
+    if np.shape(weights) == (n_sequences,) and n_sequences != n_rows:
+        raise ValueError(
+            f"sample_weight has {n_sequences} entries, one per sequence, but needs one per row, "
+            f"{n_rows} in all: np.repeat(sample_weight, lengths) repeats those of the sequences."
+        )
 
 
 def weights_of_sequences(weights: np.ndarray, data: SequenceData) -> np.ndarray:

@@ -39,6 +39,8 @@ from ._sequences import (
     refuse_all_missing,
     refuse_beside_parts,
     refuse_impossible,
+    refuse_late_names,
+    refuse_one_weight_each,
     refuse_part,
     weights_of_frames,
     weights_of_sequences,
@@ -619,6 +621,7 @@ class AnnealedHMM(StatePredictions):
         self, sample_weight: ArrayLike | None, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
         """Return one weight per sequence; the user gives one per row."""
+        refuse_one_weight_each(sample_weight, X)
         weights = super()._check_weights(sample_weight, X.X, allow_nothing)
         return None if weights is None else weights_of_sequences(weights, X)
 
@@ -891,9 +894,5 @@ class AnnealedHMM(StatePredictions):
             known = bool(((data.states >= 0) & (present > 0)).any())
         goes_on = goes_on and hasattr(self, "_inference")
         if known and goes_on and not self._names_states:
-            raise ValueError(
-                "states has known states, but the states of the earlier data were numbered without "
-                "any, so that the numbers would not mean the same. Give known states from the "
-                "first batch (or fit) on, or fit anew."
-            )
+            refuse_late_names()
         self._names_states = known or (goes_on and self._names_states)

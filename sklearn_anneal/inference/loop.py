@@ -31,6 +31,9 @@ Monitor = Callable[[Context, Trace], bool]
 # A pass to which a model has added others counts as so many more for each of them, when a rule
 # looks at the rise of the bound. They learn no priors, and the last ones raise it the least.
 _SHARE_OF_FURTHER = 0.25
+# A pass that explores is followed by so many, if the model asks for them, or by so many in a fit
+# that may pause, which explores briefly.
+EXPLORING_PASSES, BRIEF_EXPLORING_PASSES = 5, 2
 
 
 class _Run(NamedTuple):
@@ -154,11 +157,13 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         trace.initial = bound
     else:
         _record(progress, run, bound, progress.temperature, visited.step)
-    tested = p >= run.first_test
+    tested = p + progress.n_explored >= run.first_test
     explores = visited.explores and ctx.exploring
-    factor = (
-        ctx.model.exploring_factor if explores else 1.0 + _SHARE_OF_FURTHER * progress.n_further
-    )
+    factor = 1.0 + _SHARE_OF_FURTHER * progress.n_further
+    if explores:
+        # Passes that explore and are followed by others rise by as much as these together. A fit
+        # that may pause goes on sooner, because that raises its bound further in the same time.
+        factor = ctx.model.exploring_factor * (1.0 + progress.n_further) * run.settings.pause_factor
     history = run.history(trace, momentum.plain is not None, factor)
     settled = tested and run.settings.stop.settled(history)
     if explores:
@@ -187,9 +192,28 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.advance(run.workers, last)
-    if method is PLAIN and visited.explores and not explores:
-        progress.go_further(run.units)
+    progress.n_further = 0
+    if method is PLAIN and visited.explores and explores == ctx.exploring:
+        n_exploring = EXPLORING_PASSES if run.settings.pause_factor == 1 else BRIEF_EXPLORING_PASSES
+        n_left = progress.go_further(run.units, n_exploring if explores else 0)
+        if n_left:
+            _explore_further(progress, run, n_left)
     return False
+
+
+def _explore_further(progress: Progress, run: _Run, n_passes: int) -> None:
+    """Make passes that explore beside the ones that are counted, without looking at their bounds.
+
+    Where one call of the model makes them all, they take less time than here.
+    """
+    ctx = progress.ctx
+    state = ctx.state
+    for _ in range(n_passes):
+        visited = visits.visit(ctx, PLAIN, run.units, run.workers, progress.local, progress.known)
+        how = ctx, PLAIN, run.units, visited, run.settings, run.workers
+        last = UPDATES[ctx.model.update_rule](*how, minibatch=False, passes=0.0)
+        progress.local, progress.known = last.local, last.visit.known
+    ctx.state = state
 
 
 def _batch_pass_without_bound(progress: Progress, run: _Run) -> bool:

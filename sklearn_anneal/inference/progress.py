@@ -179,6 +179,9 @@ class Progress:
     shorter: tuple[Natural, list] | None = None
     n_further: int = 0
     goes_further: bool = True
+    # The same for passes that explore, and the number of those added to all passes so far.
+    explores_further: bool = True
+    n_explored: int = 0
     # The momentum with which the model makes such passes, once it has begun.
     momentum_of_further: Any = None
     # A mean of the parameters after the passes so far, and the same mean of those of the prior.
@@ -260,18 +263,30 @@ class Progress:
             found.momentum_of_further = self.momentum_of_further
         return found
 
-    def go_further(self, units: Units) -> None:
-        """Let the model add plain passes to the last one, which has left local variables."""
+    def go_further(self, units: Units, exploring: int = 0) -> int:
+        """Let the model add plain passes to the last one, which has left local variables.
+
+        If that explores, so many passes that explore as well follow. The number of those that the
+        model has left to the loop is returned.
+        """
         self.shorter, self.n_further = None, 0
-        if not (self.goes_further and self.local):
-            return
+        if not (self.local and (self.explores_further if exploring else self.goes_further)):
+            return 0
         how = units, self.local, self.momentum_of_further
-        found = self.ctx.model.further(self.ctx.q, self.ctx.prior, *how)
+        found = self.ctx.model.further(self.ctx.q, self.ctx.prior, *how, exploring=exploring)
         # A model that adds none now will not add any later: the data are the same.
-        self.goes_further = found is not None
-        if found is not None:
-            self.shorter, self.known = (self.ctx.q, self.local), None
-            self.ctx.q, self.local, self.n_further, self.momentum_of_further = found
+        if exploring:
+            self.explores_further = found is not None
+        else:
+            self.goes_further = found is not None
+        if found is None:
+            return 0
+        if not exploring:
+            self.shorter = self.ctx.q, self.local
+        self.ctx.q, self.local, n_made, self.momentum_of_further = found
+        self.known, self.n_further = None, max(n_made, exploring)
+        self.n_explored += exploring
+        return max(exploring - n_made, 0)
 
     def take_back(self) -> None:
         """Go back to before the passes that the model has added, and let it add no more."""

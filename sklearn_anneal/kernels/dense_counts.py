@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._math import digamma, exp, log
-from .counts import TINY, TINY_SINGLE, expected_row, padded
+from ._math import digamma, digamma_and_log_gamma, exp, log
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, expected_row, padded
 from .gamma_process_nmf import all_powers, powers_of, smallest_shape
-from .simd.emitter import TOGETHER
-from .simd.products import ratio_update_together
+from .simd.emitter import ROWS, TOGETHER
+from .simd.products import ratio_update_together, ratio_update_together_with_norms
 
 # After so many updates of coordinate passes half of a change is added.
 _DELAY = 2.0
@@ -84,6 +84,59 @@ def _copy_counts(counts, begin, out):
     return n
 
 
+@helper
+def _sweep(c, table, local, base, step, n_updates, momentum, tol, arrays, row, factors, current):
+    """Update the activations of the rows in the lanes, each until it has converged.
+
+    Parameters
+    ----------
+    c : array of shape (n_columns, TOGETHER)
+        Counts.
+    table : array of shape (n_columns, width)
+    local, base, step, n_updates, momentum, tol
+        As in :func:`gamma_process_nmf.dense_updates`.
+    arrays : tuple
+        Memory, from :func:`_memory_of_sweeps`.
+    row : array of shape (n_components, TOGETHER)
+        The factors that divide the counts in the first update, which are replaced.
+    factors : array of shape (n_components, TOGETHER)
+        exp{x (E log θ − log rate) − top} with the rates of the result.
+    current : array of shape (n_components, TOGETHER)
+        The start, and the result.
+    """
+    own, acc, earlier, ahead, going, lead, scratch = arrays
+    size, zero = c.dtype.type, c.dtype.type(0)
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    going[:], lead[:] = size(1), zero
+    for update in range(n_updates):
+        if update > 0:
+            powers_of(current.reshape(current.size), local, own.reshape(own.size))
+            for k in range(row.shape[0]):
+                for i in range(TOGETHER):
+                    row[k, i] = factors[k, i] * own[k, i]
+        acc[:] = zero
+        ratio_update_together(row, c, 0, tiny, table, acc)
+        _step(base, step, row, acc, current, going, scratch)
+        n_going = 0
+        for i in range(TOGETHER):
+            if np.float64(scratch[i]) < tol * row.shape[0]:
+                going[i] = zero
+            n_going += going[i] > zero
+        if n_going == 0:
+            break
+        if momentum and update < n_updates - 1:
+            _extrapolate(base, current, earlier, ahead, going, lead, scratch)
+
+
+@helper
+def _memory_of_sweeps(n_components, like):
+    """Return the arrays that :func:`_sweep` needs."""
+    own, acc = _lanes(n_components, like), _lanes(n_components, like)
+    earlier, ahead = _lanes(n_components, like), _lanes(n_components, like)
+    going, lead = np.ones(TOGETHER, like.dtype), np.ones(TOGETHER, like.dtype)
+    return own, acc, earlier, ahead, going, lead, np.ones(TOGETHER, like.dtype)
+
+
 @kernel("rows rows out_rows out_rows matrix float float float int int float out2")
 def dense_updates_together(
     counts, table, e, powers, factor, local, base, step, n_updates, momentum, tol, shape
@@ -92,15 +145,12 @@ def dense_updates_together(
     n_rows, n_columns = counts.shape
     n_components = shape.shape[1]
     size = table.dtype.type
-    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     low = smallest_shape(table)
-    floor, one, zero = size(max(base, low)), size(1), size(0)
+    floor = size(max(base, low))
     c = np.zeros((n_columns, TOGETHER), table.dtype)
-    row, own, acc = _lanes(n_components, c), _lanes(n_components, c), _lanes(n_components, c)
+    row, own = _lanes(n_components, c), _lanes(n_components, c)
     factors, current = _lanes(n_components, c), _lanes(n_components, c)
-    earlier, ahead = _lanes(n_components, c), _lanes(n_components, c)
-    going, lead = np.ones(TOGETHER, c.dtype), np.ones(TOGETHER, c.dtype)
-    scratch = np.ones(TOGETHER, c.dtype)
+    arrays = _memory_of_sweeps(n_components, c)
     for begin in range(0, n_rows, TOGETHER):
         n = _copy_counts(counts, begin, c)
         for i in range(TOGETHER):
@@ -110,30 +160,207 @@ def dense_updates_together(
                 current[k, i] = size(max(shape[d, k], low))
                 row[k, i] = e[d, k]
                 factors[k, i] = size(factor[at, k])
-            going[i], lead[i] = one, zero
-        for update in range(n_updates):
-            if update > 0:
-                powers_of(current.reshape(current.size), local, own.reshape(own.size))
-                for k in range(n_components):
-                    for i in range(TOGETHER):
-                        row[k, i] = factors[k, i] * own[k, i]
-            acc[:] = zero
-            ratio_update_together(row, c, 0, tiny, table, acc)
-            _step(floor, size(step), row, acc, current, going, scratch)
-            n_going = 0
-            for i in range(TOGETHER):
-                if np.float64(scratch[i]) < tol * n_components:
-                    going[i] = zero
-                n_going += going[i] > zero
-            if n_going == 0:
-                break
-            if momentum and update < n_updates - 1:
-                _extrapolate(floor, current, earlier, ahead, going, lead, scratch)
+        _sweep(
+            c, table, local, floor, size(step), n_updates, momentum, tol, arrays, row, factors,
+            current,
+        )  # fmt: skip
         powers_of(current.reshape(current.size), local, own.reshape(own.size))
         for i in range(n):
             for k in range(n_components):
                 shape[begin + i, k] = current[k, i]
                 powers[begin + i, k] = own[k, i]
+
+
+@helper
+def _multiply_by_logs(values, numbers, low):
+    """``values *= log(max(numbers, low))``, for one dimension."""
+    for j in range(values.shape[0]):
+        values[j] *= log(max(np.float64(numbers[j]), low))
+
+
+@helper
+def _divide(row, c, tiny, table, largest, acc, norms, memory, assigned, divisions):
+    """Divide the counts of the rows in the lanes among components.
+
+    ``assigned`` receives the counts that each component gets, and ``divisions`` the entropy of the
+    division without the term of the components (:func:`gamma_process_nmf.sparse_step`). ``memory``
+    has a number for each count, and as many as ``assigned``.
+    """
+    acc[:] = acc.dtype.type(0)
+    ratio_update_together_with_norms(row, c, 0, tiny, table, acc, norms)
+    terms, others = memory
+    for v in range(c.shape[0]):
+        for i in range(TOGETHER):
+            terms[v, i] = c[v, i]
+    for k in range(row.shape[0]):
+        for i in range(TOGETHER):
+            assigned[k, i] = np.float64(row[k, i]) * np.float64(acc[k, i])
+            others[k, i] = assigned[k, i]
+    _multiply_by_logs(terms.reshape(terms.size), norms.reshape(norms.size), 0.0)
+    _multiply_by_logs(others.reshape(others.size), row.reshape(row.size), SMALLEST_LOG)
+    divisions[:] = 0.0
+    for v in range(c.shape[0]):
+        for i in range(TOGETHER):
+            divisions[i] += terms[v, i] + np.float64(c[v, i]) * largest[v]
+    for k in range(row.shape[0]):
+        for i in range(TOGETHER):
+            divisions[i] -= others[k, i]
+
+
+@helper
+def _digammas_and_log_gammas(numbers, logs, gammas):
+    """``logs = ψ(numbers)`` and ``gammas = log Γ(numbers)``, for one dimension."""
+    for j in range(numbers.shape[0]):
+        logs[j], gammas[j] = digamma_and_log_gamma(numbers[j])
+
+
+@helper
+def _add_to_sums(assigned, shape, log_rate, weights, logs, gammas, sums):
+    """Add the terms of q(h) of the rows in the lanes to the seven ``sums`` in the lanes.
+
+    They are those of :func:`gamma_process_nmf._activation_sums`. ``weights`` has the weights
+    without noise and with it, and ``logs`` and ``gammas`` are memory.
+    """
+    _digammas_and_log_gammas(
+        shape.reshape(shape.size), logs.reshape(logs.size), gammas.reshape(gammas.size)
+    )
+    for k in range(shape.shape[0]):
+        for i in range(TOGETHER):
+            weight, noisy = weights[0, i], weights[1, i]
+            value, own = shape[k, i], assigned[k, i]
+            expected_log = logs[k, i] - log_rate[k, i]
+            entropy = gammas[k, i] + value - log_rate[k, i] - (value - 1.0) * logs[k, i]
+            sums[0, k, i] += weight * own
+            sums[1, k, i] += noisy * own
+            sums[2, k, i] += weight * own * expected_log
+            sums[3, k, i] += weight * expected_log
+            sums[4, k, i] += weight * entropy
+            sums[5, k, i] += weight * value
+            sums[6, k, i] += noisy * value
+
+
+@kernel("rows rows rows out_rows vector matrix float float float int vector vector out2 out2 out1")
+def dense_step_together(
+    counts,
+    table,
+    e,
+    powers,
+    largest,
+    log_rate,
+    local,
+    base,
+    step,
+    updates,
+    weights,
+    noise,
+    shape,
+    sums,
+    divisions,
+):
+    """Make the last sweep over dense rows, as :func:`gamma_process_nmf.sparse_step` does.
+
+    Parameters
+    ----------
+    counts : array of shape (n, n_columns)
+        NaN is a missing cell.
+    table : array of shape (n_columns, width)
+    e : array of shape (n, n_components)
+        The factors that divide the counts of each row.
+    powers : array of shape (n, n_components)
+        Receives exp{x ψ(shape)} of the result, if the sweep ``updates`` the activations.
+    largest : array of shape (n_columns,)
+        x m_v.
+    log_rate : array of shape (1 or n, n_components)
+        Of all rows or of each.
+    local, base, step
+        As in :func:`gamma_process_nmf.sparse_step`.
+    updates : int
+        Whether the activations are updated.
+    weights, noise : array of shape (n,) or (0,)
+    shape : array of shape (n, n_components)
+        The start, and the result.
+    sums : array of shape (7, n_components)
+        Receives the sums of :func:`gamma_process_nmf._activation_sums`.
+    divisions : array of shape (1,)
+        Receives the entropy of the division of all counts, without the term of the components.
+    """
+    (n_rows, n_columns), n_components = counts.shape, shape.shape[1]
+    size = table.dtype.type
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    low = smallest_shape(table)
+    c = np.zeros((n_columns, TOGETHER), table.dtype)
+    norms = np.ones((padded(n_columns, ROWS), TOGETHER), table.dtype)
+    row, acc, some = _lanes(n_components, c), _lanes(n_components, c), _lanes(n_components, c)
+    of_components = (n_components, TOGETHER)
+    current, own, rates = np.ones(of_components), np.ones(of_components), np.ones(of_components)
+    logs, gammas = np.zeros(of_components), np.zeros(of_components)
+    totals, memory = np.zeros((7, n_components, TOGETHER)), (np.zeros((n_columns, TOGETHER)), logs)
+    own_weights, terms = np.zeros((2, TOGETHER)), np.zeros(TOGETHER)
+    for begin in range(0, n_rows, TOGETHER):
+        n = _copy_counts(counts, begin, c)
+        own_weights[:] = 0.0
+        for i in range(TOGETHER):
+            d = begin + min(i, n - 1)
+            at = d if log_rate.shape[0] > 1 else 0
+            for k in range(n_components):
+                row[k, i], current[k, i], rates[k, i] = e[d, k], shape[d, k], log_rate[at, k]
+            if i < n:
+                own_weights[0, i] = weights[d] if weights.shape[0] > 0 else 1.0
+                own_weights[1, i] = own_weights[0, i] * (noise[d] if noise.shape[0] > 0 else 1.0)
+        _divide(row, c, tiny, table, largest, acc, norms, memory, own, terms)
+        for i in range(n):
+            divisions[0] += own_weights[0, i] * terms[i]
+        if updates:
+            for k in range(n_components):
+                for i in range(TOGETHER):
+                    current[k, i] = base + step * own[k, i]
+                    some[k, i] = max(current[k, i], low)
+            powers_of(some.reshape(some.size), local, acc.reshape(acc.size))
+            for i in range(n):
+                for k in range(n_components):
+                    shape[begin + i, k] = current[k, i]
+                    powers[begin + i, k] = acc[k, i]
+        _add_to_sums(own, current, rates, own_weights, logs, gammas, totals)
+    for j in range(7):
+        for k in range(n_components):
+            for i in range(TOGETHER):
+                sums[j, k] += totals[j, k, i]
+
+
+@kernel("rows rows rows vector out2")
+def dense_counts_together(counts, table, e, weights, out):
+    """Add Σ_n w_n (x_nv / n_v) e_nk to ``out``, sixteen columns at a time.
+
+    Parameters
+    ----------
+    counts : array of shape (n, n_columns)
+        NaN is a missing cell.
+    table : array of shape (n_columns, width)
+    e : array of shape (n, n_components)
+        The factors of the rows.
+    weights : array of shape (n,) or (0,)
+    out : array of shape (n_columns, width)
+    """
+    (n_rows, n_columns), n_components = counts.shape, e.shape[1]
+    size = table.dtype.type
+    tiny, zero = size(TINY_SINGLE if table.itemsize == 4 else TINY), size(0)
+    c = np.zeros((n_rows, TOGETHER), table.dtype)
+    row, acc = _lanes(n_components, c), _lanes(n_components, c)
+    for begin in range(0, n_columns, TOGETHER):
+        n = min(TOGETHER, n_columns - begin)
+        for d in range(n_rows):
+            weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
+            for i in range(TOGETHER):
+                value = counts[d, begin + i] if i < n else zero
+                c[d, i] = weight * value if value > zero else zero
+        for i in range(TOGETHER):
+            for k in range(n_components):
+                row[k, i] = table[begin + min(i, n - 1), k]
+        acc[:] = zero
+        ratio_update_together(row, c, 0, tiny, e, acc)
+        for i in range(n):
+            for k in range(n_components):
+                out[begin + i, k] += np.float64(acc[k, i])
 
 
 @helper
@@ -234,6 +461,61 @@ def _update_parts(base, x, copied, powers, table, tiny, arrays, parts):
                 parts[begin + i, k] = base + np.float64(e[k, i]) * np.float64(acc[k, i])
 
 
+@helper
+def _in_lanes(x, weights):
+    """Return counts with rows in the lanes, and those of columns that have to be copied for it.
+
+    The columns of the last group are copied, and all of them, with their weights, if rows have
+    weights.
+    """
+    (n_rows, n_columns), size = x.shape, x.dtype.type
+    rows = np.zeros(((n_rows + TOGETHER - 1) // TOGETHER, n_columns, TOGETHER), x.dtype)
+    for group in range(rows.shape[0]):
+        _copy_counts(x, group * TOGETHER, rows[group])
+    n_copied = n_columns if weights.shape[0] > 0 else n_columns % TOGETHER
+    copied = np.zeros((n_rows, padded(n_copied, TOGETHER)), x.dtype)
+    for d in range(n_rows):
+        weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
+        for v in range(n_copied):
+            copied[d, v] = weight * x[d, n_columns - n_copied + v]
+    return rows, copied
+
+
+@helper
+def _set_table(parts, rate_of_parts, totals, memory, table):
+    """Compute the table of the parts, and their expected totals over columns."""
+    log_rate, inverse, scratch = memory
+    totals[:] = 0.0
+    for k in range(parts.shape[1]):
+        log_rate[k], inverse[k] = log(rate_of_parts[k]), 1.0 / rate_of_parts[k]
+    for v in range(parts.shape[0]):
+        expected_row(parts[v], log_rate, inverse, 1.0, scratch, table[v])
+        for k in range(parts.shape[1]):
+            totals[k] += parts[v, k]
+    for k in range(parts.shape[1]):
+        totals[k] *= inverse[k]
+
+
+@helper
+def _set_rates(activation_prior, of_weights, rate_of_weights, totals, rate):
+    """Compute the rates of the activations."""
+    for k in range(rate.shape[0]):
+        rate[k] = activation_prior + of_weights[k] / rate_of_weights[k] * totals[k]
+
+
+@helper
+def _update_weights(priors, total, activation_prior, totals, rate, sums, of_weights, rates):
+    """Update the weights; ``sums`` has the counts of parts, and receives the sums of activations.
+
+    ``total`` is the weight of all rows, and ``rates`` are those of the weights.
+    """
+    shapes_of_prior, rates_of_prior = priors
+    for k in range(rate.shape[0]):
+        of_weights[k] = shapes_of_prior[k] + sums[k]
+        sums[k] = (total * activation_prior + sums[k]) / rate[k]
+        rates[k] = rates_of_prior[k] + sums[k] * totals[k]
+
+
 @kernel(
     "rows vector vector vector float float float float int out1 out1 out1 out1 out1"
     " out2 out2 out2 out2 out2 out2 out2 out2"
@@ -291,21 +573,14 @@ def coordinate_passes(
     (n_rows, n_columns), n_components = x.shape, shape.shape[1]
     size = x.dtype.type
     tiny = size(TINY_SINGLE if x.itemsize == 4 else TINY)
-    rows = np.zeros(((n_rows + TOGETHER - 1) // TOGETHER, n_columns, TOGETHER), x.dtype)
-    for group in range(rows.shape[0]):
-        _copy_counts(x, group * TOGETHER, rows[group])
-    # The columns of the last group are copied, and all of them if rows have weights.
-    n_copied = n_columns if weights.shape[0] > 0 else n_columns % TOGETHER
-    copied = np.zeros((n_rows, padded(n_copied, TOGETHER)), x.dtype)
-    for d in range(n_rows):
-        weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
-        for v in range(n_copied):
-            copied[d, v] = weight * x[d, n_columns - n_copied + v]
+    rows, copied = _in_lanes(x, weights)
     table = np.empty((n_columns, n_components), x.dtype)
     own_table = np.empty((n_columns, n_components), x.dtype)
     powers = np.empty((n_rows, n_components), x.dtype)
     arrays = _lanes(n_components, x), _lanes(n_components, x), _lanes(n_components, x)
-    log_rate, inverse, factor, scratch, sums, totals = np.empty((6, n_components))
+    factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
+    memory = np.empty(n_components), np.empty(n_components), np.empty(n_components)
+    priors = prior_of_weights, prior_rate_of_weights
     n, m = shape.size, parts.size
     moving = shape.reshape(n), roots.reshape(n), earlier.reshape(n), ahead.reshape(n)
     moving_parts = (
@@ -320,25 +595,16 @@ def coordinate_passes(
         if component_prior <= strong:
             _go_ahead(*moving_parts, component_prior, share)
         count[0] += 1.0
-        totals[:] = 0.0
-        for k in range(n_components):
-            log_rate[k], inverse[k] = log(rate_of_parts[k]), 1.0 / rate_of_parts[k]
-        for v in range(n_columns):
-            expected_row(parts[v], log_rate, inverse, 1.0, scratch, table[v])
-            for k in range(n_components):
-                totals[k] += parts[v, k]
-        for k in range(n_components):
-            totals[k] *= inverse[k]
-            rate[k] = activation_prior + of_weights[k] / rate_of_weights[k] * totals[k]
+        _set_table(parts, rate_of_parts, totals, memory, table)
+        _set_rates(activation_prior, of_weights, rate_of_weights, totals, rate)
         _set_factors(of_weights, rate_of_weights, rate, factor)
         _multiply_columns(table, factor, own_table)
         _update_activations(
             activation_prior, weights, rows, own_table, tiny, arrays, shape, powers, sums
         )
-        for k in range(n_components):
-            of_weights[k] = prior_of_weights[k] + sums[k]
-            sums[k] = (total * activation_prior + sums[k]) / rate[k]
-            rate_of_weights[k] = prior_rate_of_weights[k] + sums[k] * totals[k]
+        _update_weights(
+            priors, total, activation_prior, totals, rate, sums, of_weights, rate_of_weights
+        )
         _set_factors(of_weights, rate_of_weights, rate, factor)
         _multiply_columns(table, factor, own_table)
         _update_parts(component_prior, x, copied, powers, own_table, tiny, arrays, parts)
@@ -351,3 +617,78 @@ def coordinate_passes(
             turn += _turn(*moving_parts, component_prior)
         if turn < 0.0:
             count[0] = 0.0
+
+
+@kernel("rows vector vector vector float float float int int float out1 out1 out1 out1 out2 out2")
+def exploring_passes(
+    x,
+    weights,
+    prior_of_weights,
+    prior_rate_of_weights,
+    activation_prior,
+    component_prior,
+    component_rate,
+    n_passes,
+    n_updates,
+    tol,
+    of_weights,
+    rate_of_weights,
+    rate_of_parts,
+    rate,
+    shape,
+    parts,
+):
+    """Make passes of coordinate ascent in which the activations of each row start anew.
+
+    The parameters are those of :func:`coordinate_passes`, and ``n_updates`` and ``tol`` those of
+    :func:`gamma_process_nmf.dense_updates`, which comes before the last update of activations.
+    """
+    (n_rows, n_columns), n_components = x.shape, shape.shape[1]
+    size = x.dtype.type
+    tiny, low = size(TINY_SINGLE if x.itemsize == 4 else TINY), smallest_shape(x)
+    rows, copied = _in_lanes(x, weights)
+    table = np.empty((n_columns, n_components), x.dtype)
+    own_table = np.empty((n_columns, n_components), x.dtype)
+    powers = np.empty((n_rows, n_components), x.dtype)
+    arrays = _lanes(n_components, x), _lanes(n_components, x), _lanes(n_components, x)
+    row, factors, current = (
+        _lanes(n_components, x),
+        _lanes(n_components, x),
+        _lanes(n_components, x),
+    )
+    of_sweeps = _memory_of_sweeps(n_components, x)
+    factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
+    first, ones = np.empty(n_components), np.ones(n_components)
+    memory = np.empty(n_components), np.empty(n_components), np.empty(n_components)
+    priors, floor = (prior_of_weights, prior_rate_of_weights), size(max(activation_prior, low))
+    total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
+    for _ in range(n_passes):
+        _set_table(parts, rate_of_parts, totals, memory, table)
+        _set_rates(activation_prior, of_weights, rate_of_weights, totals, rate)
+        _set_factors(of_weights, rate_of_weights, ones, first)
+        _set_factors(of_weights, rate_of_weights, rate, factor)
+        for group in range(rows.shape[0]):
+            for k in range(n_components):
+                for i in range(TOGETHER):
+                    row[k, i], factors[k, i] = size(first[k]), size(factor[k])
+                    current[k, i] = size(1)
+            _sweep(
+                rows[group], table, 1.0, floor, size(1), n_updates, True, tol, of_sweeps, row,
+                factors, current,
+            )  # fmt: skip
+            begin = group * TOGETHER
+            for i in range(min(TOGETHER, n_rows - begin)):
+                for k in range(n_components):
+                    shape[begin + i, k] = current[k, i]
+        _multiply_columns(table, factor, own_table)
+        _update_activations(
+            activation_prior, weights, rows, own_table, tiny, arrays, shape, powers, sums
+        )
+        _update_weights(
+            priors, total, activation_prior, totals, rate, sums, of_weights, rate_of_weights
+        )
+        _set_factors(of_weights, rate_of_weights, rate, factor)
+        _multiply_columns(table, factor, own_table)
+        _update_parts(component_prior, x, copied, powers, own_table, tiny, arrays, parts)
+        for k in range(n_components):
+            rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]

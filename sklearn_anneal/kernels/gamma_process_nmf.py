@@ -22,6 +22,7 @@ from ._math import (
     exp_digamma,
     factorial_rest,
     log,
+    log_gamma,
 )
 from .counts import (
     SMALLEST_LOG,
@@ -78,27 +79,27 @@ def all_powers(shape, local, out):
 
 
 @helper
-def _activation_sums(
-    shape, log_rate, assigned, weight, noisy_weight, logs, scratch, clean, noisy, bound
-):
+def _activation_sums(shape, log_rate, assigned, weight, noisy_weight, logs, scratch, sums):
     """Add the terms of q(h) of a row to the statistics and to the bound.
 
-    ``clean`` and ``noisy`` receive the assigned counts, times the two weights. The rows of
-    ``bound`` (3, K) receive n_k E log h_k, E log h_k and H[q(h_k)]. There is one sum per component,
-    because the compiler keeps the order of a sum, and a sum over components would have to wait for
-    each addition.
+    The rows of ``sums`` (7, K) receive the assigned counts n_k, times the two weights, then the
+    terms of the bound n_k E log h_k, E log h_k and H[q(h_k)], and the shapes, times the two
+    weights. There is one sum per component, because the compiler keeps the order of a sum, and a
+    sum over components would have to wait for each addition.
     """
     n_components = assigned.shape[0]
     for k in range(n_components):
         logs[k], scratch[k] = digamma_and_log_gamma(shape[k])
     for k in range(n_components):
-        clean[k] += weight * assigned[k]
-        noisy[k] += noisy_weight * assigned[k]
+        sums[0, k] += weight * assigned[k]
+        sums[1, k] += noisy_weight * assigned[k]
         expected_log = logs[k] - log_rate[k]
-        bound[0, k] += weight * assigned[k] * expected_log
-        bound[1, k] += weight * expected_log
+        sums[2, k] += weight * assigned[k] * expected_log
+        sums[3, k] += weight * expected_log
         entropy = scratch[k] + shape[k] - log_rate[k] - (shape[k] - 1.0) * logs[k]
-        bound[2, k] += weight * entropy
+        sums[4, k] += weight * entropy
+        sums[5, k] += weight * shape[k]
+        sums[6, k] += noisy_weight * shape[k]
 
 
 @helper
@@ -127,7 +128,7 @@ def _extrapolated(base, current, earlier, ahead, terms, lead):
 
 @kernel(
     "values index pointer rows vector vector vector vector float float float int int int int float "
-    "vector vector out2 out_rows out_rows out2 out2 out1 out1 out2 out1"
+    "vector vector out2 out_rows out_rows out2 out2 out2 out1"
 )
 def sparse_step(
     counts,
@@ -153,9 +154,7 @@ def sparse_step(
     dividing,
     out,
     clean_out,
-    clean,
-    noisy,
-    bound,
+    sums,
     divisions,
 ):
     """Infer the activations of rows of counts, and add up their statistics.
@@ -172,8 +171,8 @@ def sparse_step(
     ``dividing`` (n_rows, K) receives the factors that divided the counts, unless it has no rows.
     ``out`` and ``clean_out`` (n_columns, width) receive Σ_n w_n (x / n_v) u_k with and without
     noise, unless they have no rows. ``divisions[0]`` receives the entropy of the division without
-    the term of the components, Σ w [Σ_v x_v (log n_v + x m_v) − Σ_k S_k log u_k]; the other sums
-    are those of :func:`_activation_sums`.
+    the term of the components, Σ w [Σ_v x_v (log n_v + x m_v) − Σ_k S_k log u_k]; the other
+    ``sums`` are those of :func:`_activation_sums`.
     """
     n_components = shape.shape[1]
     width = table.shape[1]
@@ -270,8 +269,7 @@ def sparse_step(
         for k in range(n_components):
             division -= scratch[k]
         _activation_sums(
-            final, log_rate, assigned, weight, noisy_weight, expected_log, scratch, clean, noisy,
-            bound,
+            final, log_rate, assigned, weight, noisy_weight, expected_log, scratch, sums
         )  # fmt: skip
         for i in range(n_entries):
             logs[i] = np.float64(c[i]) * log(np.float64(norms[i]))
@@ -433,8 +431,8 @@ def log_ratios(predicted, x, largest, out):
         out[n] = total(terms)
 
 
-@kernel("matrix matrix matrix vector vector out1 out1 out2", dtypes=("float64",))
-def activation_sums(shape, log_rate, assigned, weights, noise, clean, noisy, bound):
+@kernel("matrix matrix matrix vector vector out2", dtypes=("float64",))
+def activation_sums(shape, log_rate, assigned, weights, noise, sums):
     """Add what q(h) of some rows contributes; ``log_rate`` has one row for all, or one for each."""
     n_components = shape.shape[1]
     expected_log = np.empty(n_components)
@@ -444,8 +442,7 @@ def activation_sums(shape, log_rate, assigned, weights, noise, clean, noisy, bou
         weight = weights[n] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[n] if noise.shape[0] > 0 else weight
         _activation_sums(
-            shape[n], log_rate[at], assigned[n], weight, noisy_weight, expected_log, scratch,
-            clean, noisy, bound,
+            shape[n], log_rate[at], assigned[n], weight, noisy_weight, expected_log, scratch, sums
         )  # fmt: skip
 
 
@@ -500,23 +497,44 @@ def bounds_of_counts(x, dividing, table, rates, excess, means, excess_of_means, 
         out[n] = result
 
 
-@kernel("rows float out2", dtypes=("float64",))
-def component_sums(shape, prior, out):
-    """Add Σ_v log Γ(s_kv), Σ_v (s_kv − a) ψ(s_kv) and Σ_v s_kv to the rows of ``out``.
+@kernel("rows vector float matrix out1", dtypes=("float64",))
+def divergence(shape, rate, prior, of_weights, out):
+    """Add up KL(q || p) of the gamma distributions of components and of weights.
 
-    ``shape`` has one row per column of X; ``out`` has shape (3, n_components).
+    Parameters
+    ----------
+    shape : array of shape (n_columns, n_components)
+    rate : array of shape (n_components,)
+    prior : float
+        The shape a and the rate of the prior of components.
+    of_weights : array of shape (4, n_components)
+        The shapes and the rates of the weights, and those of their prior.
+    out : array of shape (2,)
+        Receives the sum, and the largest of all shapes.
     """
-    n_components = shape.shape[1]
-    logs = np.empty(n_components)
-    scratch = np.empty(n_components)
-    for v in range(shape.shape[0]):
+    n_columns, n_components = shape.shape
+    logs, gammas = np.empty(n_components), np.empty(n_components)
+    totals, sums, found = np.zeros(n_components), np.zeros(n_components), np.zeros(n_components)
+    largest = prior
+    for v in range(n_columns):
         for k in range(n_components):
-            logs[k], scratch[k] = digamma_and_log_gamma(shape[v, k])
+            logs[k], gammas[k] = digamma_and_log_gamma(shape[v, k])
         for k in range(n_components):
             value = shape[v, k]
-            out[0, k] += scratch[k]
-            out[1, k] += (value - prior) * logs[k]
-            out[2, k] += value
+            sums[k] += (value - prior) * logs[k] - gammas[k]
+            totals[k] += value
+            largest = max(largest, value)
+    constant = n_columns * (log_gamma(prior) - prior * log(prior))
+    for k in range(n_components):
+        own, own_rate, p, p_rate = of_weights[:, k]
+        logs[k], gammas[k] = digamma_and_log_gamma(own)
+        found[k] = sums[k] + (prior / rate[k] - 1.0) * totals[k]
+        found[k] += n_columns * prior * log(rate[k]) + constant
+        found[k] += (own - p) * logs[k] - gammas[k] + log_gamma(p)
+        found[k] += p * log(own_rate / p_rate) + own * (p_rate / own_rate - 1.0)
+        largest = max(largest, own, p)
+    out[0] = found.sum()
+    out[1] = largest
 
 
 @kernel("rows out2", dtypes=("float64",))

@@ -631,15 +631,24 @@ class ConjugateModel(Model[U, S]):
         return {key: raw[key] for key in block.keys}
 
     def further(
-        self, q: Natural, prior: Natural, units: U, local: Any, momentum: Any
+        self,
+        q: Natural,
+        prior: Natural,
+        units: U,
+        local: Any,
+        momentum: Any,
+        exploring: int = 0,
     ) -> tuple[Natural, Any, int, Any] | None:
         """Return q and the local variables after more plain passes, and how many these were.
 
-        The loop makes them after a plain pass over all the data that does not explore, and takes
-        them back if the next visit finds a lower bound than that of the pass. They compute no bound
-        and learn no priors. ``local`` has the local variables of each chunk, which do not change.
-        ``momentum`` is what the last call in the same fit has returned in addition, and None at
-        first. None stands for data for which the model makes no such passes.
+        The loop makes them after a plain pass over all the data, and takes them back if the next
+        visit finds a lower bound than that of the pass. They compute no bound and learn no priors.
+        After a pass that explores, ``exploring`` passes explore as well, and stay. If the model
+        returns fewer, the loop makes the others. Whether there are any depends on no more of the
+        data than their summary, so that fits to parts and to weighted rows make the same passes.
+        ``local`` has the local variables of each chunk, which do not change. ``momentum`` is what
+        the last call in the same fit has returned in addition, and None at first. None stands for
+        data for which the model makes no such passes.
         """
         return None
 

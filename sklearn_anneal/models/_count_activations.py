@@ -72,9 +72,12 @@ def collapsed_means(
     rates, prior = b + exposures, max(b, _SMALLEST_PRIOR)
     indptr = counts.indptr.astype(np.int64)
     if observed is None:
-        columns, places = np.unique(counts.indices, return_inverse=True)
+        columns = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
+        places = np.empty(counts.shape[1], np.int32)
+        places[columns] = np.arange(len(columns))
         table = _largest_is_one(parts[columns] / rates)
-        return _assigned(counts.data, places, indptr, table, k, prior, how, plain) / rates
+        of_counts = places[counts.indices]
+        return _assigned(counts.data, of_counts, indptr, table, k, prior, how, plain) / rates
     means = np.empty((n_rows, k))
     size = max(1, _NUMBERS // parts.size)
     for start in range(0, n_rows, size):

@@ -29,8 +29,9 @@ _CELLS = 1 << 17
 
 def has_large_rows(units: DenseCounts | SparseCounts) -> bool:
     """Return whether a row of positive weight has so large a sum that its bound needs this."""
-    large = units.lengths > _LARGE_ROW
-    return bool((large if units.weights is None else large & (units.weights > 0)).any())
+    if units.lengths.max(initial=0.0) <= _LARGE_ROW:
+        return False
+    return bool(units.weights is None or units.weights[units.lengths > _LARGE_ROW].max() > 0)
 
 
 def exact_bound(

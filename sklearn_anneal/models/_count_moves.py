@@ -74,9 +74,7 @@ class Explained:
     @cached_property
     def quotients(self) -> csr_array | np.ndarray:
         """Counts over expected counts, as a dense array if many are not zero."""
-        found = self.with_entries(self.counts.data / self.expected)
-        n_rows, n_columns = found.shape
-        return found.toarray() if found.nnz > _DENSE * n_rows * n_columns else found
+        return self.matrix(self.counts.data / self.expected)
 
     @property
     def totals(self) -> np.ndarray:
@@ -108,6 +106,20 @@ class Explained:
         """Return a matrix with other values in the places of the counts."""
         arrays = values, self.counts.indices, self.counts.indptr
         return csr_array(arrays, shape=self.counts.shape)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """The place of each entry in a dense matrix, row by row."""
+        return self.rows * self.counts.shape[1] + self.counts.indices
+
+    def matrix(self, values: np.ndarray) -> csr_array | np.ndarray:
+        """Return the same for products, as a dense array if many counts are not zero."""
+        n_rows, n_columns = self.counts.shape
+        if self.counts.nnz <= _DENSE * n_rows * n_columns:
+            return self.with_entries(values)
+        found = np.zeros(n_rows * n_columns)
+        found[self._places] = values
+        return found.reshape(n_rows, n_columns)
 
     def counts_of(self, k: int) -> csr_array:
         """Return the counts that a part explains."""
@@ -267,7 +279,7 @@ def sought(
     activations = np.ones(len(weights))
     for n in range(_ROUNDS + 1):
         rate = activations[rows] * part[columns]
-        quotients = explained.with_entries(x / (rest + rate))
+        quotients = explained.matrix(x / (rest + rate))
         if n == _ROUNDS:
             break
         exposure = part.sum() if observed is None else observed @ part
@@ -283,24 +295,29 @@ def sought(
     return own if observed is None else own * (cells > 0), float(gain)
 
 
-def excess(explained: Explained, rest: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """Return what exceeds the expected counts in a row, drawn by how badly these explain it.
+def excesses(
+    explained: Explained, rest: np.ndarray, number: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Return what exceeds the expected counts in some rows, drawn by how badly these explain them.
 
     Rows are drawn in proportion to Σ x log(x/λ) − x + λ over the counts x above their expectations
-    λ. None stands for counts that nowhere exceed them.
+    λ. There are none if counts nowhere exceed them.
     """
-    x = explained.counts.data
+    counts, n_rows = explained.counts, len(explained.weights)
+    x = counts.data
     above = np.maximum(x - rest, 0.0)
     worse = np.where(above > 0, x * (np.log(x) - np.log(rest)) - above, 0.0)
     # Rounding errors of large counts can exceed a small difference.
     worse = np.maximum(worse, 0.0)
-    energies = explained.weights * np.asarray(explained.with_entries(worse).sum(axis=1))
+    energies = explained.weights * np.bincount(explained.rows, worse, n_rows)
     total = energies.sum()
     if not (np.isfinite(total) and total > 0):
-        return None
-    row = rng.choice(len(energies), p=energies / total)
-    found: np.ndarray = explained.with_entries(above)[[row]].toarray()[0]
-    return found
+        return []
+    found = np.zeros((number, counts.shape[1]))
+    for each, row in zip(found, rng.choice(n_rows, number, p=energies / total), strict=True):
+        entries = slice(counts.indptr[row], counts.indptr[row + 1])
+        each[counts.indices[entries]] = above[entries]
+    return list(found)
 
 
 def most_alike(parts: np.ndarray, used: np.ndarray) -> tuple[int, int] | None:

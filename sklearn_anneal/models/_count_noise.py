@@ -331,7 +331,7 @@ class NoisyCountsVisit(CountsVisit):
             kernels().activation_sums(
                 shape, np.log(rate), assigned, _NOTHING if own is None else own,
                 sums.noise[rows] if len(sums.noise) else _NOTHING,
-                sums.clean, sums.noisy, sums.bound,
+                sums.of_components,
             )  # fmt: skip
         found.shape[rows], found.rate[rows] = shape, rate
         if len(sums.dividing):
@@ -362,7 +362,7 @@ class NoisyCountsVisit(CountsVisit):
 
         A row is left out of later sweeps when it has converged, whatever other rows do.
         """
-        model, prior, noise = self.model, self._tempered_prior(), self._prior_of_noise()
+        model, prior, noise = self.model, self._tempered_prior, self._prior_of_noise()
         n, k = len(block.counts), model.n_components
         if start is None:
             shape, rate = np.ones((n, k)), np.ones((n, k))

@@ -19,6 +19,17 @@ _FURTHER_PASSES = 20
 _LARGEST_INVERSE = 80.0
 
 
+def full_table(units: Any, n_columns: int) -> np.ndarray | None:
+    """Return the counts of rows in memory as a dense array; None if some cells are missing."""
+    if isinstance(units, SparseCounts):
+        stop = units.indptr[-1]
+        arrays = units.counts[:stop], units.words[:stop], units.indptr
+        return np.asarray(csr_array(arrays, shape=(units.n_units, n_columns)).toarray())
+    if isinstance(units, DenseCounts) and (units.patterns is None or not units.patterns.any()):
+        return np.asarray(units.X)
+    return None
+
+
 def further_passes(
     units: Any,
     n_columns: int,
@@ -29,13 +40,8 @@ def further_passes(
     momentum: ShapeMomentum | None,
 ) -> tuple[Natural, list[Activations], int, ShapeMomentum] | None:
     """Return what ``Model.further`` does for rows in memory; None if some cells are missing."""
-    if isinstance(units, SparseCounts):
-        stop = units.indptr[-1]
-        arrays = units.counts[:stop], units.words[:stop], units.indptr
-        X = csr_array(arrays, shape=(units.n_units, n_columns)).toarray()
-    elif isinstance(units, DenseCounts) and (units.patterns is None or not units.patterns.any()):
-        X = units.X
-    else:
+    X = full_table(units, n_columns)
+    if X is None:
         return None
     own = Activations(np.concatenate([each.shape for each in local]), local[0].rate)
     how, begun = (X, units.weights, prior, activation_prior, q, own), momentum or ShapeMomentum()
@@ -46,6 +52,26 @@ def further_passes(
         if found is not None:
             q, own = found
             return q, [own[rows] for rows in units.chunks()], _FURTHER_PASSES, momentum
+    return None
+
+
+def exploring_passes(
+    units: Any, model: Any, q: Natural, prior: Natural, n_passes: int, n_updates: int
+) -> Natural | None:
+    """Return q after passes in which activations start anew.
+
+    Rows make ``n_updates`` at most before their last one. None stands for data in parts.
+    """
+    X, k = full_table(units, model.n_columns), model.n_components
+    if X is None:
+        return None
+    for may_be_single in (True, False):
+        own = Activations(np.empty((len(X), k)), np.empty((1, k)))
+        how = X, units.weights, prior, model.activation_prior, q, own, ShapeMomentum()
+        passes = PlainPasses(*how, may_be_single)
+        found = passes.explore(n_passes, n_updates, model.sweep_tol)
+        if found is not None:
+            return found
     return None
 
 
@@ -133,20 +159,61 @@ class PlainPasses:
         """a"""
         return float(self.prior["components_shape"][0, 0])
 
-    def run(self, n_passes: int) -> tuple[Natural, Activations] | None:
-        """Return q and the activations; None if the precision cannot express them."""
-        q, prior, momentum = self.q, self.prior, self.momentum
+    def explore(self, n_passes: int, n_updates: int, tol: float) -> Natural | None:
+        """Return q after passes that explore; None if the precision cannot express it."""
+        of_weights, rate_of_weights, rate_of_parts, rate, parts = self._copies()
+        kind = np.float32 if self._single else np.float64
+        dense().exploring_passes(
+            np.ascontiguousarray(self.X, dtype=kind),
+            *self._arguments,
+            *(n_passes, n_updates, tol, of_weights, rate_of_weights, rate_of_parts, rate),
+            *(self.activations.shape, parts),
+        )
+        return self._finite(of_weights, rate_of_weights, rate_of_parts, parts)
+
+    def _copies(self) -> tuple[np.ndarray, ...]:
+        """Copies of q for kernels to change, and memory for the rates of activations."""
+        q = self.q
         of_weights, rate_of_weights = q["weights_shape"].copy(), q["weights_rate"].copy()
         rate_of_parts, rate = q["components_rate"][:, 0].copy(), np.empty_like(of_weights)
-        shapes = np.array(self.activations.shape), np.array(q["components_shape"].T, order="C")
+        parts = np.array(q["components_shape"].T, order="C")
+        return of_weights, rate_of_weights, rate_of_parts, rate, parts
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        """Weights of rows, and priors, as kernels take them."""
+        prior = self.prior
+        return (
+            np.empty(0) if self.weights is None else self.weights,
+            *(prior["weights_shape"], prior["weights_rate"]),
+            *(self.activation_prior, self._component_prior, float(prior["components_rate"][0, 0])),
+        )
+
+    @staticmethod
+    def _finite(
+        of_weights: np.ndarray,
+        rate_of_weights: np.ndarray,
+        rate_of_parts: np.ndarray,
+        parts: np.ndarray,
+    ) -> Natural | None:
+        """Return q of its arrays; None if they are not finite."""
+        found = {
+            "weights_shape": of_weights,
+            "weights_rate": rate_of_weights,
+            "components_shape": np.asfortranarray(parts.T),
+            "components_rate": rate_of_parts[:, None],
+        }
+        return found if all(np.isfinite(value).all() for value in found.values()) else None
+
+    def run(self, n_passes: int) -> tuple[Natural, Activations] | None:
+        """Return q and the activations; None if the precision cannot express them."""
+        momentum = self.momentum
+        of_weights, rate_of_weights, rate_of_parts, rate, parts = self._copies()
+        shapes = np.array(self.activations.shape), parts
         priors = self.activation_prior, self._component_prior
         moving = list(map(_Moving.of, shapes, priors, momentum.changes or (None, None)))
         count = np.array([float(momentum.count)])
-        how = (
-            np.empty(0) if self.weights is None else self.weights,
-            *(prior["weights_shape"], prior["weights_rate"]),
-            *(*priors, float(prior["components_rate"][0, 0]), STRONG),
-        )
+        how = *self._arguments, STRONG
         arrays = count, of_weights, rate_of_weights, rate_of_parts, rate, *moving[0], *moving[1]
         n_single = n_passes - 1 if self._single else 0
         for kind, n in ((np.float32, n_single), (np.float64, n_passes - n_single)):
@@ -157,12 +224,7 @@ class PlainPasses:
         # An update without momentum follows.
         momentum.count = int(count[0]) + 1
         momentum.changes = [each.roots - each.earlier for each in moving]
-        found = {
-            "weights_shape": of_weights,
-            "weights_rate": rate_of_weights,
-            "components_shape": np.asfortranarray(shapes[1].T),
-            "components_rate": rate_of_parts[:, None],
-        }
-        if not all(np.isfinite(value).all() for value in (shapes[0], *found.values())):
+        found = self._finite(of_weights, rate_of_weights, rate_of_parts, parts)
+        if found is None or not np.isfinite(shapes[0]).all():
             return None
         return found, Activations(shapes[0], rate[None])

@@ -16,7 +16,7 @@ from ._count_moves import (
     CANDIDATES,
     Explained,
     best_division,
-    excess,
+    excesses,
     given_up,
     most_alike,
     sought,
@@ -30,15 +30,20 @@ Counts = DenseCounts | SparseCounts
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
 # The search of dense tables, whose fits explore for a short time. Reheats raise the bound most of
-# all moves, and by more with this noise than with the usual one. New starts take long, and are
-# hardly ever better. The last passes of a move take much of its time, and hardly change its rank.
-_EFFORT_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = 2.25, (0.2,), 20.0
+# all moves, by more with this noise than with the usual one, and in fewer passes. New starts take
+# long, and are hardly ever better, and so are random swaps. Swaps that are made again leave no time
+# for reheats. The last passes of a move take much of its time, and hardly change its rank. The
+# first number is the effort of small tables, whose first fits make fewer passes because others
+# follow each of these.
+_EFFORTS_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = (2.5, 2.25), (0.2,), 20.0
+_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE, _SWAPS_IF_DENSE = 4, 3, (True,)
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
 _LARGE_COUNTS = 30.0
 # Moves read no more entries of X than this, and fewer cells of dense rows, whose passes are short.
-_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES = 1 << 19, 1 << 15
+# The first number of cells is for small tables.
+_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES = 1 << 19, (1 << 13, 1 << 15)
 
 
 class SearchableCounts(Searchable[Counts, Summary]):
@@ -55,21 +60,26 @@ class SearchableCounts(Searchable[Counts, Summary]):
     scale: float
     allocates: bool
     exploring_factor: float
+    effort_if_dense: float | None = None
+    cells_for_moves: int | None = None
     # First fits explore, so that few passes lead far, and more moves hardly raise the bound.
     least_passes: int = 12
     # Observations are counts, of which a cell can hold many.
     least_visits: float = float("inf")
 
-    def search_dense_table(self) -> None:
+    def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
-        self.noises, self.starts_anew = _NOISES_IF_DENSE, False
-        self.pause_factor = _PAUSE_FACTOR_IF_DENSE
+        self.effort_if_dense = _EFFORTS_IF_DENSE[not small]
+        self.cells_for_moves = _CELLS_FOR_MOVES[not small]
+        self.noises, self.starts_anew, self.swaps = _NOISES_IF_DENSE, False, _SWAPS_IF_DENSE
+        self.pause_factor, self.repeats_swaps = _PAUSE_FACTOR_IF_DENSE, False
+        self.passes_of_reheat, self.patience = _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE
 
     @property
     def usual_effort(self) -> float:
         # Sampling has looked for an optimum for as long as the passes that follow take.
-        if self.exploring_factor > 1.0:
-            return _EFFORT_IF_DENSE
+        if self.effort_if_dense is not None:
+            return self.effort_if_dense
         return _EFFORT_AFTER_SAMPLING if self.init_params == "collapsed_gibbs" else np.inf
 
     @property
@@ -107,7 +117,9 @@ class SearchableCounts(Searchable[Counts, Summary]):
         if self.n_components < 2:
             return None
         explained = self._explained(units, q)
-        number = given_up(explained.losses(), rng, guided)
+        # A random swap does not look at the losses.
+        losses = explained.losses() if guided else np.zeros(self.n_components)
+        number = given_up(losses, rng, guided)
         if guided:
             division = best_division(explained, number, rng)
             if division is None:
@@ -115,11 +127,9 @@ class SearchableCounts(Searchable[Counts, Summary]):
             other, halves = division
             return self._with_counts([other, number], halves, explained, q, summary, prior)
         rest = explained.without([number])
-        starts = [excess(explained, rest, rng) for _ in range(CANDIDATES)]
         found = [
             sought(explained, rest, start, self.activation_prior)
-            for start in starts
-            if start is not None
+            for start in excesses(explained, rest, CANDIDATES, rng)
         ]
         if not found:
             return None
@@ -178,7 +188,7 @@ class SearchableCounts(Searchable[Counts, Summary]):
     def _explained(self, units: Counts, q: Natural) -> Explained:
         """Return a sample of the rows, with the counts that the parts expect."""
         n_entries = units.indptr[-1] if isinstance(units, SparseCounts) else units.X.size
-        most = _CELLS_FOR_MOVES if self.exploring_factor > 1.0 else _ENTRIES_FOR_MOVES
+        most = _ENTRIES_FOR_MOVES if self.cells_for_moves is None else self.cells_for_moves
         most = units.n_units * most // max(int(n_entries), 1)
         rows: Any = units.spread(max(min(most, ROWS_FOR_SWAPS), 1))
         model: Any = self

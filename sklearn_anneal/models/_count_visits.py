@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,8 @@ class Activations:
         The power x.
     evidence : float or None, default=None
         Σ w (E log h − E h), from which the prior is learned; None if it was not computed.
+    summed : ndarray of shape (n_components,) or None, default=None
+        Σ w E h, if no cell is missing and it was computed.
     """
 
     shape: np.ndarray
@@ -67,6 +70,7 @@ class Activations:
     powers: np.ndarray | None = None
     x: float = 1.0
     evidence: float | None = None
+    summed: np.ndarray | None = None
 
     def __getitem__(self, rows: slice) -> Activations:
         """Return the activations of some of the rows."""
@@ -233,6 +237,7 @@ class CountsVisit(Visit):
         observed = ~np.isnan(units.X)
         return observed.astype(np.float64) @ self.expected.means
 
+    @cached_property
     def _tempered_prior(self) -> Natural:
         """The shape and the rate of activations without any data."""
         model, nothing = self.model, np.zeros(1)
@@ -248,7 +253,7 @@ class CountsVisit(Visit):
         return self.rates_of(units)
 
     def _rates(self, exposures: np.ndarray) -> np.ndarray:
-        rate = self._tempered_prior()["rate"]
+        rate = self._tempered_prior["rate"]
         return rate + float(self.t.statistics) * self.mean_weights * exposures
 
     def _factors(self, rate: np.ndarray | None) -> np.ndarray:
@@ -272,21 +277,31 @@ class CountsVisit(Visit):
         a component alone, so that :meth:`finish` adds them once, to the sum over all rows.
         """
         start: Any = local.activations
-        n_sweeps, x, sparse = local.n_sweeps, float(self.t.local), isinstance(units, SparseCounts)
+        n_sweeps, x = local.n_sweeps, float(self.t.local)
         sums, known = _Sums.of(self, units, noise), self._knows_powers(start)
         learns = "activation_prior" in self.model.learns
         if not self.bound and (start.evidence is not None or not learns):
             found = start if known else replace(start, powers=self._powers(start.shape), x=x)
-            count: Any = self._count_sparse if sparse else self._count_dense
-            count(units, found, sums)
+            if isinstance(units, SparseCounts):
+                self._count_sparse(units, found, sums)
+            else:
+                self._count_dense(units, found, sums)
             return self._as_counts(units, found, sums)
         n, k = units.n_units, self.model.n_components
         rate = start.rate if n_sweeps == 0 else self.rates_of(units)
         shape = np.empty((n, k)) if start is None else np.array(start.shape)
         powers = np.array(start.powers) if known else np.empty((n, k), self.model.dtype)
         found = Activations(shape, rate, powers, x)
-        run: Any = self._sparse_step if sparse else self._dense_step
-        run(units, local, known, found, sums)
+        if isinstance(units, SparseCounts):
+            self._sparse_step(units, local, known, found, sums)
+            return self._as_local_step(units, found, sums)
+        # The last sweep divides the counts as the statistics and the bound have them.
+        together = self._together(self.model.dtype.itemsize)
+        last: Any = self._last_sweep_together if together else self._last_sweep
+        for block in self._swept_blocks(units, local, known, found):
+            if len(sums.dividing):
+                sums.dividing[block.rows] = block.e
+            last(block, sums)
         return self._as_local_step(units, found, sums)
 
     def _knows_powers(self, activations: Activations | None) -> bool:
@@ -312,7 +327,7 @@ class CountsVisit(Visit):
             self._factors(rate)[0],
             np.log(rate[0]),
             float(self.t.local),
-            float(self._tempered_prior()["shape"][0]),
+            float(self._tempered_prior["shape"][0]),
             float(self.t.statistics),
             given,
             known,
@@ -326,9 +341,7 @@ class CountsVisit(Visit):
             sums.dividing,
             sums.out,
             sums.clean_out,
-            sums.clean,
-            sums.noisy,
-            sums.bound,
+            sums.of_components,
             sums.divisions,
         )
 
@@ -343,25 +356,24 @@ class CountsVisit(Visit):
                 w = np.empty(0, dtype) if weights is None else weights.astype(dtype)
                 kernels().sparse_counts(*units.by_column(len(table), dtype), table, e, w, out)
 
-    def _dense_step(
-        self, units: DenseCounts, start: Start, known: bool, found: Activations, sums: _Sums
-    ) -> None:
-        """Make the step of a kernel for sparse rows by products of matrices, block by block."""
+    def _swept_blocks(
+        self, units: DenseCounts, start: Start, known: bool, found: Activations
+    ) -> Iterator[_Block]:
+        """Yield blocks of dense rows after all sweeps but the last one."""
         model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
-        given, rate = start.activations is not None, found.rate
-        powers = np.asarray(found.powers)
-        first, factor = self._factors(start.rate_of_start), self._factors(rate)
+        given, rate, powers = start.activations is not None, found.rate, np.asarray(found.powers)
+        first = factor = self._factors(rate)
+        if start.rate_of_start is not rate:
+            first = self._factors(start.rate_of_start)
         x, dtype = float(self.t.local), model.dtype
-        base, step = self._tempered_prior()["shape"], float(self.t.statistics)
-        table = self.expected.table[:, :k]
-        largest = x * self.expected.largest
-        log_rate = np.log(rate)
+        largest, log_rate = x * self.expected.largest, np.log(rate)
         buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             current, m = found.shape[rows], len(counts)
-            buffer = np.empty_like(counts) if buffer is None else buffer
-            e, predicted, weights = np.empty((m, k), dtype), buffer[:m], _of_rows(first, rows)
+            if buffer is None and not self._together(dtype.itemsize):
+                buffer = np.empty_like(counts)
+            e, weights = np.empty((m, k), dtype), _of_rows(first, rows)
             if not given:
                 current[:], e[:] = 1.0, weights
             else:
@@ -372,26 +384,61 @@ class CountsVisit(Visit):
                 weights = _of_rows(factor, rows)
                 self._sweep(counts, e, weights, start, current, powers[rows])
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
-            # The last sweep divides the counts as the statistics and the bound have them.
-            np.matmul(e, table.T, out=predicted)
-            divisions = np.empty(m)
-            kernels().log_ratios(predicted, counts, largest, divisions)
-            assigned = np.multiply(e, predicted @ table, dtype=np.float64)
-            divisions -= np.einsum("nk,nk->n", assigned, np.log(np.maximum(e, _SMALLEST[dtype])))
-            if n_sweeps > 0:
-                np.add(base, step * assigned, out=current)
-                kernels().activation_powers(powers[rows], current, x)
-            if len(sums.dividing):
-                sums.dividing[rows] = e
-            own, noisy = sums.of_rows(rows)
-            sums.divisions[0] += divisions.sum() if own is None else own @ divisions
-            kernels().activation_sums(
-                current, _of_rows(log_rate, rows), assigned,
-                _NOTHING if own is None else own, sums.noise[rows] if len(sums.noise) else _NOTHING,
-                sums.clean, sums.noisy, sums.bound,
-            )  # fmt: skip
-            _add_counts(predicted, e, noisy, sums.out)
-            _add_counts(predicted, e, own, sums.clean_out)
+            of_rates, updates = (largest, _of_rows(log_rate, rows)), n_sweeps > 0
+            yield _Block(rows, counts, e, *of_rates, updates, current, powers[rows], buffer)
+
+    def _together(self, itemsize: int) -> bool:
+        """Whether rows fill the lanes of vector instructions, given the bytes of a number."""
+        model = self.model
+        return bool(model.is_dense and model.n_components * itemsize <= _MOST_TOGETHER)
+
+    def _last_sweep_together(self, block: _Block, sums: _Sums) -> None:
+        """Make the last sweep of a block in one kernel."""
+        base, step = float(self._tempered_prior["shape"][0]), float(self.t.statistics)
+        dense().dense_step_together(
+            block.counts,
+            self.expected.table,
+            block.e,
+            block.powers,
+            block.largest,
+            block.log_rate,
+            float(self.t.local),
+            base,
+            step,
+            block.updates,
+            sums.weights[block.rows] if len(sums.weights) else _NOTHING,
+            sums.noise[block.rows] if len(sums.noise) else _NOTHING,
+            block.shape,
+            sums.of_components,
+            sums.divisions,
+        )
+        for out, weights in sums.of_counts(block.rows):
+            dense().dense_counts_together(block.counts, self.expected.table, block.e, weights, out)
+
+    def _last_sweep(self, block: _Block, sums: _Sums) -> None:
+        """Make the last sweep of a block by products of matrices."""
+        dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
+        rows, counts, e = block.rows, block.counts, block.e
+        assert block.buffer is not None
+        predicted, divisions = block.buffer[: len(counts)], np.empty(len(counts))
+        np.matmul(e, table.T, out=predicted)
+        kernels().log_ratios(predicted, counts, block.largest, divisions)
+        assigned = np.multiply(e, predicted @ table, dtype=np.float64)
+        divisions -= np.einsum("nk,nk->n", assigned, np.log(np.maximum(e, _SMALLEST[dtype])))
+        if block.updates:
+            base, step = self._tempered_prior["shape"], float(self.t.statistics)
+            np.add(base, step * assigned, out=block.shape)
+            kernels().activation_powers(block.powers, block.shape, float(self.t.local))
+        own, noisy = sums.of_rows(rows)
+        sums.divisions[0] += divisions.sum() if own is None else own @ divisions
+        kernels().activation_sums(
+            *(block.shape, block.log_rate, assigned),
+            _NOTHING if own is None else own,
+            sums.noise[rows] if len(sums.noise) else _NOTHING,
+            sums.of_components,
+        )
+        _add_counts(predicted, e, noisy, sums.out)
+        _add_counts(predicted, e, own, sums.clean_out)
 
     def _sweep(
         self,
@@ -407,13 +454,12 @@ class CountsVisit(Visit):
         Visits that explore make those over large blocks in single precision: the last sweep, from
         which statistics and bound come, has the precision of the model.
         """
-        x, base = float(self.t.local), float(self._tempered_prior()["shape"][0])
+        x, base = float(self.t.local), float(self._tempered_prior["shape"][0])
         arrays, step = (counts, self.expected.table, e), float(self.t.statistics)
         how = factor, x, base, step, start.n_sweeps - 1, start.momentum, self.model.sweep_tol
         large = start.momentum and counts.size * shape.shape[1] > LARGE
         single = large and powers.dtype != np.float32
-        size = shape.shape[1] * (4 if single else powers.itemsize)
-        together = self.model.is_dense and size <= _MOST_TOGETHER
+        together = self._together(4 if single else powers.itemsize)
         update = dense().dense_updates_together if together else kernels().dense_updates
         if single:
             rounded, found = (each.astype(np.float32) for each in arrays), shape.copy()
@@ -428,11 +474,15 @@ class CountsVisit(Visit):
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
         factor, powers = self._factors(found.rate), np.asarray(found.powers)
-        buffer = None
+        buffer, together = None, self._together(dtype.itemsize)
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
-            buffer = np.empty_like(counts) if buffer is None else buffer
             e = (powers[rows] * _of_rows(factor, rows)).astype(dtype, copy=False)
+            if together:
+                for out, weights in sums.of_counts(rows):
+                    dense().dense_counts_together(counts, self.expected.table, e, weights, out)
+                continue
+            buffer = np.empty_like(counts) if buffer is None else buffer
             quotients = np.matmul(e, table.T, out=buffer[: len(counts)])
             kernels().ratios(quotients, counts)
             own, noisy = sums.of_rows(rows)
@@ -449,7 +499,7 @@ class CountsVisit(Visit):
         self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
     ) -> LocalStep:
         """Return the counts of components as a local step whose terms of the bound are NaN."""
-        exposures = self._summed_activations(units, activations, sums)
+        exposures = self._summed_activations(units, activations, sums, activations.summed)
         statistics, deviation = self._statistics(sums, exposures)
         if "activation_prior" in self.model.learns:
             number = units.total_weight * self.model.n_components
@@ -464,20 +514,23 @@ class CountsVisit(Visit):
     ) -> LocalStep:
         """Return the sums of some rows as a local step, with the required statistics."""
         model, k = self.model, self.model.n_components
-        exposures = self._summed_activations(units, activations, sums)
+        summed = None
+        if len(activations.rate) == 1:
+            summed = sums.of_components[5] / activations.rate[0]
+        means = _summed(activations, units.weights) if summed is None else summed
+        exposures = self._summed_activations(units, activations, sums, summed)
         statistics, deviation = self._statistics(sums, exposures)
         total = units.total_weight
-        assigned_logs, logs, entropies = sums.bound
-        b = model.activation_prior
-        means = float(_summed(activations, units.weights).sum())
+        _, _, assigned_logs, logs, entropies, _, _ = sums.of_components.sum(axis=1).tolist()
+        b, mean = model.activation_prior, float(means.sum())
+        evidence = None
         if "activation_prior" in model.learns:
-            evidence = float(logs.sum()) - means
+            evidence = logs - mean
             statistics[EVIDENCE] = np.array([evidence, total * k])
-            activations = replace(activations, evidence=evidence)
-        log_prior = (b - 1.0) * float(logs.sum()) - b * means
+        log_prior = (b - 1.0) * logs - b * mean
         # `finish` adds the term of the components to the energy, and to the entropy of the
         # division of the counts.
-        energy = float(assigned_logs.sum() + sums.clean @ self.log_weights)
+        energy = float(assigned_logs + sums.of_components[0] @ self.log_weights)
         of_columns = self.expected.totals[None] if len(exposures[0]) == 1 else self.expected.means
         of_rates = float((exposures[0] * of_columns).sum(axis=0) @ self.mean_weights)
         factorials = units.log_factorials
@@ -487,10 +540,10 @@ class CountsVisit(Visit):
         return LocalStep(
             statistics,
             energy=energy - of_rates - known,
-            entropy=float(entropies.sum() + sums.divisions[0]),
+            entropy=float(entropies + sums.divisions[0]),
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
-            local=activations,
+            local=replace(activations, evidence=evidence, summed=summed),
             exact_bound=exact,
         )
 
@@ -500,12 +553,15 @@ class CountsVisit(Visit):
         """Return the statistics, and their deviation by random weights if it is kept apart."""
         noisy, factor = len(sums.noise) > 0, float(self.t.statistics)
         exposure, noisy_exposure = exposures
-        statistics: Natural = {ASSIGNED: factor * sums.clean, EXPOSURE: factor * exposure}
+        statistics: Natural = {
+            ASSIGNED: factor * sums.of_components[0],
+            EXPOSURE: factor * exposure,
+        }
         if self.counts_components:
             statistics[COUNTS] = sums.clean_out if noisy else sums.out
         if not noisy:
             return statistics, None
-        with_noise = {ASSIGNED: factor * sums.noisy, EXPOSURE: factor * noisy_exposure}
+        with_noise = {ASSIGNED: factor * sums.of_components[1], EXPOSURE: factor * noisy_exposure}
         if self.counts_components:
             with_noise[COUNTS] = sums.out
         if self.separate_noise:
@@ -515,14 +571,21 @@ class CountsVisit(Visit):
         return with_noise, None
 
     def _summed_activations(
-        self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
+        self,
+        units: DenseCounts | SparseCounts,
+        activations: Activations,
+        sums: _Sums,
+        known: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Σ w E h over the rows in which a cell is observed, without noise and with noise."""
+        """Σ w E h over the rows in which a cell is observed, without noise and with noise.
+
+        ``known`` has the sum over all rows without noise, if it is known.
+        """
         weights, noise = sums.of_rows(slice(None))
         if sums.exposures is not None:
             return sums.exposures[0], sums.exposures[-1]
         if units.patterns is None or not units.patterns.any():
-            exposure = _summed(activations, weights)[None]
+            exposure = (_summed(activations, weights) if known is None else known)[None]
             return exposure, _summed(activations, noise)[None] if len(sums.noise) else exposure
         observed = (~np.isnan(units.X)).astype(np.float64).T
         means = activations.shape / activations.rate
@@ -587,6 +650,37 @@ class CountsVisit(Visit):
         return result
 
 
+class _Block(NamedTuple):
+    """Some dense rows before their last sweep, and the arrays that receive its result.
+
+    Attributes
+    ----------
+    rows : slice
+    counts : ndarray of shape (n_rows, n_columns)
+    e : ndarray of shape (n_rows, n_components)
+        The factors that divide the counts.
+    largest : ndarray of shape (n_columns,)
+        x m_v.
+    log_rate : ndarray of shape (1 or n_rows, n_components)
+    updates : bool
+        Whether the sweep changes the activations.
+    shape, powers : ndarray of shape (n_rows, n_components)
+        The activations, and their exp{x ψ(shape)}.
+    buffer : ndarray or None
+        Memory for as many cells, which products of matrices need.
+    """
+
+    rows: slice
+    counts: np.ndarray
+    e: np.ndarray
+    largest: np.ndarray
+    log_rate: np.ndarray
+    updates: bool
+    shape: np.ndarray
+    powers: np.ndarray
+    buffer: np.ndarray | None
+
+
 class _Sums(NamedTuple):
     """The arrays into which the local step of some rows adds its results.
 
@@ -596,10 +690,8 @@ class _Sums(NamedTuple):
         Sample weights and random weights; empty arrays stand for ones.
     out, clean_out : ndarray of shape (n_columns, width) or (0, 0)
         Counts of components with noise, and without noise if there is any.
-    clean, noisy : ndarray of shape (n_components,)
-        The counts of each component, without and with noise.
-    bound : ndarray of shape (3, n_components)
-        The sums of ``_activation_sums``.
+    of_components : ndarray of shape (7, n_components)
+        The sums of the kernels' ``_activation_sums``.
     divisions : ndarray of shape (1,)
         The entropy of the division of the counts, without the term of the components.
     dividing : ndarray of shape (n_rows, n_components) or (0, 0)
@@ -612,9 +704,7 @@ class _Sums(NamedTuple):
     noise: np.ndarray
     out: np.ndarray
     clean_out: np.ndarray
-    clean: np.ndarray
-    noisy: np.ndarray
-    bound: np.ndarray
+    of_components: np.ndarray
     divisions: np.ndarray
     dividing: np.ndarray
     exposures: np.ndarray | None = None
@@ -629,12 +719,16 @@ class _Sums(NamedTuple):
             _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
             np.zeros(size) if counts else _NO_MATRIX,
             np.zeros(size) if counts and noisy else _NO_MATRIX,
-            np.zeros(k),
-            np.zeros(k),
-            np.zeros((3, k)),
+            np.zeros((7, k)),
             np.zeros(1),
             np.empty((units.n_units, k) if has_large_rows(units) else (0, 0), visit.model.dtype),
         )
+
+    def of_counts(self, rows: slice) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the arrays for counts of components, and the weights of some rows in each."""
+        weights, noisy = self.of_rows(rows)
+        each = (self.out, noisy), (self.clean_out, weights)
+        return [(out, _NOTHING if w is None else w) for out, w in each if len(out)]
 
     def of_rows(self, rows: slice) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return the weights of some rows without and with noise; None if all of them are 1."""

@@ -28,8 +28,17 @@ class Searchable(ABC, Generic[U, S]):
     noises : tuple of float
         The shares of noise with which reheats begin. Low noise suffices for most data, and high
         noise leads out of optima of data in many dimensions.
+    passes_of_reheat : int or None
+        The passes in which the noise of a reheat falls to zero; None for the usual number.
+    swaps : tuple of bool
+        The swaps that take turns: True for a guided one, False for a random one.
+    repeats_swaps : bool
+        Whether a swap that has paid is made again at once.
     starts_anew : bool
         Whether new starts are among the moves that take turns.
+    patience : int or None
+        The number of moves in a row, those that propose nothing included, after which a search ends
+        if none has paid; None for the usual number.
     pause_factor : float
         The fit from a move pauses when the bound rises by less than so many times the rise at which
         a fit has converged. Only the best goes on to its end, after the last move. With 1 none
@@ -45,7 +54,11 @@ class Searchable(ABC, Generic[U, S]):
     n_components: int
     learns_shapes: bool = False
     noises: tuple[float, ...] = (0.1, 0.5)
+    passes_of_reheat: int | None = None
+    swaps: tuple[bool, ...] = (True, False)
+    repeats_swaps: bool = True
     starts_anew: bool = True
+    patience: int | None = None
     pause_factor: float = 1.0
     least_passes: int = 48
     least_visits: float = 500_000.0

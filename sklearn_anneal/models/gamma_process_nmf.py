@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import gammaln, psi
+from scipy.special import psi
 
 from ..data.units import DenseCounts, SparseCounts
 from ..families import (
@@ -20,9 +20,9 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
+from ..families._empirical_bayes import LARGEST, SMALLEST, damped
 from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding
+from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding, compiled
 from ._componentwise import Componentwise, Given
 from ._count_activations import collapsed_means
 from ._count_allocations import allocated, mean_parts, means_of_rows, positive_counts
@@ -33,7 +33,7 @@ from ._count_noise import (
     better_dispersion,
     exploring_dispersion,
 )
-from ._count_passes import ShapeMomentum, further_passes
+from ._count_passes import ShapeMomentum, exploring_passes, further_passes
 from ._count_popularity import Popularity
 from ._count_search import Counts, SearchableCounts
 from ._count_summary import Summary
@@ -79,6 +79,10 @@ _FEW_PER_CELL = 3.0
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
 # have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
 _DENSE, _EXPLORING_FACTOR = 0.25, 40.0
+# A pass that explores is followed by others if the product of rows, columns and components is not
+# above this. Passes over larger tables take far longer than the calls around them, and threads
+# share those of the loop. Rows count by their weights, wherever they are.
+SMALL = 1 << 20
 # Sweeps over the activations of rows: at visits that start anew in order to explore, which have
 # momentum, at other visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 16, 100, 1
@@ -193,6 +197,8 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         self.allocates = False
         # Whether many cells hold counts.
         self.is_dense = False
+        # Whether plain passes that explore are followed by others.
+        self.explores_further = False
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(
@@ -262,9 +268,13 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             and self.dispersion is None
             and self.init_params != "collapsed_gibbs"
         )
+        small = bool(summary.cells * self.n_components <= SMALL)
         model.exploring_factor = _EXPLORING_FACTOR if sooner else 1.0
         if sooner:
-            model.search_dense_table()
+            # Sums of weights are rounded.
+            full = summary.cells > (1.0 - 1e-12) * summary.rows * self.n_columns
+            model.explores_further = bool(small and full)
+            model.search_dense_table(small)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -477,12 +487,19 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         units: Counts,
         local: list[Activations],
         momentum: ShapeMomentum | None,
-    ) -> tuple[Natural, list[Activations], int, ShapeMomentum] | None:
+        exploring: int = 0,
+    ) -> tuple[Natural, list[Activations], int, ShapeMomentum | None] | None:
         alike = self.popularity is None and q["components_rate"].shape[1] == 1
         if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
             return None
-        how = q, prior, local, momentum
-        return further_passes(units, self.n_columns, self.activation_prior, *how)
+        if not exploring:
+            how = q, prior, local, momentum
+            return further_passes(units, self.n_columns, self.activation_prior, *how)
+        if not self.explores_further:
+            return None
+        n_updates = self.n_sweeps(further=False, exploring=True) - 1
+        found = exploring_passes(units, self, q, prior, exploring, n_updates)
+        return (q, local, 0, momentum) if found is None else (found, local, exploring, momentum)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """Return the statistics of one block.
@@ -549,7 +566,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             shape, rate = q["components_shape"], q["components_rate"]
             sums = np.zeros((2, k))
             kernels().log_sums(np.ascontiguousarray(shape.T), sums)
-            logs = sums[0].sum() / shape.size - np.log(rate).mean()
+            logs = sums[0].sum() / shape.size - np.log(rate).sum() / rate.size
             one_rate = rate.shape[1] == 1
             mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
             if self.popularity is not None:
@@ -558,13 +575,16 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             gaps["component_prior"] = float(mean - logs) - 1.0
         if "concentration" in self.learns:
             shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
-            gaps["concentration"] = float(np.mean(shape / rate - psi(shape) + np.log(rate))) - 1.0
+            gaps["concentration"] = (
+                float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
+            )
         model = copy(self)
-        for name, gap in gaps.items():
-            each = k if name == "concentration" else 1
-            old = getattr(self, name)
-            best = each * gamma_shape(1.0, -max(gap, 0.0), old / each)
-            setattr(model, name, damped(old, best, rho))
+        each = np.array([k if name == "concentration" else 1 for name in gaps])
+        found = np.array([getattr(self, name) for name in gaps]) / each
+        targets = np.maximum(np.array([*gaps.values()]), 0.0)
+        compiled("empirical_bayes").gamma_shapes(targets, 1, SMALLEST, LARGEST, found)
+        for name, best in zip(gaps, (each * found).tolist(), strict=True):
+            setattr(model, name, damped(getattr(self, name), best, rho))
         model = model._with_popularity(q, rho, "popularity_prior" in self.learns)
         prior = model._prior()
         if "concentration" in self.learns:
@@ -614,22 +634,21 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
+        if rate.shape[1] == 1 and self.popularity is None:
+            arrays = np.array([each[key] for each in (q, prior) for key in WEIGHTS])
+            found = np.empty(2)
+            kernels().divergence(np.ascontiguousarray(shape.T), rate[:, 0], a, arrays, found)
+            total, largest = found.tolist()
+            if largest <= STRONG:
+                return float(total)
         weights, components = self.factors()
         of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
         if self.popularity is not None:
             of_weights += self.popularity.kl(a, self.n_components)
-        if rate.shape[1] > 1 or self.popularity is not None or a > STRONG or shape.max() > STRONG:
-            q, prior = components.pick(q), components.pick(prior)
-            prior = {key: np.broadcast_to(value, shape.shape) for key, value in prior.items()}
-            q["rate"] = np.broadcast_to(q["rate"], shape.shape)
-            return of_weights + components.family.kl(q, prior)
-        sums, rate = np.zeros((3, self.n_components)), rate[:, 0]
-        kernels().component_sums(np.ascontiguousarray(shape.T), a, sums)
-        log_gammas, products, shapes = sums
-        n = self.n_columns
-        per_component = products - log_gammas - shapes + a * shapes / rate + n * a * np.log(rate)
-        constant = n * self.n_components * (gammaln(a) - a * np.log(a))
-        return float(of_weights + per_component.sum() + constant)
+        q, prior = components.pick(q), components.pick(prior)
+        prior = {key: np.broadcast_to(value, shape.shape) for key, value in prior.items()}
+        q["rate"] = np.broadcast_to(q["rate"], shape.shape)
+        return of_weights + components.family.kl(q, prior)
 
     def entropy(self, q: Natural, known: Known | None = None) -> float:
         shape = q["components_shape"]

@@ -102,6 +102,7 @@ class Reheat(Move):
     """A short phase of stochastic annealing (Gultekin et al., 2015) from the best optimum."""
 
     noise: float
+    n_passes: int | None = None
 
     name = "reheat"
 
@@ -110,7 +111,7 @@ class Reheat(Move):
         return StochasticAnnealing(
             initial_noise=self.noise,
             schedule="linear",
-            n_passes=PASSES_OF_REHEAT,
+            n_passes=PASSES_OF_REHEAT if self.n_passes is None else self.n_passes,
             start="init_params",
         )
 
@@ -160,6 +161,7 @@ class Swap(Rearrangement):
     """One component is given up, and another one divided."""
 
     guided: bool
+    repeats: bool = True
 
     @property
     def name(self) -> str:

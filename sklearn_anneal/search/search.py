@@ -42,7 +42,8 @@ from .restarts import Course, completed, raced
 _OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2}
 # A rise of the bound by less than this, in nats per observation, does not keep the search going.
 _LEAST_RISE = 1e-4
-# The search ends after each move has been in vain this many times in a row.
+# The search ends after each move has been in vain this many times in a row, unless a model says how
+# many moves that are.
 _PATIENCE = 3
 # Shapes are changed at random this many times before moves take turns, and on while it pays.
 _RANDOM_SHAPES = 4
@@ -213,7 +214,7 @@ class Found:
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
         again = move.repeats and kept and worthwhile
         self._pass_by(move, passes)
-        if again:
+        if again or (kept and worthwhile and move.counts and move.continues):
             self.in_vain = 0
         # A move that has paid is made again.
         self.turn += not again
@@ -324,6 +325,11 @@ class Moves(NamedTuple):
             return min(self.effort, model.usual_effort)
         return self.effort
 
+    def patience(self, model: object) -> int:
+        """Return how many moves in a row may be in vain, given the model of the best fit."""
+        own = model.patience if isinstance(model, Searchable) else None
+        return _PATIENCE * len(self.turns) if own is None else own
+
     def at(self, turn: int) -> Move:
         """Return the move of a turn."""
         n = len(self.before)
@@ -345,10 +351,10 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     extension = (Extension(),) if waits and problem.settings.max_iter > 0 else ()
     kinds = len(kinds_of_starts(problem.model))
     model = problem.model if isinstance(problem.model, Searchable) else Searchable
-    reheats = [Reheat(noise) for noise in model.noises]
+    reheats = [Reheat(noise, model.passes_of_reheat) for noise in model.noises]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)]
     starts = starts if kinds > 1 and model.starts_anew else []
-    swaps = [Swap(guided=True), Swap(guided=False)] if kinds > 1 else []
+    swaps = [Swap(guided, model.repeats_swaps) for guided in model.swaps] if kinds > 1 else []
     turns: list[Move] = [Merge()] if kinds > 1 else []
     for i in range(2):
         turns += [*swaps[i : i + 1], *reheats[i : i + 1], *starts[i : i + 1]]
@@ -396,8 +402,9 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     def goes_on() -> bool:
         if result.turn < len(moves.before):
             return True
-        budget = unit * moves.effort_from(result.kept.ctx.model)
-        return result.spent < budget and result.in_vain < _PATIENCE * len(moves.turns)
+        model = result.kept.ctx.model
+        goes = result.spent < unit * moves.effort_from(model)
+        return goes and result.in_vain < moves.patience(model)
 
     def make(move: Move) -> None:
         number = len(result.attempts)

@@ -177,8 +177,8 @@ class DenseCounts(Rows):
         """Σ_v log x_nv! of each row, of shape (n_units,)."""
         return self.sums[1]
 
-    @property
-    def n_observations(self) -> float:
+    @cached_property
+    def n_observations(self) -> float:  # type: ignore[override]
         """Weighted sum of all counts."""
         return self._weighted_sum(self.lengths)
 
@@ -187,6 +187,8 @@ class DenseCounts(Rows):
         return self.total_weight == 0
 
     def take(self, index: np.ndarray | slice) -> DenseCounts:
+        if isinstance(index, slice) and index == slice(0, self.n_units):
+            return self
         weights = None if self.weights is None else self.weights[index]
         patterns = None if self.patterns is None else self.patterns[index]
         return DenseCounts(self.X[index], weights, patterns, self.sums[:, index])

@@ -248,6 +248,75 @@ def ratio_update_of_rows(typingctx, x, counts, tiny, table, starts, n_rows, norm
     return types.void(x, counts, tiny, table, starts, n_rows, norms, out), codegen
 
 
+def _emit_update_together(context, builder, signature, args, keeps):
+    """Emit :func:`ratio_update_together`, which stores the norms if it ``keeps`` them."""
+    emit = Emitter(context, builder, signature.args[0].dtype)
+    x, (n_elements, _) = emit.array(signature.args[0], args[0])
+    counts, (_, n_counts) = emit.array(signature.args[1], args[1])
+    table, (n_rows, width) = emit.array(signature.args[4], args[4])
+    out, _ = emit.array(signature.args[5], args[5])
+    norms = emit.array(signature.args[6], args[6])[0] if keeps else None
+    floor, vectors = emit.everywhere(args[3]), range(0, TOGETHER, emit.lanes)
+    # Eight sums are computed at a time, which do not wait for each other.
+    block = ROWS // len(vectors)
+    sums = [[cgutils.alloca_once(builder, emit.vector) for _ in vectors] for _ in range(block)]
+
+    def number(value):
+        return ir.Constant(INDEX, value)
+
+    def parts_from(begin):
+        return [builder.add(begin, number(i)) for i in vectors]
+
+    def places(k):
+        return parts_from(builder.mul(k, number(TOGETHER)))
+
+    def places_of_counts(row):
+        return parts_from(builder.add(builder.mul(row, n_counts), args[2]))
+
+    def factors(starts, k):
+        for start in starts:
+            yield emit.everywhere(emit.element_at(table, builder.add(start, k)))
+
+    last, infinite = builder.sub(n_rows, number(1)), emit.constant(np.inf)
+    n_blocks = builder.sdiv(builder.add(n_rows, number(block - 1)), number(block))
+    with cgutils.for_range(builder, n_blocks) as blocks:
+        begin = builder.mul(blocks.index, number(block))
+        own = rows = [builder.add(begin, number(j)) for j in range(block)]
+        exist = [builder.icmp_signed("<", row, n_rows) for row in rows]
+        # Rows beyond the last one get no counts, because their sums are infinite.
+        rows = [builder.select(exists, row, last) for row, exists in zip(rows, exist, strict=True)]
+        starts = [builder.mul(row, width) for row in rows]
+        for some, exists in zip(sums, exist, strict=True):
+            emit.fill(some, builder.select(exists, floor, infinite))
+        with cgutils.for_range(builder, n_elements) as loop:
+            parts = [emit.load(x, place) for place in places(loop.index)]
+            for factor, some in zip(factors(starts, loop.index), sums, strict=True):
+                for part, each in zip(parts, some, strict=True):
+                    value = emit.multiply_add(part, factor, builder.load(each))
+                    builder.store(value, each)
+        for row, some in zip(own if keeps else (), sums, strict=False):
+            for place, each in zip(places(row), some, strict=True):
+                emit.store(builder.load(each), norms, place)
+        ratios = [
+            [
+                builder.fdiv(emit.load(counts, place), builder.load(each))
+                for place, each in zip(places_of_counts(row), some, strict=True)
+            ]
+            for row, some in zip(rows, sums, strict=True)
+        ]
+        with cgutils.for_range(builder, n_elements) as loop:
+            here = places(loop.index)
+            found = [emit.load(out, place) for place in here]
+            for factor, some in zip(factors(starts, loop.index), ratios, strict=True):
+                found = [
+                    emit.multiply_add(ratio, factor, value)
+                    for ratio, value in zip(some, found, strict=True)
+                ]
+            for value, place in zip(found, here, strict=True):
+                emit.store(value, out, place)
+    return context.get_dummy_value()
+
+
 @intrinsic
 def ratio_update_together(typingctx, x, counts, first, tiny, table, out):
     """Make one step of a multiplicative update with ``TOGETHER`` vectors at a time.
@@ -259,71 +328,19 @@ def ratio_update_together(typingctx, x, counts, first, tiny, table, out):
     """
 
     def codegen(context, builder, signature, args):
-        emit = Emitter(context, builder, signature.args[0].dtype)
-        x, (n_elements, _) = emit.array(signature.args[0], args[0])
-        counts, (_, n_counts) = emit.array(signature.args[1], args[1])
-        table, (n_rows, width) = emit.array(signature.args[4], args[4])
-        out, _ = emit.array(signature.args[5], args[5])
-        floor, vectors = emit.everywhere(args[3]), range(0, TOGETHER, emit.lanes)
-        # Eight sums are computed at a time, which do not wait for each other.
-        block = ROWS // len(vectors)
-        sums = [[cgutils.alloca_once(builder, emit.vector) for _ in vectors] for _ in range(block)]
-
-        def number(value):
-            return ir.Constant(INDEX, value)
-
-        def parts_from(begin):
-            return [builder.add(begin, number(i)) for i in vectors]
-
-        def places(k):
-            return parts_from(builder.mul(k, number(TOGETHER)))
-
-        def places_of_counts(row):
-            return parts_from(builder.add(builder.mul(row, n_counts), args[2]))
-
-        def factors(starts, k):
-            for start in starts:
-                yield emit.everywhere(emit.element_at(table, builder.add(start, k)))
-
-        last, infinite = builder.sub(n_rows, number(1)), emit.constant(np.inf)
-        n_blocks = builder.sdiv(builder.add(n_rows, number(block - 1)), number(block))
-        with cgutils.for_range(builder, n_blocks) as blocks:
-            begin = builder.mul(blocks.index, number(block))
-            rows = [builder.add(begin, number(j)) for j in range(block)]
-            exist = [builder.icmp_signed("<", row, n_rows) for row in rows]
-            # Rows beyond the last one get no counts, because their sums are infinite.
-            rows = [
-                builder.select(exists, row, last) for row, exists in zip(rows, exist, strict=True)
-            ]
-            starts = [builder.mul(row, width) for row in rows]
-            for some, exists in zip(sums, exist, strict=True):
-                emit.fill(some, builder.select(exists, floor, infinite))
-            with cgutils.for_range(builder, n_elements) as loop:
-                parts = [emit.load(x, place) for place in places(loop.index)]
-                for factor, some in zip(factors(starts, loop.index), sums, strict=True):
-                    for part, each in zip(parts, some, strict=True):
-                        value = emit.multiply_add(part, factor, builder.load(each))
-                        builder.store(value, each)
-            ratios = [
-                [
-                    builder.fdiv(emit.load(counts, place), builder.load(each))
-                    for place, each in zip(places_of_counts(row), some, strict=True)
-                ]
-                for row, some in zip(rows, sums, strict=True)
-            ]
-            with cgutils.for_range(builder, n_elements) as loop:
-                here = places(loop.index)
-                found = [emit.load(out, place) for place in here]
-                for factor, some in zip(factors(starts, loop.index), ratios, strict=True):
-                    found = [
-                        emit.multiply_add(ratio, factor, value)
-                        for ratio, value in zip(some, found, strict=True)
-                    ]
-                for value, place in zip(found, here, strict=True):
-                    emit.store(value, out, place)
-        return context.get_dummy_value()
+        return _emit_update_together(context, builder, signature, args, keeps=False)
 
     return types.void(x, counts, types.int64, tiny, table, out), codegen
+
+
+@intrinsic
+def ratio_update_together_with_norms(typingctx, x, counts, first, tiny, table, out, norms):
+    """Do the same, and store the norms in as many rows as the table has, up to whole ``ROWS``."""
+
+    def codegen(context, builder, signature, args):
+        return _emit_update_together(context, builder, signature, args, keeps=True)
+
+    return types.void(x, counts, types.int64, tiny, table, out, norms), codegen
 
 
 @intrinsic
