@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -249,12 +249,31 @@ def no_data(benchmarks_importable, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def quick_speed(benchmarks_importable, tmp_path):
+def with_few_passes(monkeypatch):
+    """A function that lets estimators of a script have few passes and no moves by default.
+
+    Figures of quick runs mean nothing, and searches have tests of their own.
+    """
+    from sklearn_anneal.estimators._interface import Interface
+
+    monkeypatch.setitem(Interface._efforts, "reheating", 0.0)
+
+    def change(script):
+        for name, value in list(vars(script).items()):
+            if isinstance(value, type) and name in sklearn_anneal.__all__:
+                monkeypatch.setattr(script, name, partial(value, max_iter=4))
+
+    return change
+
+
+@pytest.fixture
+def quick_speed(benchmarks_importable, with_few_passes, tmp_path):
     """A function that measures the speed of a model in a quick run, and returns the page."""
 
     def run(model, *sections):
         page = tmp_path / "speed.md"
         script = import_module(f"benchmarks.{model}.speed")
+        with_few_passes(script)
         script.main([*sections, "--quick", "--write", "--output", str(page)])
         return page.read_text(encoding="utf-8")
 

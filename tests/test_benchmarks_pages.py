@@ -30,9 +30,10 @@ def test_a_quick_run_does_not_replace_the_page(module, capsys):
 # Few rows
 
 
-def test_a_quick_run_on_few_rows_writes_its_tables(tmp_path):
+def test_a_quick_run_on_few_rows_writes_its_tables(tmp_path, with_few_passes):
     from benchmarks.mixture import numbers
 
+    with_few_passes(numbers)
     page = tmp_path / "page.md"
     numbers.main(["--quick", "--write", "--output", str(page)])
     text = page.read_text(encoding="utf-8")

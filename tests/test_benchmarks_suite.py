@@ -13,6 +13,8 @@ import pytest
 from peer_priors import PEER_OF_MIXTURES, PEER_OF_TOPICS
 from scipy.sparse import csr_matrix
 
+from sklearn_anneal.estimators._interface import Interface
+
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 INSTANCES = ("mixture/iris", "groups/separated 05 in 02", "sequence/digit rows 3")
@@ -24,7 +26,7 @@ WITH_EM = INSTANCES[1:2]
 
 @pytest.fixture(scope="module", autouse=True)
 def few_restarts():
-    """Let three starts stand for ten in all tests of this file."""
+    """Let three starts stand for ten in all tests of this file, and a fit for its search."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
         from benchmarks.suite import families, settings
@@ -33,6 +35,7 @@ def few_restarts():
         few = {family: {**given, "n_init": 3} for family, given in ten.items()}
         patch.setitem(settings.SETTINGS, settings.TEN, few)
         patch.setattr(families, "RESTARTS", 3)
+        patch.setitem(Interface._efforts, "reheating", 0.0)
         yield
 
 

@@ -240,19 +240,26 @@ def test_a_search_does_not_begin_with_joined_parts_of_large_counts():
 
 
 METHODS = ("none", SVIPlus(), SVIPlus(noise="gaussian"), "structured")
+OF_LARGE_COUNTS = {"dispersion": "auto", "max_iter": 50, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def large_counts():
+    """Large counts of parts that share no column, and the score of a fit in batches."""
+    rng = np.random.default_rng(0)
+    rates = 60.0 * rng.gamma(0.7, 1 / 0.7, (200, 4)) @ np.kron(np.eye(4), np.ones(5))
+    X = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, rates.shape))
+    return X, AnnealedGammaProcessNMF(8, **OF_LARGE_COUNTS, annealing="none").fit(X).score(X)
 
 
 @pytest.mark.parametrize("annealing", METHODS, ids=str)
-def test_minibatches_find_parts_of_large_counts(annealing, rng):
+def test_minibatches_find_parts_of_large_counts(annealing, large_counts):
     """Steps of EM left the parts mixed, which a large dispersion then explained."""
-    rates = 60.0 * rng.gamma(0.7, 1 / 0.7, (200, 4)) @ np.kron(np.eye(4), np.ones(5))
-    X = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, rates.shape))
-    settings = {"dispersion": "auto", "max_iter": 50, "random_state": 0}
-    batch = AnnealedGammaProcessNMF(8, **settings, annealing="none").fit(X)
-    est = AnnealedGammaProcessNMF(8, **settings, annealing=annealing, batch_size=50).fit(X)
+    X, score_of_batches = large_counts
+    est = AnnealedGammaProcessNMF(8, **OF_LARGE_COUNTS, annealing=annealing, batch_size=50).fit(X)
     assert 0.2 < est.dispersion_ < 0.3
     assert est.n_effective_components_ <= 6
-    assert est.score(X) > batch.score(X) - 0.03
+    assert est.score(X) > score_of_batches - 0.03
 
 
 def test_exact_gradients_of_draws_go_without_longer_steps(rng):

@@ -53,7 +53,7 @@ def test_score_and_fit_take_weights_through_a_pipeline():
     X, _ = clusters(5)
     weights = np.arange(len(X)) % 4.0
     with config_context(enable_metadata_routing=True):
-        mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
+        mixture = AnnealedBayesianGaussianMixture(n_components=3, effort=0, random_state=0)
         mixture.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         scaler = StandardScaler().set_fit_request(sample_weight=False)
         pipeline = make_pipeline(scaler, mixture).fit(X, sample_weight=weights)
@@ -115,8 +115,8 @@ def test_warm_start_goes_on_at_temperature_1():
 
 def test_warm_start_refuses_another_shape():
     X = real_data("iris")
-    mixture = AnnealedBayesianGaussianMixture(n_components=3, warm_start=True, random_state=0)
-    mixture.fit(X)
+    params = {"n_components": 3, "effort": 0, "random_state": 0}
+    mixture = AnnealedBayesianGaussianMixture(warm_start=True, **params).fit(X)
     before = mixture.lower_bound_
     with pytest.raises(ValueError, match="n_components=3, but n_components=4 now"):
         mixture.set_params(n_components=4).fit(X)

@@ -89,8 +89,16 @@ def assert_close(found, expected, rtol=1e-10):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-13, err_msg=name)
 
 
-@pytest.mark.parametrize("n_states", [1, 3, 4, 5, 8, 10, 13, 26])
-@pytest.mark.parametrize("x", [1.0, 0.4, "per sequence"])
+@pytest.mark.parametrize(
+    ("n_states", "x"),
+    [
+        pytest.param(n_states, x, marks=() if x in (1.0, other) else pytest.mark.exhaustive)
+        for n_states, other in zip(
+            (1, 3, 4, 5, 8, 10, 13, 26), itertools.cycle((0.4, "per sequence")), strict=False
+        )
+        for x in (1.0, 0.4, "per sequence")
+    ],
+)
 def test_forward_backward(n_states, x, rng):
     lengths = [*LENGTHS, 129, 1, 300]
     plain = x == 1.0
@@ -231,7 +239,7 @@ def test_impossible_transitions_do_not_hide_emissions(rng):
 @pytest.mark.parametrize("hard", [False, True])
 def test_long_sequence(hard, rng):
     n_states = 3
-    arguments = problem(rng, n_states, [20_000])
+    arguments = problem(rng, n_states, [6_000])
     start, transition = arguments[2:]
     if hard:
         arguments[0][rng.uniform(size=arguments[0].shape) < 0.3] = -1e6
@@ -250,12 +258,12 @@ def test_long_sequence(hard, rng):
             message = message / message.sum() @ np.exp(transition)
         assert found[3][0] == pytest.approx(log_norm, rel=1e-12)
     np.testing.assert_allclose(found[0].sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(found[2].sum(), 19_999, rtol=1e-12)
+    np.testing.assert_allclose(found[2].sum(), 5_999, rtol=1e-12)
     np.testing.assert_allclose(found[2].sum(axis=0), found[0][1:].sum(axis=0), rtol=1e-9)
     # Frames far from both ends do not feel them.
-    middle = slice(10_000, 11_000)
-    around = arguments[0][9_000:12_000]
-    part = plain.forward_backward(start, transition, around).posteriors[1000:2000]
+    middle = slice(2_800, 3_200)
+    around = arguments[0][2_000:4_000]
+    part = plain.forward_backward(start, transition, around).posteriors[800:1200]
     np.testing.assert_allclose(found[0][middle], part, rtol=1e-8, atol=1e-12)
 
 

@@ -25,7 +25,7 @@ def test_criteria_of_gaussian_mixtures_are_those_of_scikit_learn(
     covariance_type, factorization, rng
 ):
     X = rng.standard_normal((60, 3)) + 4.0 * rng.integers(2, size=(60, 1))
-    how = {"covariance_type": covariance_type, "factorization": factorization}
+    how = {"covariance_type": covariance_type, "factorization": factorization, "effort": 0}
     fitted = AnnealedBayesianGaussianMixture(n_components=3, random_state=0, tol=1e-3, **how).fit(X)
     peer = scikit_learn_mixture_at(fitted)
     assert fitted._context().model.n_parameters == peer._n_parameters()
@@ -35,7 +35,7 @@ def test_criteria_of_gaussian_mixtures_are_those_of_scikit_learn(
 
 def test_weighted_rows_count_as_often_as_their_weight(rng):
     X = rng.standard_normal((30, 2))
-    fitted = AnnealedBayesianGaussianMixture(n_components=2, random_state=0, tol=1e-3).fit(X)
+    fitted = AnnealedBayesianGaussianMixture(2, effort=0, random_state=0, tol=1e-3).fit(X)
     weights = rng.integers(3, size=30)
     repeated = np.repeat(X, weights, axis=0)
     assert fitted.aic(X, sample_weight=weights) == pytest.approx(fitted.aic(repeated))

@@ -564,15 +564,16 @@ def test_users_of_a_later_batch_are_refused_too():
 
 def test_ids_up_to_the_stated_size_or_declared_are_accepted():
     X, y = np.array([[0, 0], [1, 99_999], [2, 2]]), np.arange(3.0)
-    one = pmf(input="pairs", n_components=1).fit(X, y)
+    short = partial(pmf, input="pairs", n_components=1, max_iter=1, effort=0, gibbs_sweeps=0)
+    one = short().fit(X, y)
     assert one.n_items_ == 100_000
     X[1, 1] = 100_000
-    declared = pmf(input="pairs", n_components=1, n_items=100_001).fit(X, y)
+    declared = short(n_items=100_001).fit(X, y)
     assert declared.n_items_ == 100_001
     # Ten ids for each of many ratings.
     many = np.column_stack([np.zeros(10_100, int), np.arange(10_100)])
     many[-1, 1] = 100_999
-    fitted = pmf(input="pairs", n_components=1, max_iter=1).fit(many, many[:, 1] % 5.0)
+    fitted = short().fit(many, many[:, 1] % 5.0)
     assert fitted.n_items_ == 101_000
     many[-1, 1] = 101_000
     refuses("id 101000, but only 10100 ratings", [partial(fitted.fit, many, many[:, 1] % 5.0)])

@@ -244,7 +244,7 @@ def test_every_method_has_the_bound_of_large_counts(method, rng):
 @pytest.mark.parametrize("rate", RATES[1::2])
 def test_chains_of_large_counts(rate, rng):
     sequences = [groups(rate, rng, n) for n in (7, 5)]
-    est = AnnealedHMM(2, emission="poisson", random_state=0).fit(sequences)
+    est = AnnealedHMM(2, emission="poisson", effort=0, random_state=0).fit(sequences)
     start, steps = exact(est.startprob_posterior_), exact(est.transmat_posterior_)
     shapes, rates = exact(est.lambdas_posterior_), exact(est.lambdas_weight_posterior_)
     logs = expected_log_dirichlet(start), [expected_log_dirichlet(row) for row in steps]

@@ -147,6 +147,7 @@ def test_sequences_are_predicted_as_by_fits_without_them(rng):
         dof_prior=4.0,
         scale_prior=np.eye(2),
         reg_covar=0.0,
+        effort=0,
         random_state=0,
     ).fit(sequences)
     ctx, units = context_of(est), units_of(est, sequences)

@@ -319,7 +319,7 @@ def test_small_batches_do_not_read_all_ratings_at_every_update(rng, monkeypatch)
     Y, _ = drawn_by_taste(rng, 200, 20)
     calls, steps = [], Pattern.steps
     monkeypatch.setattr(Pattern, "steps", lambda *given: calls.append(0) or steps(*given))
-    est = learning(1, batch_size=4, max_iter=60).fit(Y)
+    est = learning(1, batch_size=4, max_iter=20).fit(Y)
     # A tenth of the data is five batches.
     assert est.n_iter_ < len(calls) <= 10 * est.n_iter_
     whole = learning(1, max_iter=200).fit(Y)

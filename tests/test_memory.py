@@ -69,7 +69,7 @@ def test_checks_of_counts_make_no_copy(dtype, tmp_path):
 def test_memmap_fits_as_an_array_does(batch_size, tmp_path):
     X = np.random.default_rng(0).normal(size=(300, 4))
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=2, batch_size=batch_size, max_iter=5, random_state=0
+        n_components=2, batch_size=batch_size, max_iter=5, effort=0, random_state=0
     )
     bounds = mixture.fit(X).lower_bounds_
     np.testing.assert_array_equal(mixture.fit(mapped(X, tmp_path)).lower_bounds_, bounds)

@@ -437,7 +437,9 @@ def test_the_fit_that_is_kept_has_no_less_evidence_than_that_of_the_highest_boun
     assert est.lower_bound_ + left_out.total >= best - 1e-9 * abs(best)
 
 
-@pytest.mark.parametrize("emission", ["bernoulli", "gaussian"])
+@pytest.mark.parametrize(
+    "emission", ["bernoulli", pytest.param("gaussian", marks=pytest.mark.exhaustive)]
+)
 def test_many_columns_have_groups_where_rows_differ_and_none_in_white_noise(emission):
     rng = np.random.default_rng(1)
     noise = rng.normal(size=(30, 30))
@@ -476,7 +478,7 @@ def test_many_columns_of_white_noise_are_one_state():
     assert AnnealedHMM("auto", random_state=0).fit(list(sequences)).n_components_ == 1
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_states_and_noise_of_several_sequences_are_not_divided(number):
     """The densities of sequences that finished fits leave out prefer more states than there are."""
     rng = np.random.default_rng(53)

@@ -195,12 +195,13 @@ def test_there_are_no_moves_where_topics_cannot_take_each_others_place(params, f
     made = []
     monkeypatch.setattr(sampled, "_VISITS_BEFORE_MOVES", (2, 3))
     monkeypatch.setattr(sampled, "move_topics", lambda *_: made.append(1) or np.empty(0, int))
-    X, _ = drawn_documents(0)
-    estimator(4, local_step="collapsed_gibbs").fit(X)
+    X = drawn_documents(0)[0][:60]
+    few = {"local_step": "collapsed_gibbs", "max_iter": 8}
+    estimator(4, **few).fit(X)
     assert made == [1]
     made.clear()
     params = dict(params)
     method = params.pop("method", {})
-    est = estimator(4, method=method, local_step="collapsed_gibbs", max_iter=100)
+    est = estimator(4, method=method, **few)
     est.set_params(**params).fit(factor * X)
     assert made == []

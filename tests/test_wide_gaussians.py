@@ -101,15 +101,15 @@ def test_many_columns_and_few_components_are_products_of_matrices():
 
 def test_searches_of_very_many_columns_are_short(rng, monkeypatch):
     """They have the effort 1, because a pass takes long."""
-    X = rng.standard_normal((15, 12))
-    made = AnnealedBayesianGaussianMixture(2, random_state=0)
+    X = rng.standard_normal((8, 6))
+    made = AnnealedBayesianGaussianMixture(2, max_iter=15, random_state=0)
     longer = clone(made).fit(X)
-    monkeypatch.setattr(f"{resolved_gaussians.__module__}._COLUMNS_OF_SHORT_SEARCH", 12)
+    monkeypatch.setattr(f"{resolved_gaussians.__module__}._COLUMNS_OF_SHORT_SEARCH", 6)
     usual, given = clone(made).fit(X), clone(made).set_params(effort=1.0).fit(X)
     assert usual.n_passes_ == given.n_passes_ < longer.n_passes_
     np.testing.assert_array_equal(usual.means_, given.means_)
     # Two rows for each column make the usual search.
-    X = rng.standard_normal((24, 12))
+    X = rng.standard_normal((12, 6))
     assert clone(made).fit(X).n_passes_ > clone(made).set_params(effort=1.0).fit(X).n_passes_
 
 

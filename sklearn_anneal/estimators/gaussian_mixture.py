@@ -490,9 +490,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         "empirical_bayes",
     )
     _advice = (
-        "some components have ill-defined covariances (of too few rows, or of rows whose scales "
-        "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "
-        "components, give a larger covariance_prior, or rescale X."
+        "some components have ill-defined covariances (of too few rows, of columns of which one is "
+        "a sum of others, or of scales that differ too much for floating-point numbers). Rescale "
+        "X, for example with StandardScaler, increase reg_covar, leave out columns that others "
+        "determine, ask for fewer components, or give a larger covariance_prior."
     )
     _start_parameters = ("weights_init", "means_init", "precisions_init")
     _model_parameters = (
