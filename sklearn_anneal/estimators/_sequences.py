@@ -402,7 +402,7 @@ def weights_of_frames(weights: Any, X: Any) -> np.ndarray:
 def refuse_one_weight_each(weights: Any, data: SequenceData) -> None:
     """Refuse weights of sequences in the place of those of rows."""
     n_sequences, n_rows = len(data.lengths), int(data.indptr[-1])
-    if np.shape(weights) == (n_sequences,) and n_sequences != n_rows:
+    if np.asarray(weights).shape == (n_sequences,) and n_sequences != n_rows:
         raise ValueError(
             f"sample_weight has {n_sequences} entries, one per sequence, but needs one per row, "
             f"{n_rows} in all: np.repeat(sample_weight, lengths) repeats those of the sequences."
