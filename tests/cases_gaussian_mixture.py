@@ -88,12 +88,19 @@ def divergence_of_sizes(sizes, dof, d):
     return (own - prior + dof * d / 2 * (np.log(shape / rate) - mean_log)).sum()
 
 
+def one_matrix(mixture):
+    """Whether all rows, and not a share of them, are degrees of freedom of a tied covariance."""
+    n_rows = mixture.mean_precision_ - mixture.mean_precision_prior_
+    added = np.mean(mixture.degrees_of_freedom_) - mixture.degrees_of_freedom_prior_
+    return mixture.covariance_type == "tied" and added == pytest.approx(n_rows.sum())
+
+
 def complete_bound(mixture, X, responsibilities=None):
     """F by Bishop's equations 10.71-10.77, from public attributes, in nats.
 
     It is taken at the given responsibilities or, without any, at the best ones. The model is a
     mixture with full precision matrices for every covariance type; the type only restricts the
-    scale of their Wishart factors.
+    scale of their Wishart factors. Components with one matrix in common have shares of its terms.
     """
     k, d = mixture.means_.shape
     dof = np.broadcast_to(mixture.degrees_of_freedom_, k)
@@ -130,10 +137,12 @@ def complete_bound(mixture, X, responsibilities=None):
 
     beta, beta0 = mixture.mean_precision_, mixture.mean_precision_prior_
     kl += divergence_of_sizes(sizes, prior_dof, d)
+    n_alike = k if one_matrix(mixture) else 1
     for j, prior_scale in enumerate(prior_scales):
-        kl += (dof[j] - prior_dof) / 2 * log_det[j]
-        kl -= np.sum((inverse_scale[j] - prior_scale) * expected_precision[j]) / 2
-        kl += log_normalizer(prior_scale, prior_dof) - log_normalizer(inverse_scale[j], dof[j])
+        of_matrix = (dof[j] - prior_dof) / 2 * log_det[j]
+        of_matrix -= np.sum((inverse_scale[j] - prior_scale) * expected_precision[j]) / 2
+        of_matrix += log_normalizer(prior_scale, prior_dof)
+        kl += (of_matrix - log_normalizer(inverse_scale[j], dof[j])) / n_alike
         shift = mixture.means_[j] - mixture.mean_prior_
         kl += d / 2 * (beta0 / beta[j] - 1 - np.log(beta0 / beta[j]))
         kl += beta0 / 2 * shift @ expected_precision[j] @ shift

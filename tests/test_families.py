@@ -32,7 +32,9 @@ from sklearn_anneal.families import (
 )
 from sklearn_anneal.families._structure import inverse_of_lower, lower_triangle
 
-COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+# All but the last one restrict the scale matrices of independent matrices.
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical", "common")
+SHARED = ("tied", "common")
 N_DRAWS = 4_000
 # With a few hundred comparisons under fixed seeds, a correct mean stays within 5 standard errors.
 N_ERRORS = 5.0
@@ -42,6 +44,8 @@ def restrict(full, covariance_type):
     """Project matrices of shape (K, D, D), written independently of the package."""
     if covariance_type == "tied":
         return sum(full) / len(full)
+    if covariance_type == "common":
+        return sum(full)
     if covariance_type == "diag":
         return np.array([np.diag(one) for one in full])
     if covariance_type == "spherical":
@@ -55,7 +59,7 @@ def restrict(full, covariance_type):
 
 def unrestrict(stored, covariance_type, n_rows, n_features):
     """Return the matrices (K, D, D) that a restricted array stands for."""
-    if covariance_type == "tied":
+    if covariance_type in SHARED:
         return np.array([stored] * n_rows)
     if covariance_type == "diag":
         return np.array([np.diag(one) for one in stored])
@@ -66,6 +70,12 @@ def unrestrict(stored, covariance_type, n_rows, n_features):
                  for i in range(n_features)]  # fmt: skip
         return stored[:, place]
     return stored
+
+
+def restrict_counts(counts, covariance_type):
+    """Project the numbers of rows of all components as their matrices are."""
+    pooled = {"tied": counts.mean(), "common": counts.sum()}
+    return np.asarray(pooled.get(covariance_type, counts))
 
 
 def random_matrices(rng, n_rows, n_features):
@@ -99,6 +109,10 @@ class Case:
         return self.family, tiled
 
     def draws(self, natural, n=N_DRAWS, seed=0):
+        if self.covariance_type == "common":
+            rng = np.random.default_rng(seed)
+            each = [self.family.sample(natural, rng) for _ in range(n)]
+            return {key: np.stack([one[key] for one in each]) for key in each[0]}
         family, tiled = self.replicate(natural, n)
         drawn = family.sample(tiled, np.random.default_rng(seed))
         if self.covariance_type is None:
@@ -145,7 +159,7 @@ def gaussian(structure, n_features, n_rows, rng):
 
 def random_dof(covariance_type, n_features, n_rows, rng):
     dof = n_features + 1.0 + rng.gamma(2.0, 1.0, n_rows)
-    return dof.mean() if covariance_type == "tied" else dof
+    return dof.mean() if covariance_type in SHARED else dof
 
 
 def wishart(covariance_type, n_features, n_rows, rng):
@@ -158,7 +172,7 @@ def wishart(covariance_type, n_features, n_rows, rng):
     needs_size = covariance_type == "spherical"
     family = Wishart(
         covariance_type,
-        n_rows=n_rows if covariance_type == "tied" else None,
+        n_rows=n_rows if covariance_type in SHARED else None,
         n_features=n_features if needs_size else None,
     )
     return Case(family, member(), member(), n_rows, covariance_type, n_features)
@@ -252,6 +266,8 @@ def scipy_log_density(case, natural, drawn):
             scale = np.linalg.inv(row["inverse_scale"])
             precisions = np.moveaxis(d["precision"], 0, -1)
             logs = np.reshape(stats.wishart.logpdf(precisions, row["dof"], scale), -1)
+            if case.covariance_type == "common":
+                logs = logs / case.n_rows  # one matrix, of which every row has a share
             if isinstance(case.family, NormalWishart):
                 difference = d["mean"] - row["mean"]
                 quadratic = np.einsum("nd,nde,ne->n", difference, d["precision"], difference)
@@ -286,6 +302,8 @@ def statistics(case, drawn):
             "diag": diagonal,
             "spherical": diagonal.sum(-1),
         }
+        if kind == "common":
+            return matrices[:, 0]
         return matrices.sum(1) if kind == "tied" else choices[kind]
 
     if isinstance(family, Gaussian):
@@ -294,7 +312,7 @@ def statistics(case, drawn):
     log_det = np.linalg.slogdet(drawn["precision"])[1]
     result = {
         "scatter": -0.5 * stored(drawn["precision"]),
-        "dof": 0.5 * (log_det.sum(1) if kind == "tied" else log_det),
+        "dof": 0.5 * {"tied": log_det.sum(1), "common": log_det[:, 0]}.get(kind, log_det),
     }
     if isinstance(family, NormalWishart):
         weighted = np.einsum("nkde,nke->nkd", drawn["precision"], drawn["mean"])
@@ -315,7 +333,7 @@ def directions(case, key, array):
     matrix = array.ndim >= 2 and array.shape[-1] == array.shape[-2]
     symmetric = matrix and (
         (key == "precision" and case.covariance_type == "full")
-        or (key == "scatter" and case.covariance_type in ("full", "tied"))
+        or (key == "scatter" and case.covariance_type in ("full", *SHARED))
     )
     for index in np.ndindex(array.shape):
         if symmetric and index[-2] > index[-1]:
@@ -348,7 +366,7 @@ def test_gradient_of_the_log_normalizer_is_the_expected_statistics(case):
 def test_density_is_normalised_with_every_constant(case):
     drawn = case.draws(case.q, n=50)
     t, base = statistics(case, drawn), case.family.base(case.q)
-    shared = case.covariance_type == "tied"
+    shared = case.covariance_type in SHARED
     log_q = -case.family.log_normalizer(case.q)
     log_q = np.full(50, log_q.sum()) if shared else np.tile(log_q, (50, 1))
     for key in case.family.keys:
@@ -470,7 +488,9 @@ def test_entropy_agrees_with_scipy(case):
         elif isinstance(case.family, Gaussian):
             total += stats.multivariate_normal.entropy(row["mean"], row["covariance"])
         else:
-            total += stats.wishart.entropy(row["dof"], np.linalg.inv(row["inverse_scale"]))
+            n_alike = case.n_rows if case.covariance_type == "common" else 1
+            scale = np.linalg.inv(row["inverse_scale"])
+            total += stats.wishart.entropy(row["dof"], scale) / n_alike
     if isinstance(case.family, NormalWishart):
         log_beta = np.log(case.q["mean_precision"])
         constant = case.n_features * np.log(2.0 * np.pi * np.e)
@@ -497,7 +517,7 @@ def test_triangular_matrices_are_inverted_as_any_others(rng, shape):
         inverse_of_lower(roots)
 
 
-@cases("wishart", "normal_wishart")
+@cases(*(f"{f}-{c}" for f in ("wishart", "normal_wishart") for c in COVARIANCE_TYPES[:-1]))
 def test_restricted_families_are_the_full_one_at_a_restricted_scale(case):
     """Entropy and KL are those of K full distributions; only W is restricted."""
     standard = case.family.to_standard
@@ -560,7 +580,7 @@ def test_normal_wishart_update_is_the_textbook_posterior(case):
         "mean_precision": counts,
         "mean_natural": linear,
         "scatter": restrict(second, kind),
-        "dof": np.asarray(counts.mean()) if kind == "tied" else counts,
+        "dof": restrict_counts(counts, kind),
     }
     prior, base = case.p, case.family.base(case.p)
     updated = case.family.to_standard(posterior(prior, sums, base, Tempering()))
@@ -628,7 +648,7 @@ def spoil(case, part):
     """Return q with the last row moved out of the domain in one of its arrays."""
     spoiled = {key: value.copy() for key, value in case.q.items()}
     array = spoiled[part]
-    tied = case.covariance_type == "tied" and part in ("scatter", "dof")
+    tied = case.covariance_type in SHARED and part in ("scatter", "dof")
     last = ... if tied else -1
     if part == "dof":
         array[last] = case.n_features - 1.0
@@ -646,7 +666,7 @@ def spoil(case, part):
 @cases()
 @pytest.mark.filterwarnings("error")
 def test_valid_answers_for_each_row(case):
-    tied = case.covariance_type == "tied"
+    tied = case.covariance_type in SHARED
     shape = () if tied else (case.n_rows,)
     inside = case.family.valid(case.q)
     assert inside.shape == shape and inside.dtype == bool and inside.all()
@@ -737,6 +757,14 @@ def test_backoff_from_a_deviation_that_is_not_finite(value):
     for key in case.q:
         np.testing.assert_allclose(kept[key][[0, 2]], case.p[key][[0, 2]], rtol=1e-14)
         np.testing.assert_array_equal(kept[key][1], case.q[key][1])
+
+
+@pytest.mark.parametrize("maker", [wishart, normal_wishart])
+def test_rows_with_one_matrix_in_common_have_the_same_draw(maker):
+    case = maker("common", 2, 3, np.random.default_rng(6))
+    drawn = case.draws(case.q, n=20)
+    assert (drawn["precision"] == drawn["precision"][:, :1]).all()
+    assert len(np.unique(drawn["log_det_precision"])) == 20
 
 
 @pytest.mark.parametrize("maker", [wishart, normal_wishart])

@@ -36,7 +36,7 @@ from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.families import Factors
 from sklearn_anneal.families._empirical_bayes import LARGEST, SMALLEST
 from sklearn_anneal.models._weights import StickBreakingWeights
-from sklearn_anneal.models.components._learned_gaussians import Sizes, _Decay
+from sklearn_anneal.models.components._learned_gaussians import Decay, Sizes
 
 GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
 PRIORS = ("weight_concentration_prior", *GAUSSIAN)
@@ -223,7 +223,7 @@ def test_a_smallest_size_does_not_let_the_bound_fall(least, excess, strength):
         own = 0.5 * dof * d * np.log(sizes.mean) - 0.5 * traces * sizes.mean
         return float(own.sum()) - sizes.kl(dof, d)
 
-    after = before.learned(traces, _Decay(*np.zeros((3, 4))), dof, d, 1.0, least)
+    after = before.learned(traces, Decay(*np.zeros((3, 4))), dof, d, 1.0, least)
     assert after.mean.min() >= least * (1 - 1e-12)
     assert terms(after) >= terms(before)
 

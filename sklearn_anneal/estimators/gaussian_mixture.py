@@ -74,8 +74,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         How the scale matrices of the posterior over precisions are restricted: one unrestricted
         matrix per component, one matrix that all components share, one diagonal matrix per
-        component, or one number per component. The prior of a shared matrix is not learned, so that
-        ``"full"`` predicts better than ``"tied"`` where there are few rows for each column.
+        component, or one number per component. ``"tied"`` is the model of scikit-learn, one matrix
+        per component with the same posterior for all. From fewer than two rows per column, with
+        ``covariance_prior="auto"``, components have one matrix in common, whose prior is learned.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
@@ -88,11 +89,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         row.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
-        of rows of the component. If a prior of means or covariances is learned (of means, if
-        covariances are tied), rows have noise of this variance, whose share of the lower bound is
-        -reg_covar / 2 times the trace of the expected precision matrix for each row. The bound
-        then falls by rounding errors alone. Otherwise it has no such term, as that of
-        scikit-learn's class, and may fall where components are about as small.
+        of rows of the component. If a prior of means or covariances is learned, rows have noise of
+        this variance, whose share of the lower bound is -reg_covar / 2 times the trace of the
+        expected precision matrix for each row. The bound then falls by rounding errors alone.
+        Otherwise it has no such term, as that of scikit-learn's class, and may fall where
+        components are about as small.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. If the best fit of a
@@ -169,8 +170,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         and n_features plus ten times all rows, or the first one if it is larger, also where the
         diagonal has become a matrix. It is large if the components have similar covariances, and
         then small components borrow their covariance from the others. If ``covariance_prior`` is
-        not learned as well, it seldom leaves its lower limit. For "tied" it is not learned, because
-        there is a single matrix to learn it from. None: n_features, as in scikit-learn.
+        not learned as well, it seldom leaves its lower limit. For "tied" it is learned where
+        ``covariance_prior`` is. None: n_features, as in scikit-learn.
     covariance_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior (W₀⁻¹). Its shape is (n_features, n_features) for "full"
         and "tied" and (n_features,) for "diag"; it is a number for "spherical". ``"auto"``:
@@ -187,11 +188,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         columns. V becomes a matrix where the bound is higher, but not in minibatches and streams,
         nor if the covariance of the data is not positive definite. A stream takes the number of
         rows of its first batch. With ``factorization="independent"`` V is diagonal with fewer than
-        2 n_features rows, and the best matrix with more. For "tied" ``"auto"`` is None, or its
-        diagonal with no more rows than columns, because one shared matrix would be learned from
-        itself with ever more certainty. With independent factors the inverse of this matrix, times
-        ``mean_precision_prior``, is also the precision of the prior of the means. It is then
-        learned from the means too.
+        2 n_features rows, and the best matrix with more. For "tied" the prior is learned from fewer
+        than 2 n_features rows, and ``"auto"`` is None with more: with a learned prior, tied
+        covariances predict new rows of most real data worse then. With independent factors the
+        inverse of this matrix, times ``mean_precision_prior``, is also the precision of the prior
+        of the means. It is then learned from the means too.
     factorization : {"joint", "independent"}, default="joint"
         Form of the posterior of the mean and the precision of a component: a joint Normal–Wishart
         distribution, or a Gaussian and a Wishart distribution that are independent. Independent

@@ -204,12 +204,12 @@ class AnnealedHMM(StatePredictions):
         states, and the size s_k ~ Gamma(a, a) of each state, by which it is multiplied: states of
         real data often differ in size by orders of magnitude. No product is below 1e-6 times the
         covariance of the data. Few frames are treated as rows of Gaussian mixtures are. For
-        "tied", whose states share one matrix, ``"auto"`` for this parameter and ``dof_prior`` is
-        None, here with the diagonal alone of at most n_features frames.
+        "tied", ``"auto"`` for this parameter and ``dof_prior`` is None from 2 n_features frames on;
+        with fewer of them, the states have one matrix in common, whose prior is learned.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound has its share, as the variance of noise of frames,
-        if a prior of means or untied covariances is learned; if not, it is exact only for 0.
+        if a prior of means or covariances is learned; if not, it is exact only for 0.
     lambdas_prior, lambdas_weight : float, array-like or "auto", default=None
         For counts: shape and rate of the gamma prior of the rates, which must broadcast to
         (n_components, n_features). None: a shape of 1, and the rate with which the mean of the

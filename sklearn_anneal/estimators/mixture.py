@@ -182,9 +182,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         columns (1 for ``"independent"``), and the covariance (or the variances) of the columns.
     reg_covar : float, default=1e-6
         Regularisation that is added to the variances of Gaussian columns. If a prior of their means
-        or covariances is learned (of means, if covariances are tied), the lower bound has its
-        share, as the variance of noise of the cells; if not, the bound is exact only for 0, and may
-        fall by a little where components are about as small.
+        or covariances is learned, the lower bound has its share, as the variance of noise of the
+        cells; if not, the bound is exact only for 0, and may fall by a little where components are
+        about as small.
     n_categories : int, array-like of int, dict or None, default=None
         Numbers of categories: one for all columns of categories, or one for each. For blocks a
         dictionary maps the name of a block to one of these. It declares categories that the

@@ -42,10 +42,11 @@ from .gamma import Gamma, fast_standard_gamma, log_standard_gamma
 from .gaussian import Gaussian, fast_normal
 from .matrix_gaussian import MatrixGaussian
 from .normal_wishart import NormalWishart
-from .wishart import COVARIANCE_TYPES, Wishart
+from .wishart import COVARIANCE_TYPES, FORMS, Wishart
 
 __all__ = [
     "COVARIANCE_TYPES",
+    "FORMS",
     "N_HALVINGS",
     "STRONG",
     "Beta",

@@ -2,8 +2,10 @@
 
 No other module depends on what a covariance type means. A restricted matrix is the projection of a
 full one: ``diag`` keeps its diagonal (D,), ``spherical`` keeps trace / D (one number), and ``tied``
-keeps the mean (D, D) over the rows that share it. ``packed`` stores the lower triangle of a full
-matrix, row after row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadcast over leading rows.
+keeps the mean (D, D) over the rows that share it. ``common`` keeps the sum (D, D) over the rows,
+which have one matrix, and not equal distributions of one each. ``packed`` stores the lower triangle
+of a full matrix, row after row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadcast over
+leading rows.
 """
 
 from __future__ import annotations
@@ -123,17 +125,23 @@ class Structure(ABC):
         Number of axes of one stored matrix.
     shared : bool
         Whether all rows share one stored matrix.
+    alike : bool
+        Whether this matrix belongs to equal distributions of independent matrices of the rows.
     """
 
     event_ndim: int
     shared: bool = False
+    alike: bool = False
 
     def multiplicity(self, n_features: int) -> int | np.ndarray:
         """Return c with tr(A B) = c * sum(A_stored * B_stored), for A or B of this structure."""
         return 1
 
     def pool(self, stored: np.ndarray) -> np.ndarray:
-        """Return the mean of the rows' matrices if the rows share one, and else the matrices."""
+        """Return the mean of the rows' matrices if the rows share one, and else the matrices.
+
+        If the rows have one matrix in common, the result is the sum of what they say about it.
+        """
         return stored
 
     @abstractmethod
@@ -234,7 +242,7 @@ class _Full(Structure):
             return (np.add if sign > 0 else np.subtract)(stored, pooled, out=pooled)
         result = np.array(stored, dtype=np.float64, order="C")
         matrices = result.reshape(-1, d, d)
-        factor = sign * len(matrices) / len(vectors)
+        factor = sign / len(vectors) if self.alike else sign
         for k, vector in enumerate(vectors):
             # The matrix is symmetric, and its transpose in Fortran's order is changed in place.
             one = matrices[k % len(matrices)]
@@ -304,10 +312,17 @@ class _Full(Structure):
 
 
 class _Tied(_Full):
-    shared = True
+    shared = alike = True
 
     def pool(self, stored: np.ndarray) -> np.ndarray:
         return stored.mean(0)
+
+
+class _Common(_Full):
+    shared = True
+
+    def pool(self, stored: np.ndarray) -> np.ndarray:
+        return stored.sum(0)
 
 
 class _Packed(Structure):
@@ -538,6 +553,7 @@ _STRUCTURES: dict[str, Structure] = {
     "diag": _Diag(),
     "spherical": _Spherical(),
     "tied": _Tied(),
+    "common": _Common(),
     "packed": _Packed(),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 from ._base import Family, Natural
 from ._divergence import log1p_excess
 from ._structure import Structure, get_structure, symmetrize
-from .wishart import COVARIANCE_TYPES, Precisions, Wishart
+from .wishart import FORMS, Precisions, Wishart
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,14 @@ class NormalWishart(Family):
     The density of one row is proportional to exp{-beta mu^T Lambda mu / 2 + h^T Lambda mu
     - tr(S Lambda) / 2 + (nu - D) / 2 log|Lambda|} with S = W^{-1} + beta m m^T. The covariance
     type restricts W alone. Only a projection of S is stored: its diagonal (diag), trace / D
-    (spherical), or mean over the rows (tied). The natural parameters, with K = `n_components`, are
+    (spherical), or mean over the rows (tied). Rows with one Lambda in common have the sum of S, and
+    the exponents of their means' |Lambda|^{1/2} add up. The natural parameters, with K =
+    `n_components`, are
 
     - ``mean_precision`` beta, (K,), base 0
     - ``mean_natural`` h = beta m, (K, D), base 0
-    - ``scatter`` S, (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical, base 0
-    - ``dof`` nu, (K,), () for tied, base D
+    - ``scatter`` S, (K, D, D) full, (D, D) tied and common, (K, D) diag, (K,) spherical, base 0
+    - ``dof`` nu, (K,), () for tied and common, base D, and D + 1 - K for common
 
     The standard parameters are ``mean`` m (K, D), ``mean_precision``, ``inverse_scale`` W^{-1},
     stored like the scatter, and ``dof``. A draw has the keys ``mean`` (K, D), ``precision``
@@ -37,7 +39,7 @@ class NormalWishart(Family):
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}
+    covariance_type : {"full", "tied", "common", "diag", "spherical"}
         The restriction of the scale matrix W.
     n_components : int
         Number of rows K.
@@ -64,7 +66,7 @@ class NormalWishart(Family):
     _sums = ("mean_precision",)
 
     def __post_init__(self) -> None:
-        get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        get_structure(self.covariance_type, FORMS, "covariance_type")
 
     @cached_property
     def _wishart(self) -> Wishart:
@@ -84,9 +86,12 @@ class NormalWishart(Family):
         }
 
     def base(self, natural: Natural) -> Natural:
-        """Return 0 for all arrays but dof, and dof D."""
+        """Return 0 for all arrays but dof."""
         zero = np.zeros(())
-        dof = np.asarray(float(self.n_features))
+        # Each mean has the factor |Lambda|^{1/2}, and Lambda itself |Lambda|^{(nu - D - 1) / 2}.
+        in_common = self._structure.shared and not self._structure.alike
+        means_each = self.n_components if in_common else 1
+        dof = np.asarray(self.n_features + 1.0 - means_each)
         return {"mean_precision": zero, "mean_natural": zero, "scatter": zero, "dof": dof}
 
     def log_det_expectation(self, natural: Natural) -> np.ndarray:

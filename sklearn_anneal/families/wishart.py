@@ -25,6 +25,8 @@ from ._structure import (
 from .gamma import log_standard_gamma
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+# Rows of ``"tied"`` can also have one matrix in common.
+FORMS = (*COVARIANCE_TYPES, "common")
 
 # Logarithms of chi-square variables are not allowed below this value, since the square root of the
 # variable would underflow and the drawn matrix would be singular.
@@ -154,18 +156,20 @@ class Wishart(Family):
     - diag: ``scatter`` (..., D), ``dof`` (...)
     - spherical: ``scatter`` (...), ``dof`` (...)
     - tied: ``scatter`` (D, D), ``dof`` (), shared by `n_rows` independent matrices
+    - common: ``scatter`` (D, D), ``dof`` () of one matrix, which `n_rows` rows have in common
 
     Further, t = (-Lambda / 2, log|Lambda| / 2). The first one is restricted to its diagonal (diag)
-    or its trace (spherical); for tied, both are summed over the rows. The standard parameters are
+    or its trace (spherical); for tied, both are summed over the rows. What belongs to the matrix in
+    common is divided equally among the rows where each row has a value. The standard parameters are
     ``inverse_scale``, stored like the scatter, and ``dof``. A draw has the keys ``precision``
     (..., D, D), full matrices for every covariance type, and ``log_det_precision`` (...).
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+    covariance_type : {"full", "tied", "common", "diag", "spherical"}, default="full"
         The restriction of the scale matrix W.
     n_rows : int or None, default=None
-        Number of matrices that share the parameters; needed for tied and unused otherwise.
+        Number of rows that share the parameters; needed for tied and common, unused otherwise.
     n_features : int or None, default=None
         D; needed for spherical, otherwise read from the scatter.
 
@@ -188,11 +192,11 @@ class Wishart(Family):
     keys: ClassVar[tuple[str, ...]] = ("scatter", "dof")
 
     def __post_init__(self) -> None:
-        structure = get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        structure = get_structure(self.covariance_type, FORMS, "covariance_type")
         if structure.shared and self.n_rows is None:
             raise ValueError(
-                "n_rows=None, but covariance_type='tied' shares its parameters between rows; "
-                "give n_rows, the number of matrices that share them."
+                f"n_rows=None, but covariance_type={self.covariance_type!r} shares its parameters "
+                "between rows; give n_rows, the number of rows that share them."
             )
         if structure.event_ndim == 0 and self.n_features is None:
             raise ValueError(
@@ -202,18 +206,25 @@ class Wishart(Family):
 
     @cached_property
     def _structure(self) -> Structure:
-        return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        return get_structure(self.covariance_type, FORMS, "covariance_type")
 
     def _size(self, natural: Natural) -> int:
         return natural["scatter"].shape[-1] if self.n_features is None else self.n_features
 
-    def _rows(self, per_parameter: np.ndarray) -> np.ndarray:
-        """Repeat a shared value for every row; values that are not shared are returned as given."""
-        return np.full(self._copies, per_parameter) if self._structure.shared else per_parameter
+    def _rows(self, per_parameter: np.ndarray, divided: bool = False) -> np.ndarray:
+        """Repeat a shared value for every row; values that are not shared are returned as given.
+
+        If they are ``divided``, rows with one matrix in common have equal shares of its value.
+        """
+        if not self._structure.shared:
+            return per_parameter
+        n_rows = self.n_rows or 1
+        return np.full(n_rows, per_parameter * (self._copies / n_rows if divided else 1.0))
 
     @property
     def _copies(self) -> int:
-        return self.n_rows if self._structure.shared and self.n_rows is not None else 1
+        """The number of independent matrices that share the parameters."""
+        return self.n_rows if self._structure.alike and self.n_rows is not None else 1
 
     def base(self, natural: Natural) -> Natural:
         """Return scatter 0 and dof D + 1."""
@@ -278,7 +289,7 @@ class Wishart(Family):
         }
 
     def log_normalizer(self, natural: Natural) -> np.ndarray:
-        """Return A in nats, of shape (...), (n_rows,) for tied (Bishop, Eq. B.79)."""
+        """Return A in nats, of shape (...), (n_rows,) for shared parameters (Bishop, Eq. B.79)."""
         log_det = self._structure.log_det(natural["scatter"], self._size(natural))
         return self._log_normalizer(natural, log_det)
 
@@ -296,13 +307,15 @@ class Wishart(Family):
         return self._rows(
             0.5 * dof * (n_features * np.log(2.0) - log_det)
             + gammaln(halves).sum(-1)
-            + 0.25 * n_features * (n_features - 1) * np.log(np.pi)
+            + 0.25 * n_features * (n_features - 1) * np.log(np.pi),
+            divided=True,
         )
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every row once, by Bartlett's decomposition.
 
-        The rows are independent, even if they share parameters (tied).
+        The rows are independent, even if they share parameters (tied), unless they have one matrix
+        in common.
 
         References
         ----------
@@ -313,8 +326,10 @@ class Wishart(Family):
     def _draw(
         self, natural: Natural, rng: np.random.Generator
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """Return the draw, the Cholesky factor C of W^{-1}, and Bartlett's A (..., D, D)."""
-        n_features, dof = self._size(natural), self._rows(natural["dof"])
+        """Return the draw, the Cholesky factor C of W^{-1}, and Bartlett's A of each matrix."""
+        n_features, dof = self._size(natural), natural["dof"]
+        if self._structure.shared:
+            dof = np.full(self._copies, dof)
         scatter = natural["scatter"]
         scatter_root = np.linalg.cholesky(self._structure.to_full(scatter, n_features))
         halves = 0.5 * (dof[..., None] - np.arange(n_features))
@@ -329,6 +344,9 @@ class Wishart(Family):
             "log_det_precision": log_chi_square.sum(-1)
             - self._structure.log_det(scatter, n_features),
         }
+        if self._structure.shared:
+            each = (self.n_rows or 1) // self._copies
+            draw = {key: np.repeat(value, each, axis=0) for key, value in draw.items()}
         return draw, scatter_root, root
 
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
@@ -359,7 +377,7 @@ class Wishart(Family):
         added = q["dof"] - p["dof"]
         of_dof = gammaln_divergence(half_p, half_q, -0.5 * added[..., None])
         of_scale = p["dof"] * log1p_excess(r).sum(-1) + added * r.sum(-1)
-        return self._rows(0.5 * of_scale + of_dof.sum(-1))
+        return self._rows(0.5 * of_scale + of_dof.sum(-1), divided=True)
 
     def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         above = natural["dof"] - (self._size(natural) - 1)

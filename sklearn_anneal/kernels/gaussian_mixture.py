@@ -8,8 +8,9 @@ are float64 for data of any dtype.
 
 The other kernels search for the numbers of the prior of the components that maximise the bound.
 Each searches for one number or two by Newton's method, as those for many columns do
-(``empirical_bayes.py``). The formulas are derived in ``models/components/_learned_gaussians.py``
-and ``_determinants.py``. Arrays of one number for each component have the shape (n_components,).
+(``empirical_bayes.py``). The formulas are derived in ``models/components/_joint_steps.py``,
+``_learned_gaussians.py`` and ``_determinants.py``. Arrays of one number for each component have the
+shape (n_components,).
 """
 
 from __future__ import annotations

@@ -205,6 +205,11 @@ class Components(ABC, Generic[P, R]):
         """The keys of the natural parameters that all components share."""
         return ()
 
+    @property
+    def shares_means(self) -> bool:
+        """Whether statistics that components share are means over them, and not sums."""
+        return True
+
     @abstractmethod
     def prior(self, summary: P) -> Natural:
         """Return λ₀ of all components."""
@@ -212,14 +217,14 @@ class Components(ABC, Generic[P, R]):
     def reordered(self, q: Natural, order: np.ndarray) -> Natural:
         """Return the statistics of some components, or parameters of all in another order.
 
-        ``order`` has their numbers. Statistics that all components share are means over them.
+        ``order`` has their numbers.
         """
         k, shared = self.n_components, self.shared_keys
         found: Natural = {}
         for key in self.keys:
             x = q[key]
             if key in shared:
-                found[key] = x * (k / len(order))
+                found[key] = x * (k / len(order)) if self.shares_means else x
             else:
                 found[key] = x.reshape(k, -1)[order].reshape(-1, *x.shape[1:])
         return found

@@ -30,7 +30,7 @@ from ...families._structure import (
 )
 
 if TYPE_CHECKING:
-    from ._learned_gaussians import _JointStep
+    from ._joint_steps import JointStep
 
 # The inverse scale of every component stays above this multiple of the covariance of the data.
 # Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
@@ -105,7 +105,7 @@ def learned_matrix(precision: np.ndarray, scale: np.ndarray, dof: float, eta: fl
     return found
 
 
-def learn_entries(step: _JointStep) -> None:
+def learn_entries(step: JointStep) -> None:
     """Learn all entries of V, or begin or cease to do so, where the bound is higher then.
 
     The first matrix is some steps below the one to which they lead. These are broken off if they
@@ -140,7 +140,7 @@ def learn_entries(step: _JointStep) -> None:
     vars(step).update(vars(best))
 
 
-def _tries_a_matrix(step: _JointStep, now: float) -> bool:
+def _tries_a_matrix(step: JointStep, now: float) -> bool:
     """Return whether to try a matrix in the place of the diagonal, whose value is ``now``.
 
     A try takes as long as some passes. After one that has failed, the difference of both values
@@ -155,7 +155,7 @@ def _tries_a_matrix(step: _JointStep, now: float) -> bool:
     return enough and abs(now - last) <= _SHARE_OF_SETTLED * changed
 
 
-def _next_matrix(step: _JointStep, value: float) -> tuple[_JointStep, float] | None:
+def _next_matrix(step: JointStep, value: float) -> tuple[JointStep, float] | None:
     """Return the state after a change of all entries of V and its value, or None if not valid.
 
     Given q(Λ), the best V is only a part of the way, because q repeats V. Where components are
@@ -163,7 +163,7 @@ def _next_matrix(step: _JointStep, value: float) -> tuple[_JointStep, float] | N
     which is Σ_k ν₀ / Σ_k (ν₀ + N_k) at the best V. So the way is made longer by this factor, if
     the value is higher then than it is now.
     """
-    total, after = float(step.prior["dof"].sum()), float(step.q["dof"].sum())
+    total, after = float(step.before.sum()), float(step.after.sum())
     precision = np.tensordot(step.size, step.precisions.matrices, axes=1)
     change = learned_matrix(precision, step.scale, total, step.eta) - step.scale
     further = (total + step.eta) / (total * (1.0 - total / after) + step.eta)

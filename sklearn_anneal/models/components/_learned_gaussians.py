@@ -18,57 +18,34 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ...families import Factors, Natural
-from ...families._empirical_bayes import (
-    damped,
-    scale_root,
-    wishart_dof,
-)
+from ...families._empirical_bayes import damped, scale_root, wishart_dof
 from ...families._structure import (
-    diagonals_alone,
     inverse_of_lower,
     log_det_of_root,
     lower_root,
 )
 from ...families.wishart import Precisions
 from .._base import Known
-from ._correlated_scale import SMALLEST_SCALE, kappa, learn_entries, least_loss, log_correlation
-from ._determinants import Determinants
+from ._correlated_scale import SMALLEST_SCALE, kappa
 from ._features import kernels
 from ._few_rows import FewRows, are_few, is_posterior, moments_inside
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
 
-_OF_MEANS = ("mean_precision_prior", "mean_prior")
-_OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
+OF_MEANS = ("mean_precision_prior", "mean_prior")
+OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
 
 # The smallest permitted precision of the means, in units of the precision of a component.
-_SMALLEST_STRENGTH = 1e-8
+SMALLEST_STRENGTH = 1e-8
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
 _ROWS_OF_DIAGONAL = 10.0
-# The diagonal stays where the bound would rise by no more than this share of its terms.
-_SMALLEST_RISE = 1e-12
-# The largest factor of the inverse scale in one step, and of one of its diagonal entries.
-_LARGEST_FACTOR, _LARGEST_FACTOR_OF_ENTRY = 1e100, 1e2
-# A smaller difference from 1 has no digits left.
-_SMALLEST_REST = 1e-13
-# The prior mean goes so many times as far as for fixed q at most, up to this relative precision.
-_LONGEST_STEP, _PRECISION_OF_STEP = 100.0, 1e-3
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
 # largest one, sizes are 1 up to a hundredth, as if there were none.
 _STRENGTHS = (0.5, 1e4)
 # a is searched near the best of these values, up to this relative precision.
 _GRID_OF_STRENGTHS = np.geomspace(*_STRENGTHS, 21)
 _PRECISION_OF_STRENGTH = 1e-7
-
-
-def learnable(covariance_type: str) -> tuple[str, ...]:
-    """Return the names of the priors that can be learned from two or more components.
-
-    Components with a ``"tied"`` covariance share one precision matrix. Its prior would be learned
-    from this matrix alone, and repeat it with ever more certainty.
-    """
-    return _OF_MEANS if covariance_type == "tied" else _OF_MEANS + _OF_PRECISIONS
 
 
 def learned_gaussians(
@@ -101,14 +78,12 @@ def learned_gaussians(
         if (same or few) and is_posterior(components, q, prior, raw):
             rows = FewRows.of(components, raw) if few else None
             precisions = known["moments"][2] if same else None
-    new, how = copy(components), (components, q, prior)
-    if together:
-        step: _Step = _JointStep(*how, rows, precisions)
-    else:
-        step = _Step(*how, components.moments(q))
-    if isinstance(step, _JointStep):
-        step.learn_scale(rho)
-        new.n_alike, new.tried = step.n_alike, step.tried
+    new = copy(components)
+    joint = components.joint_step(q, prior, rows, precisions) if together else None
+    step: Step = Step(components, q, prior, components.moments(q)) if joint is None else joint
+    if joint is not None:
+        joint.learn_scale(rho)
+        new.n_alike, new.tried = joint.n_alike, joint.tried
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])
         new.mean_prior = components.mean_prior + change
@@ -116,9 +91,9 @@ def learned_gaussians(
     if "mean_precision_prior" in components.auto:
         best = step.best_strength()
         new.mean_precision_prior = damped(components.mean_precision_prior, best, rho)
-    if set(_OF_PRECISIONS) & set(components.auto):
-        if isinstance(step, _JointStep):
-            step.follow_means(new.mean_precision_prior)
+    if set(OF_PRECISIONS) & set(components.auto):
+        if joint is not None:
+            joint.follow_means(new.mean_precision_prior)
         if components.sizes is not None:
             step.learn_sizes(components.sizes, rho)
         _learn_precisions(step, new, rho)
@@ -137,7 +112,7 @@ def learned_gaussians(
     return components, {key: prior[key] for key in components.keys}
 
 
-class _Step:
+class Step:
     """The maximisation of the bound over the prior while q is fixed.
 
     ``moments`` are those of q (:meth:`GaussianComponents.moments`).
@@ -165,7 +140,7 @@ class _Step:
         self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
         self.rows_each = max(float((q["dof"] - prior["dof"]).mean()), 0.0)
-        self.n_rows = max(components.n_components * self.rows_each, 1.0)
+        self.n_rows = max(components.n_matrices * self.rows_each, 1.0)
         if not components.learns_matrix:
             # Random numbers in q must not raise limits, or bounds of few rows would prefer more
             # components, whose priors have seen more of them.
@@ -177,7 +152,7 @@ class _Step:
         scale = self.structure.multiplicity(d) * c.common_scale
         traces = self.precision.reshape(c.n_components, -1) @ scale.reshape(-1)
         none = np.zeros(c.n_components)
-        decay = _Decay(none, none, none)
+        decay = Decay(none, none, none)
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho)
         if not self.is_above(self.scale * learned.mean.min()):
             # Components that would be too tight have the smallest size that is permitted.
@@ -226,7 +201,7 @@ class _Step:
             products = self.prior["mean_precision"] / old * self.squares
             squares = self.structure.multiplicity(c.n_features) * products
         best = c.n_components * c.n_features / float(squares.sum())
-        return min(max(best, _SMALLEST_STRENGTH), max(self.n_rows, old))
+        return min(max(best, SMALLEST_STRENGTH), max(self.n_rows, old))
 
     @cached_property
     def squares(self) -> np.ndarray:
@@ -275,7 +250,7 @@ class _Step:
 
         def expected(dof: float) -> tuple[float, float]:
             # E log|V| is in the place of log|E V|.
-            of_scale, k = log_det_scale(dof), self.components.n_components
+            of_scale, k = log_det_scale(dof), self.components.n_matrices
             of_prior = kappa(self.eta + k * dof, d)
             return of_scale[0] + of_prior[0], of_scale[1] + k * of_prior[1]
 
@@ -284,14 +259,17 @@ class _Step:
     def scales(self, strength: np.ndarray | float) -> _Scales:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
-        precision = self.precision.mean(axis=0)
+        precision = self.precision
+        if not self.structure.shared:
+            precision = precision.mean(axis=0)
         squares, shift = np.zeros_like(precision), 0.0
         if not c.joint:
-            # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
+            # W₀⁻¹ / β₀ is then the prior covariance of the means as well, of one or of K of them.
             weights = c.per_row(np.broadcast_to(strength, c.n_components))
-            squares, shift = (weights * self.squares).mean(axis=0), 1.0
+            shift = c.n_components / c.n_matrices
+            squares = shift * (weights * self.squares).mean(axis=0)
         if self.eta < np.inf:
-            each = self.eta / c.n_components
+            each = self.eta / c.n_matrices
             inverse = precision + np.diag(each / np.diagonal(self.scale))
             inverse, log_det = self.structure.inverse_and_log_det(inverse, d)
             return _Scales(np.zeros(1), inverse, -float(log_det), -each, d)
@@ -309,300 +287,6 @@ class _Step:
         spread, vectors = np.linalg.eigh(root.T @ squares @ root)
         basis, offset = inverse_of_lower(root).T @ vectors, -float(log_det_of_root(root))
         return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d, rotated=True)
-
-
-class _JointStep(_Step):
-    """The maximisation of the bound over the prior and q together, while rows stay where they are.
-
-    With the log-normaliser A, the bound is then A(λ₀ + S) − A(λ₀), because q is the prior plus the
-    statistics S. Where rows are few for their columns, q repeats most of its prior, so that steps
-    for fixed q are short: components without rows would leave the prior as it is.
-
-    The entries of V are learned first, then m₀ and β₀, then the sizes s of the components, and then
-    the size of V together with ν₀. Sizes multiply s V by a factor, with which the determinant of
-    the posterior inverse scale s V + S_k changes. Its logarithm is replaced by limits that are not
-    below it, and equal it up to second order (``_determinants``). As −log|s V + S_k| is a term of
-    the bound, sizes that raise the bound with the limits raise the bound.
-    """
-
-    def __init__(
-        self,
-        components: GaussianComponents,
-        q: Natural,
-        prior: Natural,
-        rows: FewRows | None,
-        precisions: Precisions | None,
-    ):
-        super().__init__(components, q, prior)
-        self.size = np.ones(components.n_components)
-        self.n_alike, self.tried = components.n_alike, components.tried
-        # The factors of s_k V in this step, but for the one that is learned with ν₀.
-        self.growth = np.ones(components.n_components)
-        if self.sizes is not None:
-            self.size = self.sizes.mean
-        # The loss of the bound by the prior of V, and log|R| of the correlations of V.
-        self.loss, self.log_correlation = components.scale_loss, 0.0
-        if self.eta < np.inf:
-            self.log_correlation = log_correlation(self.scale)
-        self.old_strength = prior["mean_precision"]
-        self.counts = np.maximum(q["mean_precision"] - self.old_strength, 0.0)
-        self.first = q["mean_natural"] - prior["mean_natural"]
-        self.old_center = self.center
-        self.rows, self.start = rows, self.scale
-        self.products: list[tuple[Precisions, np.ndarray, np.ndarray]] = []
-        self.precisions = self._precisions() if precisions is None else precisions
-
-    def learn_scale(self, rho: float) -> None:
-        """Learn V for the sizes as they are: its diagonal, or all entries if that is better."""
-        if rho == 1.0 and self.components.correlates:
-            diagonal = self.eta == np.inf
-            learn_entries(self)
-            self.n_alike = self.n_alike + 1 if diagonal == (self.eta == np.inf) else 0
-        if self.eta == np.inf:
-            self.learn_diagonal(rho)
-
-    def move_to(self, scale: np.ndarray) -> bool:
-        """Change V; return False if this is not valid."""
-        if diagonals_alone(scale) is not None:
-            self.loss, self.eta, self.log_correlation = 0.0, np.inf, 0.0
-        else:
-            self.log_correlation, total = log_correlation(scale), float(self.prior["dof"].sum())
-            how = total, self.components.n_features, self.eta_before
-            self.loss, self.eta = least_loss(self.log_correlation, *how)
-        self.scale, self.eta_before = scale, self.eta
-        try:
-            self.precisions = self._precisions()
-        except np.linalg.LinAlgError:
-            return False
-        # LAPACK may factorise matrices that are not finite.
-        return bool(np.isfinite(self.precisions.log_dets).all())
-
-    def _precisions(self) -> Precisions:
-        """Return E Λ of q after the move of V from its value in q to the one now."""
-        if self.rows is not None and self.eta == np.inf:
-            scales = np.multiply.outer(self.size, np.diagonal(self.scale))
-            how = self.old_strength, self.old_center, self.q["dof"]
-            found = self.rows.precisions(scales, *how)
-            if found is not None:
-                return found
-        moved = self._inverse_scales.copy()
-        if self.scale is not self.start:
-            change = self.scale - self.start
-            own = diagonals_alone(change)
-            if own is not None:
-                np.einsum("kii->ki", moved)[:] += self.size[:, None] * own
-            else:
-                moved += self.size[:, None, None] * change
-        return Precisions(moved, self.q["dof"])
-
-    @cached_property
-    def _inverse_scales(self) -> np.ndarray:
-        """W⁻¹ of q."""
-        return self.components.inverse_scales(self.q)
-
-    def value(self) -> float:
-        """Return the terms of the bound that change with V, in nats."""
-        before, after = self.prior["dof"].sum(), self.q["dof"] @ self.precisions.log_dets
-        return float(0.5 * (before * self.log_det_of_scale - after) - self.loss)
-
-    @property
-    def log_det_of_scale(self) -> float:
-        """log|V|."""
-        return float(np.log(np.diagonal(self.scale)).sum()) + self.log_correlation
-
-    @property
-    def shares(self) -> np.ndarray:
-        """p_kj = s_k (V (s_k V + S_k)⁻¹)_jj, of shape (n_components, n_features).
-
-        With a diagonal V they are not above 1, and with any V their sums are not above D.
-        """
-        factors = (self.size / self.q["dof"])[:, None]
-        if self.eta < np.inf:
-            return factors * np.einsum("ij,kij->kj", self.scale, self.precisions.matrices)
-        return np.minimum(factors * np.diagonal(self.scale) * self.precisions.diagonals, 1.0)
-
-    def learn_diagonal(self, rho: float) -> None:
-        """Learn the entries v_j of V, for the sizes and ν₀ as they are.
-
-        The bound has the terms Σ_k ν₀ Σ_j log v_j − (ν₀ + N_k) log|s_k V + S_k|, halved. The
-        determinant is a sum over sets of columns of products of their v_j, so that the factors
-        exp(δ_j) of the v_j multiply it by the mean of Π_j exp(δ_j) over the columns of a random
-        set. Column j is in this set of a determinantal process with the probability p_kj. As the
-        columns are negatively associated (Borcea, Brändén and Liggett 2009), the mean of such a
-        product is at most the product of the means if all δ_j have the same sign. By the inequality
-        of Cauchy and Schwarz, applied to those of either sign, the logarithm is always at most
-        ½ Σ_j log(1 + p_kj (exp(2 δ_j) − 1)), with the same slope at 0. So the bound rises if each
-        2 δ_j is the best change of v_j alone. Twice this step is taken where it is better still.
-        """
-        c, before, after = self.components, self.prior["dof"], self.q["dof"]
-        p, scale = self.shares, np.diagonal(self.scale)
-
-        alone, risen = np.empty(scale.shape), np.empty(1)
-        kernels().factors_of_entries(p, before, after, _LARGEST_FACTOR_OF_ENTRY, alone, risen)
-        floor = SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
-        rise = float(risen[0])
-        if rise <= _SMALLEST_RISE * abs(self.value()):
-            return
-        for share in (rho, 0.5 * rho):
-            best = np.maximum(scale * alone**share, np.minimum(scale, floor))
-            trial = copy(self)
-            if not trial.move_to(np.diag(best)):
-                return
-            gain = before.sum() * np.log(best / scale).sum()
-            gain -= after @ (trial.precisions.log_dets - self.precisions.log_dets)
-            if share < rho or gain > rise:
-                break
-        vars(self).update(vars(trial))
-
-    def best_mean(self) -> np.ndarray:
-        """Return m₀, on the line from the one now to the weighted mean of the rows' means.
-
-        Without μ_k, the mean of N_k rows has the precision β₀ N_k / (β₀ + N_k) Λ_k. For fixed Λ_k
-        the weighted mean is the best one. As q(Λ_k) follows the means, to go further is better.
-        """
-        shares = self.old_strength / (self.old_strength + self.counts)
-        weights = np.tensordot(shares * self.counts, self.precisions.matrices, axes=1)
-        total = self._multiplied(shares[:, None] * self.first).sum(axis=0)
-        change = self.structure.solve(weights[None], total)[0] - self.center[0]
-        n, old, dof = self.counts, self.old_strength, self.q["dof"]
-        moved, solved = self._moved(self.center), self._solved(self.center)
-        along, (mean, factor) = n[:, None] * change, self._of_means
-        of_along, step = self._multiplied(along) / dof[:, None], np.array([1.0, _LONGEST_STEP])
-        factors = np.array([n * (old + n) / old, factor])
-        how = moved, solved, along, of_along, mean, _PRECISION_OF_STEP, step
-        kernels().step_of_mean(n, dof, factors, *how)
-        return self.center[0] + step[0] * change
-
-    def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the products of E Λ_k and vectors, (n_components, n_features)."""
-        return self.precisions.multiply(vectors[:, :, None])[:, :, 0]
-
-    def _moved(self, center: np.ndarray) -> np.ndarray:
-        """Return N_k (x̄_k − m₀), with the means x̄_k of the rows of components."""
-        return self.first - self.counts[:, None] * center
-
-    def _solved(self, center: np.ndarray) -> np.ndarray:
-        """Return W_k N_k (x̄_k − m₀), which is computed once for each m₀."""
-        for precisions, of_center, found in self.products:
-            if precisions is self.precisions and of_center is center:
-                return found
-        found = self._multiplied(self._moved(center)) / self.q["dof"][:, None]
-        self.products = [*self.products, (self.precisions, center, found)]
-        return found
-
-    @cached_property
-    def _of_means(self) -> tuple[np.ndarray, np.ndarray]:
-        """y = W_k N_k (x̄_k − m₀) and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
-        moved, n = self._moved(self.old_center), np.where(self.counts > 0.0, self.counts, 1.0)
-        solved = self._solved(self.old_center)
-        h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
-        return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
-
-    def best_strength(self) -> float:
-        """Return β₀, which is not larger than the number of rows.
-
-        With the difference x of the rows' mean and m₀ and h = β₀ N / (β₀ + N), the terms of the
-        bound are D log(h / N) − (ν₀ + N) log|M + h x xᵀ|, halved. The determinant is that of M
-        times 1 + h xᵀ M⁻¹ x.
-        """
-        moved, solved, (mean, factor) = (
-            self._moved(self.center),
-            self._solved(self.center),
-            self._of_means,
-        )
-        old, d = float(self.old_strength[0]), self.components.n_features
-        best = np.array([old, _SMALLEST_STRENGTH])
-        how = factor, moved, solved, mean, d, max(self.n_rows, old), best
-        kernels().strength_of_means(self.counts, self.q["dof"], *how)
-        return float(best[0])
-
-    def follow_means(self, strength: float) -> None:
-        """Update the traces and the determinants for the new prior of the means.
-
-        The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
-        the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
-        """
-        d, dof, k = self.components.n_features, self.q["dof"], len(self.counts)
-        some, n = self.counts > 0.0, np.where(self.counts > 0.0, self.counts, 1.0)
-        both = (self.old_strength, self.old_center), (strength, self.center)
-        scales = np.concatenate([some * np.sqrt(beta / ((beta + n) * n)) for beta, _ in both])
-        moved = np.concatenate([self._moved(center) for _, center in both])
-        solved = np.concatenate([self._solved(center) for _, center in both])
-        turned = self._of_scale(solved)
-        again = np.concatenate([self._multiplied(part) for part in (turned[:k], turned[k:])])
-        again /= np.tile(dof, 2)[:, None]
-        change = np.empty((3, k))
-        kernels().change_of_means(scales, moved, solved, turned, again, change)
-        self.log_dets = self.precisions.log_dets + change[0]
-        # Rounding must not leave the domain of the traces.
-        traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size - change[1]
-        self.inverse_traces = np.minimum(traces, d / self.size)
-        squares = self.squares_of_shares + self.size**2 * change[2]
-        if self.eta < np.inf:
-            self.least = self.smallest_of(self.scale)
-        else:
-            reference = np.diagonal(np.asarray(self.components.reference))
-            self.least = float((np.diagonal(self.scale) / reference).min())
-        self.determinants = Determinants.of(self.size * self.inverse_traces, squares, d)
-
-    def _of_scale(self, vectors: np.ndarray) -> np.ndarray:
-        """Return V u of vectors u, the rows of an array."""
-        if self.eta < np.inf:
-            return vectors @ self.scale
-        return vectors * np.diagonal(self.scale)
-
-    @property
-    def squares_of_shares(self) -> np.ndarray:
-        """tr(P P) of P = s_k V (s_k V + S_k)⁻¹, of shape (n_components,)."""
-        if self.eta < np.inf:
-            products = (self.scale @ matrix for matrix in self.precisions.matrices)
-            squares = np.array([np.vdot(one, one.T) for one in products])
-        else:
-            own = np.broadcast_to(np.diagonal(self.scale), self.first.shape)
-            squares = self.precisions.squares(own)
-        return squares * (self.size / self.q["dof"]) ** 2
-
-    def learn_sizes(self, sizes: Sizes, rho: float) -> None:
-        """Learn the sizes of the components; the size of V is a part of ``scale`` from then on."""
-        c, d = self.components, self.components.n_features
-        limits, now, traces = self.determinants, sizes.mean, self.q["dof"] * self.inverse_traces
-        certain = 0.5 * self.q["dof"] * (d - limits.n_above)
-        decay = _Decay(certain, limits.p_above / now, limits.p_below / now)
-        least = min(self.floor, float(sizes.mean.min()))
-        learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
-        mean = float(learned.mean.mean())
-        self.growth = learned.mean / now
-        self.sizes = replace(learned, rate=learned.rate * mean)
-        self.scale, self.least = mean * self.scale, mean * self.least
-        self.size = self.sizes.mean
-        self.smallest = float(self.size.min())
-
-    @property
-    def floor(self) -> float:
-        """The smallest number by which ``scale`` may be multiplied."""
-        return SMALLEST_SCALE / (self.smallest * self.least)
-
-    def best_scale(
-        self, strength: np.ndarray | float, old: float, learns_dof: bool
-    ) -> tuple[float, np.ndarray]:
-        """Return the best ν₀, or the one now if it is not learned, and the best V for it.
-
-        V is multiplied by the number c that maximises
-        Σ_k ν₀ D log c − (ν₀ + N_k) log|c s_k V + S_k|
-        given ν₀, where limits are in the place of the determinants.
-        """
-        mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
-        d = self.components.n_features
-        dof = np.broadcast_to(self.components.degrees_of_freedom_prior, self.size.shape)
-        # A given ν₀ may differ between components.
-        table = np.array([self.q["dof"] - dof, dof - old, self.growth])
-        constant = self.log_det_of_scale + float((d * mean_log - self.log_dets).mean())
-        bounds = self.bounds_of_dof(old) if learns_dof else (old, old)
-        settings, found = np.array([old, *bounds, constant, self.eta, 1.0]), np.empty(2)
-        limits = np.array(self.determinants[1:])
-        how = d, self.floor, _LARGEST_FACTOR, found
-        kernels().dof_and_scale(settings, table, limits, *how)
-        return float(found[0]), found[1] * self.scale
 
 
 class _Scales:
@@ -646,7 +330,7 @@ class _Scales:
         return (self.basis * y) @ self.basis.T if self.rotated else y.reshape(-1) * self.basis
 
 
-def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
+def _learn_precisions(step: Step, new: GaussianComponents, rho: float) -> None:
     """Set the covariance prior and the degrees of freedom of ``new``, or that of both to learn."""
     c, d = step.components, step.components.n_features
     learns_dof = "degrees_of_freedom_prior" in c.auto
@@ -665,7 +349,7 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
         new.set_scale(scale, step.sizes)
 
 
-def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
+def _kept_above(step: Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
     """Return the inverse scale nearest to the best one, on the way there, that is large enough.
 
     For fixed ν₀ the bound is a concave function of W₀⁻¹, so that no point on the way lowers it.
@@ -744,7 +428,7 @@ class Sizes:
     def learned(
         self,
         traces: np.ndarray,
-        decay: _Decay,
+        decay: Decay,
         dof: np.ndarray | float,
         n_features: int,
         rho: float,
@@ -776,7 +460,7 @@ class Sizes:
         )
 
 
-class _Decay(NamedTuple):
+class Decay(NamedTuple):
     """How the slopes of the terms −t(s) of the bound change with the sizes s of components.
 
     dt/ds is m / s plus a rest that falls as 1 / (1 + (s − now) e), where m is 0 for smaller sizes.
@@ -792,7 +476,7 @@ class _OfSizes(NamedTuple):
 
     counts: np.ndarray  # n
     slopes: np.ndarray  # dt/ds at the sizes now
-    decay: _Decay
+    decay: Decay
     now: np.ndarray
 
     def _terms(self, larger: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

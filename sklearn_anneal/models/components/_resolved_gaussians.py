@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._learned_gaussians import Sizes
+from ._learned_gaussians import OF_MEANS, Sizes
 from ._moments import Summary, above_rounding
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 # Every entry of the covariance prior is learned from so many rows for each column on, and where a
 # diagonal cannot become a matrix, with independent factors, already from so many.
 _ROWS_OF_MATRIX, _ROWS_OF_INDEPENDENT = 10, 2
+# Components with a tied covariance have one matrix in common, whose prior is learned, from fewer
+# rows for each column than this. With more rows new rows would be predicted worse: groups of real
+# data have longer tails than Gaussians, and equal factors of K matrices leave more uncertainty.
+_ROWS_OF_TIED = 2
 # From so many columns on, a pass over them takes about a second. With fewer than so many rows for
 # each, a search is short.
 _COLUMNS_OF_SHORT_SEARCH, _ROWS_OF_SHORT_SEARCH, _EFFORT_OF_SHORT_SEARCH = 750, 2, 1.0
@@ -46,23 +50,27 @@ def resolved_gaussians(components: GaussianComponents, summary: Summary) -> Gaus
         return default if value is None or isinstance(value, str) else value
 
     resolved, few = copy(components), _few(components, summary)
+    if components.structure.shared and few and "covariance_prior" in components.auto:
+        resolved = components = resolved.with_one_matrix()
+    elif components.structure.shared:
+        resolved.learn(OF_MEANS)
     covariance, sizes = components.covariance_prior, None
     learned = isinstance(covariance, str)
     if covariance is None or learned:
         resolved.covariance_prior = _default_covariance(components, summary, learned and few)
-    if "covariance_prior" in components.auto:
+    if "covariance_prior" in resolved.auto:
         resolved.reference = resolved.covariance_prior
         resolved.learns_matrix, resolved.n_rows = not few, max(summary.weight, 1.0)
         resolved.correlates = few and components.joint and not _singular(components, summary)
         very_few = few and summary.seen < _ROWS_OF_SHORT_SEARCH * components.n_features
         if very_few and components.n_features >= _COLUMNS_OF_SHORT_SEARCH:
             resolved.usual_effort = _EFFORT_OF_SHORT_SEARCH
-        if components.joint and components.n_components > 1:
-            sizes = Sizes.equal(components.n_components)
+        if components.joint and components.n_matrices > 1:
+            sizes = Sizes.equal(components.n_matrices)
     resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
     resolved.mean_prior = given("mean_prior", summary.mean)
     resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", components.n_features)
-    if "degrees_of_freedom_prior" in components.auto and not resolved.learns_matrix:
+    if "degrees_of_freedom_prior" in resolved.auto and not resolved.learns_matrix:
         resolved.degrees_of_freedom_prior = resolved.least_dof = _least_dof(resolved)
     resolved.set_scale(resolved.covariance_prior, sizes)
     return resolved
@@ -111,8 +119,8 @@ def _few(components: GaussianComponents, summary: Summary) -> bool:
     """Return whether the rows are too few for the best matrix as the covariance prior."""
     if components.structure.event_ndim < 2:
         return False
-    if components.structure.shared:  # A prior that is not learned has no size of its own.
-        return bool(summary.seen <= components.n_features)
+    if components.structure.shared:
+        return bool(summary.seen < _ROWS_OF_TIED * components.n_features)
     regular = not (components.joint or _singular(components, summary))
     least = _ROWS_OF_INDEPENDENT if regular else _ROWS_OF_MATRIX
     return bool(summary.seen < least * components.n_features)

@@ -190,12 +190,13 @@ class FusedGaussian(FactoredGaussian):
         if self.structure.shared:
             c = summary.center
             shift = np.outer(s.first.sum(axis=0), c)
-            assigned = self.n_components * s.second + shift + shift.T
+            copies = self.n_components if self.structure.alike else 1
+            assigned = copies * s.second + shift + shift.T
             assigned += s.counts.sum() * np.outer(c, c)
             around = summary.scatter / summary.seen if summary.cells is None else summary.covariance
             every = around + np.outer(summary.mean, summary.mean)
             every = n_rows * every
-            s = s._replace(second=s.second + (every - assigned) / self.n_components)
+            s = s._replace(second=s.second + (every - assigned) / copies)
         return self.posterior_of(s, prior)
 
     # The local step

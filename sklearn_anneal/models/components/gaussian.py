@@ -5,13 +5,14 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ...data.units import Rows
 from ...families import (
     COVARIANCE_TYPES,
+    FORMS,
     Factor,
     Gaussian,
     Natural,
@@ -32,7 +33,8 @@ from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._correlated_scale import least_loss, log_correlation
 from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
-from ._learned_gaussians import Sizes, learnable, learned_gaussians
+from ._joint_steps import joint_step
+from ._learned_gaussians import OF_MEANS, OF_PRECISIONS, Sizes, learned_gaussians
 from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, moments
 from ._resolved_gaussians import resolved_gaussians
@@ -58,7 +60,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
       factors q(μ), ``scatter`` and ``dof`` of Wishart factors q(Λ).
 
     The covariance type restricts only the scale matrices of the Wishart factors. The precision
-    matrices Λ of the K components are full matrices for every covariance type.
+    matrices Λ of the K components are full matrices for every covariance type. Those of ``"tied"``
+    are K matrices whose factors are equal, as in scikit-learn's class. Where their prior is
+    learned, the components have one matrix in common instead: equal factors of K matrices would
+    seem to be K observations of the prior, each of which has a share of the rows.
 
     Parameters
     ----------
@@ -79,9 +84,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     Attributes
     ----------
     auto : tuple of str
-        Names of the priors that are learned: those that are ``"auto"``, except that a single
-        component does not show what components have in common, and components that share one
-        precision matrix do not show how precision matrices differ.
+        Names of the priors that are learned: those that are ``"auto"``.
+    form : str
+        The covariance type, or ``"common"`` where components have one precision matrix.
+    n_matrices : int
+        The number of independent precision matrices.
     joint : bool
         Whether mean and precision of a component share a factor.
     noise_variance : float
@@ -146,10 +153,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.covariance_prior_name = covariance_prior_name
-        can = learnable(covariance_type)
-        self.auto = tuple(name for name in can if isinstance(getattr(self, name), str))
-        self.learns = bool(self.auto)
-        self.noise_variance = reg_covar if self.learns else 0.0
+        self.form, self.n_matrices = covariance_type, self.n_components
+        self.learn(OF_MEANS + OF_PRECISIONS)
         self.reference: np.ndarray | None = None
         self.learns_matrix, self.n_rows, self.least_dof = True, 1.0, float(n_features)
         self.sizes: Sizes | None = None
@@ -158,18 +163,32 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         self.scale_loss, self.scale_prior_dof = 0.0, np.inf
         self.common_scale = covariance_prior
 
+    def learn(self, names: tuple[str, ...]) -> None:
+        """Let those of the named priors be learned that are ``"auto"``, and no others."""
+        self.auto = tuple(name for name in names if isinstance(getattr(self, name), str))
+        self.learns = bool(self.auto)
+        self.noise_variance = self.reg_covar if self.learns else 0.0
+
+    def with_one_matrix(self) -> Self:
+        """Return components that have one precision matrix in common."""
+        found = copy(self)
+        found.form, found.n_matrices = "common", 1
+        for name in ("structure", "_normal_wishart", "_wishart", "_gaussian", "factors"):
+            vars(found).pop(name, None)
+        return found
+
     @cached_property
     def structure(self) -> Structure:
         """The way in which matrices of the covariance type are stored."""
-        return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        return get_structure(self.form, FORMS, "covariance_type")
 
     @cached_property
     def _normal_wishart(self) -> NormalWishart:
-        return NormalWishart(self.covariance_type, self.n_components, self.n_features)
+        return NormalWishart(self.form, self.n_components, self.n_features)
 
     @cached_property
     def _wishart(self) -> Wishart:
-        return Wishart(self.covariance_type, self.n_components, self.n_features)
+        return Wishart(self.form, self.n_components, self.n_features)
 
     @cached_property
     def _gaussian(self) -> Gaussian:
@@ -187,6 +206,10 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     @property
     def shared_keys(self) -> tuple[str, ...]:
         return tuple(Wishart.keys) if self.structure.shared else ()
+
+    @property
+    def shares_means(self) -> bool:
+        return self.form != "common"
 
     @property
     def updated_together(self) -> tuple[tuple[str, ...], ...]:
@@ -214,7 +237,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Set the covariance prior, of which each component has a multiple if there are sizes."""
         self.common_scale, self.sizes = common, sizes
         if self.correlates:
-            total = float(np.broadcast_to(self.degrees_of_freedom_prior, self.n_components).sum())
+            total = float(np.broadcast_to(self.degrees_of_freedom_prior, self.n_matrices).sum())
             self.scale_loss, self.scale_prior_dof = least_loss(
                 log_correlation(common), total, self.n_features, self.scale_prior_dof
             )
@@ -296,7 +319,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             "dof": dof,
         }
 
-    learned = learned_gaussians
+    learned, joint_step = learned_gaussians, joint_step
 
     def following(
         self, q: Natural, prior: Natural, new: Natural, known: Known | None = None
@@ -399,7 +422,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         d, own = self.n_features, raw.own
         second = own[:, : -d - 1]
         if raw.layout == "tied":
-            second = raw.shared[0].take(self._triangle.places) / self.n_components
+            second = raw.shared[0].take(self._triangle.places)
+            second = second / (self.n_components if self.structure.alike else 1)
         elif raw.layout == "spherical":
             second = second[:, 0] / d
         elif raw.layout == "full":
