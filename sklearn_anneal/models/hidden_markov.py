@@ -49,7 +49,7 @@ from ._tempered_chains import (
     holes_of,
     numbers_with_gaps,
 )
-from .components._base import SHARE_THAT_MOVES, Components, log_means, moved, multiplied
+from .components._base import SHARE_THAT_MOVES, Components, Next, log_means, moved, multiplied
 from .components._missing_cells import tempered_volume
 
 _NOTHING, _ONE = np.empty(0), np.ones(1)
@@ -729,8 +729,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
             model.transmat_prior = self._learned_transmat(prior, q, rho)
         new = model.chain_prior() | new
         # Learning the prior of emissions may have computed their next q.
-        of_prior, found = ({} if known is None else known).get("next", (None, {}, None))[:2]
-        found = found if of_prior is of_emission else {}
+        computed: Next | None = None if known is None else known.get("next")
+        found = computed.q if computed is not None and computed.prior is of_emission else {}
         change = {key: new[key] - prior[key] for key in q.keys() - found.keys()}
         rest = {key: q[key] for key in change}
         return model, new, self.factors().backoff(rest, change, 1.0, _MARGIN) | found

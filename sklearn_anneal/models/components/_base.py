@@ -106,6 +106,27 @@ R = TypeVar("R", bound=RawStatistics)
 """The raw statistics of components."""
 
 
+class Next(NamedTuple):
+    """What learning the priors has computed of the next visit, with which that can begin.
+
+    Attributes
+    ----------
+    prior : dict of ndarray or None
+        The new prior; None if nothing was computed.
+    q : dict of ndarray
+        The parameters that follow it.
+    moments : tuple or None
+        The moments of these.
+    raw : object
+        The statistics of rows from which the prior was learned.
+    """
+
+    prior: Natural | None = None
+    q: Natural = {}
+    moments: tuple[Any, ...] | None = None
+    raw: Any = None
+
+
 class Components(ABC, Generic[P, R]):
     """The distributions of a row given each of K states; an object holds hyperparameters only.
 

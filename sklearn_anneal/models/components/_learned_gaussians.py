@@ -26,6 +26,7 @@ from ...families._structure import (
 )
 from ...families.wishart import Precisions
 from .._base import Known
+from ._base import Next
 from ._correlated_scale import SMALLEST_SCALE, kappa
 from ._features import kernels
 from ._few_rows import FewRows, are_few, is_posterior, moments_inside
@@ -105,7 +106,7 @@ def learned_gaussians(
         inside = factors.valid(moved)
     else:
         moments = moments_inside(new, moved, natural, rows)
-        known["next"] = natural, moved, moments, raw
+        known["next"] = Next(natural, moved, moments, raw)
         inside = moments is not None
     if inside:
         return new, natural

@@ -21,7 +21,7 @@ from ...families import STRONG, Natural, Tempering, UnitTemperatures
 from ...families.wishart import Precisions
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
-from ._base import Joint
+from ._base import Joint, Next
 from ._features import (
     FEATURE_KINDS,
     ROWS_PER_BLOCK,
@@ -88,7 +88,7 @@ class FactoredGaussian(GaussianComponents):
             return None
         known = dict(before or {})
         known.pop("raw", None)  # statistics from which no priors were learned
-        prior, expected, moments, raw = known.pop("next", (None, {}, None, None))
+        prior, expected, moments, raw = known.pop("next", Next())
         if moments is None or any(
             q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
         ):

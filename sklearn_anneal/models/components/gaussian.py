@@ -28,7 +28,7 @@ from .._base import LOG_2PI, Expected, Known
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
 from . import _wide_gaussians as wide
-from ._base import Components, Profile
+from ._base import Components, Next, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._correlated_scale import least_loss, log_correlation
@@ -329,9 +329,9 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         Learning that prior may have computed them. With independent factors, q(μ) was found before
         q(Λ). Changing both at once could lower the bound, and q(μ) is the next to be updated.
         """
-        if known is not None and "next" in known and known["next"][0] is new:
-            found: Natural = known["next"][1]
-            return found
+        computed: Next | None = None if known is None else known.get("next")
+        if computed is not None and computed.prior is new:
+            return computed.q
         own = new if self.joint else self.factors[1].pick(new)
         return followed(q, prior, own)
 
