@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -187,7 +188,8 @@ def few_passes_of_searches(monkeypatch):
     from sklearn_anneal.search import moves, restarts
 
     for model in (Searchable, SearchableCounts):
-        monkeypatch.setattr(model, "least_passes", 4)
+        short = replace(model.search_options, least_passes=4)
+        monkeypatch.setattr(model, "search_options", short)
     monkeypatch.setattr(moves, "PASSES_OF_REHEAT", 3)
     monkeypatch.setattr(moves, "_PASSES_OF_SWAP", 3)
     monkeypatch.setattr(moves, "_PASSES_OF_START", 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import copy
+from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace
 
@@ -365,23 +366,28 @@ def test_the_budget_is_a_multiple_of_the_first_fit():
         assert sum(counted) <= effort * max(first, 25) + counted[-1]
 
 
+def searched_with(monkeypatch, **options):
+    """Let searches have some other options."""
+    monkeypatch.setattr(Searchable, "search_options", replace(Searchable.search_options, **options))
+
+
 def test_a_first_fit_of_few_passes_counts_as_more(monkeypatch):
     params = {"n_components": 3, "annealing": "reheating", "effort": 1}
     short = mixture(**params).fit(easy_rows())
     assert short.search_results_["n_before"].max() < 12
-    monkeypatch.setattr(Searchable, "least_passes", 48)
+    searched_with(monkeypatch, least_passes=48)
     assert len(turns_of(mixture(**params).fit(easy_rows()))) > 2 * len(turns_of(short))
 
 
 def test_a_first_fit_to_many_rows_does_not_count_as_more(monkeypatch):
     params = {"n_components": 3, "annealing": "reheating", "effort": 1}
-    monkeypatch.setattr(Searchable, "least_passes", 48)
+    searched_with(monkeypatch, least_passes=48)
     rows_of_search = len(easy_rows())
     many = len(turns_of(mixture(**params).fit(easy_rows())))
-    monkeypatch.setattr(Searchable, "least_visits", 4.0 * rows_of_search)
+    searched_with(monkeypatch, least_visits=4.0 * rows_of_search)
     few = mixture(**params).fit(easy_rows())
     assert many > 2 * len(turns_of(few)) > 0
-    monkeypatch.setattr(Searchable, "least_visits", 0.0)
+    searched_with(monkeypatch, least_visits=0.0)
     by_first_fit = mixture(**params).fit(easy_rows())
     assert len(turns_of(by_first_fit)) <= len(turns_of(few))
 
@@ -732,7 +738,7 @@ def test_models_can_say_how_many_moves_may_be_in_vain():
     usual = moves.patience(model)
     assert usual == moves.patience(None) and usual % 2 == 0
     model.search_dense_table()
-    assert moves.patience(model) == model.patience < usual
+    assert moves.patience(model) == model.search_options.patience < usual
 
 
 def test_clocks_of_a_reheat_begin_at_zero():

@@ -33,6 +33,7 @@ _CLASSES = {
     "models._rating_hierarchy": ("Hierarchy",),
     "models._rating_raters": ("Raters",),
     "models._rating_summary": ("Summary",),
+    "models._searchable": ("SearchOptions",),
     "models._tempered_chains": ("Gaps",),
     "models._weights": ("DirichletWeights", "StickBreakingWeights"),
     "models.components._gamma_rates": ("Moments",),

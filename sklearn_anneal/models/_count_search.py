@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,20 +24,32 @@ from ._count_moves import (
 )
 from ._count_summary import Summary
 from ._exchangeable import ROWS_FOR_SWAPS
-from ._searchable import Rearranged, Searchable
+from ._searchable import Rearranged, Searchable, SearchOptions
 
 Counts = DenseCounts | SparseCounts
 
 # The effort of a search that has kept an allocation.
 _EFFORT_AFTER_SAMPLING = 1.0
+# First fits explore, so that few passes lead far, and more moves hardly raise the bound.
+# Observations are counts, of which a cell can hold many.
+_SEARCH = SearchOptions(least_passes=12, least_visits=float("inf"))
 # The search of dense tables, whose fits explore for a short time. Reheats raise the bound most of
 # all moves, by more with this noise than with the usual one, and in fewer passes. New starts take
 # long, and are hardly ever better, and so are random swaps. Swaps that are made again leave no time
-# for reheats. The last passes of a move take much of its time, and hardly change its rank. The
-# first number is the effort of small tables, whose first fits make fewer passes because others
-# follow each of these.
-_EFFORTS_IF_DENSE, _NOISES_IF_DENSE, _PAUSE_FACTOR_IF_DENSE = (2.5, 2.25), (0.2,), 20.0
-_PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE, _SWAPS_IF_DENSE = 4, 3, (True,)
+# for reheats. The last passes of a move take much of its time, and hardly change its rank.
+_SEARCH_IF_DENSE = replace(
+    _SEARCH,
+    noises=(0.2,),
+    passes_of_reheat=4,
+    swaps=(True,),
+    repeats_swaps=False,
+    starts_anew=False,
+    patience=3,
+    pause_factor=20.0,
+)
+# The effort of this search for small tables, whose first fits make fewer passes because others
+# follow each of these, and for others.
+_EFFORTS_IF_DENSE = 2.5, 2.25
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
@@ -62,18 +75,13 @@ class SearchableCounts(Searchable[Counts, Summary]):
     exploring_factor: float
     effort_if_dense: float | None = None
     cells_for_moves: int | None = None
-    # First fits explore, so that few passes lead far, and more moves hardly raise the bound.
-    least_passes: int = 12
-    # Observations are counts, of which a cell can hold many.
-    least_visits: float = float("inf")
+    search_options = _SEARCH
 
     def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
         self.effort_if_dense = _EFFORTS_IF_DENSE[not small]
         self.cells_for_moves = _CELLS_FOR_MOVES[not small]
-        self.noises, self.starts_anew, self.swaps = _NOISES_IF_DENSE, False, _SWAPS_IF_DENSE
-        self.pause_factor, self.repeats_swaps = _PAUSE_FACTOR_IF_DENSE, False
-        self.passes_of_reheat, self.patience = _PASSES_OF_REHEAT_IF_DENSE, _PATIENCE_IF_DENSE
+        self.search_options = _SEARCH_IF_DENSE
 
     @property
     def usual_effort(self) -> float:

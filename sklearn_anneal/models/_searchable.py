@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Generic, Self
 
 import numpy as np
@@ -16,15 +17,12 @@ from ._left_out import LeftOut
 Rearranged = tuple[Any, Natural, Natural]
 
 
-class Searchable(ABC, Generic[U, S]):
-    """Mixin of models that can propose swaps of their components and starts of several kinds.
-
-    Models without it are searched by reheats alone.
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a search looks for better optima of a model.
 
     Attributes
     ----------
-    learns_shapes : bool
-        Whether :meth:`reshaped` proposes other shapes of distributions.
     noises : tuple of float
         The shares of noise with which reheats begin. Low noise suffices for most data, and high
         noise leads out of optima of data in many dimensions.
@@ -51,8 +49,6 @@ class Searchable(ABC, Generic[U, S]):
         data: their passes take long, and their optima are far from each other.
     """
 
-    n_components: int
-    learns_shapes: bool = False
     noises: tuple[float, ...] = (0.1, 0.5)
     passes_of_reheat: int | None = None
     swaps: tuple[bool, ...] = (True, False)
@@ -62,6 +58,24 @@ class Searchable(ABC, Generic[U, S]):
     pause_factor: float = 1.0
     least_passes: int = 48
     least_visits: float = 500_000.0
+
+
+class Searchable(ABC, Generic[U, S]):
+    """Mixin of models that can propose swaps of their components and starts of several kinds.
+
+    Models without it are searched by reheats alone.
+
+    Attributes
+    ----------
+    learns_shapes : bool
+        Whether :meth:`reshaped` proposes other shapes of distributions.
+    search_options : SearchOptions
+        How a search goes about it.
+    """
+
+    n_components: int
+    learns_shapes: bool = False
+    search_options: SearchOptions = SearchOptions()
 
     @abstractmethod
     def swapped(

@@ -327,7 +327,7 @@ class Moves(NamedTuple):
 
     def patience(self, model: object) -> int:
         """Return how many moves in a row may be in vain, given the model of the best fit."""
-        own = model.patience if isinstance(model, Searchable) else None
+        own = model.search_options.patience if isinstance(model, Searchable) else None
         return _PATIENCE * len(self.turns) if own is None else own
 
     def at(self, turn: int) -> Move:
@@ -350,11 +350,11 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     waits = isinstance(problem.model, Extensible) and problem.model.waiting
     extension = (Extension(),) if waits and problem.settings.max_iter > 0 else ()
     kinds = len(kinds_of_starts(problem.model))
-    model = problem.model if isinstance(problem.model, Searchable) else Searchable
-    reheats = [Reheat(noise, model.passes_of_reheat) for noise in model.noises]
+    how = (problem.model if isinstance(problem.model, Searchable) else Searchable).search_options
+    reheats = [Reheat(noise, how.passes_of_reheat) for noise in how.noises]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)]
-    starts = starts if kinds > 1 and model.starts_anew else []
-    swaps = [Swap(guided, model.repeats_swaps) for guided in model.swaps] if kinds > 1 else []
+    starts = starts if kinds > 1 and how.starts_anew else []
+    swaps = [Swap(guided, how.repeats_swaps) for guided in how.swaps] if kinds > 1 else []
     turns: list[Move] = [Merge()] if kinds > 1 else []
     for i in range(2):
         turns += [*swaps[i : i + 1], *reheats[i : i + 1], *starts[i : i + 1]]
@@ -373,14 +373,14 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     before = (*guard, *tried, *shapes, *order)
     # A fit that is extended converges with the extension.
     after = (*order, *extension, *continuation, *reduction)
-    fewest = min(model.least_passes, model.least_visits / max(problem.units.n_observations, 1.0))
+    fewest = min(how.least_passes, how.least_visits / max(problem.units.n_observations, 1.0))
     return Moves(before, tuple(turns), after, effort, plan.automatic, fewest)
 
 
 def _pause_factor(problem: Problem) -> float:
     """Return that of the fits from moves, which do not pause over data in parts."""
     if isinstance(problem.model, Searchable) and not problem.units.in_parts:
-        return problem.model.pause_factor
+        return problem.model.search_options.pause_factor
     return 1.0
 
 
