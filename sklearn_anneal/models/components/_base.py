@@ -107,7 +107,7 @@ R = TypeVar("R", bound=RawStatistics)
 
 
 class Next(NamedTuple):
-    """What learning the priors has computed of the next visit, with which that can begin.
+    """Quantities of the next visit that learning the priors has computed.
 
     Attributes
     ----------
