@@ -28,9 +28,15 @@ from sklearn_anneal import (
     AnnealedHMM,
 )
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.annealing._base import Context
 from sklearn_anneal.estimators import _fitting
 from sklearn_anneal.estimators._state import described_value
 from sklearn_anneal.inference.checkpoint import Checkpoint
+from sklearn_anneal.inference.loop import PLAIN
+from sklearn_anneal.inference.progress import Progress
+from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
+from sklearn_anneal.models.hidden_markov import HiddenMarkov
+from sklearn_anneal.models.mixture import Mixture
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -88,6 +94,13 @@ def test_a_search_goes_on_after_a_move_that_has_paused(monkeypatch, rng, tmp_pat
         patch.setattr(Checkpoint, "save", save)
         make().fit(X, checkpoint=tmp_path)
     assert_identical(make().fit(X, checkpoint=tmp_path), make().fit(X))
+
+
+def test_what_a_visit_leaves_is_saved_where_rounding_errors_depend_on_it():
+    for model, saved in ((GammaProcessNMF(2, 3), False), (HiddenMarkov, True), (Mixture, True)):
+        ctx = Context(model, {}, None, None, q={})
+        found = pickle.loads(pickle.dumps(Progress(ctx, PLAIN, known={"moments": 1.0})))
+        assert (found.known is not None) == saved
 
 
 @pytest.mark.parametrize("sequences", [False, True])

@@ -322,9 +322,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     of rows, columns and components is at most 1,048,576, each pass in which activations start anew
     is followed by 5 others of its kind, over data in parts too, or by 2 in moves over data in
     memory; limits for the rise between two bounds are multiplied by 6 or 3, and ``effort="auto"``
-    is 2.5, elsewhere 2.25.
-    ``max_iter`` and ``n_iter_`` count none of these passes, which ``dispersion``,
-    ``popularity_prior`` and ``max_sweeps`` rule out.
+    is 2.5, elsewhere 2.25. ``max_iter`` and ``n_iter_`` count none of these passes, which
+    ``dispersion``, ``popularity_prior`` and ``max_sweeps`` rule out.
 
     Single precision serves where it does not decide the result, if the product of rows, columns and
     components is above 131,072: in these passes but the last, unless priors are very sparse, and in

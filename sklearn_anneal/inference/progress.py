@@ -164,8 +164,8 @@ class Progress:
     local: list | None = None  # local variables with which the next visit starts
     finished: bool = False  # whether the fit has ended
     paused: bool = False  # whether a rule has ended the fit for the time being
-    # Quantities of q that the last visit computed. They save work, and change rounding errors, so
-    # that pickles have them.
+    # Quantities of q that the last visit computed, which save work. Pickles have them if the model
+    # ``keeps_known``.
     known: Known | None = None
     # The parameters with the highest bound of the data for validation so far, if there are any.
     best: Natural | None = None
@@ -295,3 +295,6 @@ class Progress:
         self.shorter, self.n_further, self.known, self.goes_further = None, 0, None, False
         self.momentum_of_further = None
         self.undone += 1
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "known": self.known if self.ctx.model.keeps_known else None}

@@ -426,10 +426,14 @@ class Model(ABC, Generic[U, S]):
     exploring_factor : float
         Local variables start anew at every visit, and hyperparameters wait, until the bound rises
         by less than this many times the rise at which a fit has converged.
+    keeps_known : bool
+        Whether the rounding errors of a fit depend on what a visit leaves to the next one as
+        known, so that a fit which is resumed needs it. Else it saves work alone.
     """
 
     n_components: int
     update_rule: ClassVar[str]
+    keeps_known: ClassVar[bool] = False
     accelerates: Any = False
     exploring_factor: float = 1.0
 

@@ -47,16 +47,15 @@ _SEARCH_IF_DENSE = replace(
     patience=3,
     pause_factor=20.0,
 )
-# The effort of this search for small tables, whose first fits make fewer passes because others
-# follow each of these, and for others.
-_EFFORTS_IF_DENSE = 2.5, 2.25
+# The effort of this search for large tables, and for small ones, whose first fits make fewer passes
+# because others follow each of these.
+_EFFORT_IF_DENSE, _EFFORT_IF_SMALL = 2.25, 2.5
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
 _LARGE_COUNTS = 30.0
 # Moves read no more entries of X than this, and fewer cells of dense rows, whose passes are short.
-# The first number of cells is for small tables.
-_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES = 1 << 19, (1 << 13, 1 << 15)
+_ENTRIES_FOR_MOVES, _CELLS_FOR_MOVES, _CELLS_IF_SMALL = 1 << 19, 1 << 15, 1 << 13
 
 
 class SearchableCounts(Searchable[Counts, Summary]):
@@ -79,8 +78,8 @@ class SearchableCounts(Searchable[Counts, Summary]):
 
     def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
-        self.effort_if_dense = _EFFORTS_IF_DENSE[not small]
-        self.cells_for_moves = _CELLS_FOR_MOVES[not small]
+        self.effort_if_dense = _EFFORT_IF_SMALL if small else _EFFORT_IF_DENSE
+        self.cells_for_moves = _CELLS_IF_SMALL if small else _CELLS_FOR_MOVES
         self.search_options = _SEARCH_IF_DENSE
 
     @property

@@ -197,6 +197,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     """
 
     accelerates = True
+    keeps_known = True
     recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",

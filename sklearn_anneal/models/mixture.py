@@ -230,6 +230,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     components: Components
     component_classes: np.ndarray | None = None
+    keeps_known = True
 
     def __init__(
         self,
