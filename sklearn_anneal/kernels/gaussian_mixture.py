@@ -441,6 +441,25 @@ def _slope_of_strength(a, table):
     return log(a) + 1.0 - own + first / k, 1.0 / a - own_second + second / k
 
 
+@called
+def _best_strength_of_sizes(grid, table, precision):
+    """The strength of the sizes whose terms are in ``table``, near the best value of a grid."""
+    best, highest = 0, -np.inf
+    for i in range(grid.shape[0]):
+        gain = _gain_of_strength(grid[i], table)
+        if gain > highest:
+            best, highest = i, gain
+    least, most = grid[max(best - 1, 0)], grid[min(best + 1, grid.shape[0] - 1)]
+    x, lower, upper = grid[best], least, most
+    for _ in range(_STEPS):
+        slope, curvature = _slope_of_strength(x, table)
+        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+        last, x = x, new
+        if abs(x - last) <= precision * last:
+            break
+    return x
+
+
 @kernel("values matrix float float out1 out2", dtypes=("float64",))
 def strength_of_sizes(grid, table, old, precision, strength, sizes):
     """Find the strength a of the sizes s of components, and their best expected sizes.
@@ -462,22 +481,9 @@ def strength_of_sizes(grid, table, old, precision, strength, sizes):
     sizes : array of shape (2, n_components)
         Receives the best expected sizes for this strength, and for the one now.
     """
-    best, highest = 0, -np.inf
-    for i in range(grid.shape[0]):
-        gain = _gain_of_strength(grid[i], table)
-        if gain > highest:
-            best, highest = i, gain
-    least, most = grid[max(best - 1, 0)], grid[min(best + 1, grid.shape[0] - 1)]
-    x, lower, upper = grid[best], least, most
-    for _ in range(_STEPS):
-        slope, curvature = _slope_of_strength(x, table)
-        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
-        last, x = x, new
-        if abs(x - last) <= precision * last:
-            break
-    strength[0] = x
+    strength[0] = _best_strength_of_sizes(grid, table, precision)
     for k in range(table.shape[1]):
-        sizes[0, k] = _terms_of_size(x, k, table)[0]
+        sizes[0, k] = _terms_of_size(strength[0], k, table)[0]
         sizes[1, k] = _terms_of_size(old, k, table)[0]
 
 

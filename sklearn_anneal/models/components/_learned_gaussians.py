@@ -40,13 +40,13 @@ OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
 # The smallest permitted precision of the means, in units of the precision of a component.
 SMALLEST_STRENGTH = 1e-8
 # Degrees of freedom that few rows determine exceed D by so many times the rows at most.
-_ROWS_OF_DIAGONAL = 10.0
+ROWS_OF_DIAGONAL = 10.0
 # Bounds of the strength a of sizes. With a smaller one the prior would hardly have a mean. At the
 # largest one, sizes are 1 up to a hundredth, as if there were none.
 _STRENGTHS = (0.5, 1e4)
 # a is searched near the best of these values, up to this relative precision.
-_GRID_OF_STRENGTHS = np.geomspace(*_STRENGTHS, 21)
-_PRECISION_OF_STRENGTH = 1e-7
+GRID_OF_STRENGTHS = np.geomspace(*_STRENGTHS, 21)
+PRECISION_OF_STRENGTH = 1e-7
 
 
 def learned_gaussians(
@@ -79,6 +79,10 @@ def learned_gaussians(
         if (same or few) and is_posterior(components, q, prior, raw):
             rows = FewRows.of(components, raw) if few else None
             precisions = known["moments"][2] if same else None
+    if rho == 1.0 and not together:
+        at_once = components.narrow_step(q, prior, known)
+        if at_once is not None:
+            return at_once
     new = copy(components)
     joint = components.joint_step(q, prior, rows, precisions) if together else None
     step: Step = Step(components, q, prior, components.moments(q)) if joint is None else joint
@@ -222,7 +226,7 @@ class Step:
         """
         d, most = self.components.n_features, self.rows_each
         if not self.components.learns_matrix:
-            most = _ROWS_OF_DIAGONAL * self.n_rows
+            most = ROWS_OF_DIAGONAL * self.n_rows
         least = self.components.least_dof
         return min(least, old), max(d + most, least, old)
 
@@ -446,8 +450,8 @@ class Sizes:
         # Alternating steps over strength and sizes would take hundreds of passes where sizes
         # are equal.
         strengths, means = np.full(2, self.strength), np.empty((2, len(counts)))
-        how = self.strength, _PRECISION_OF_STRENGTH, strengths[:1], means
-        kernels().strength_of_sizes(_GRID_OF_STRENGTHS, table, *how)
+        how = self.strength, PRECISION_OF_STRENGTH, strengths[:1], means
+        kernels().strength_of_sizes(GRID_OF_STRENGTHS, table, *how)
         shapes = np.add.outer(strengths, counts)
         rates = shapes / np.maximum(means, max(least, 1e-300))
         best, same = map(Sizes, strengths.tolist(), shapes, rates)

@@ -21,6 +21,7 @@ from ...families import STRONG, Natural, Tempering, UnitTemperatures
 from ...families.wishart import Precisions
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
+from . import _narrow_gaussians as narrow
 from ._base import Joint, Next
 from ._features import (
     FEATURE_KINDS,
@@ -84,7 +85,7 @@ class FactoredGaussian(GaussianComponents):
         Learning the priors may have factorised those of the next q. Values for the divergence from
         the same prior are kept from visit to visit.
         """
-        if not (self.joint and self.is_wide(self.covariance_type)):
+        if not (self.is_narrow or (self.joint and self.is_wide(self.covariance_type))):
             return None
         known = dict(before or {})
         known.pop("raw", None)  # statistics from which no priors were learned
@@ -93,10 +94,14 @@ class FactoredGaussian(GaussianComponents):
             q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
         ):
             moments, prior, raw = self.moments(q), None, None
+        if self.is_narrow:
+            return {"moments": moments, "last": None, "made_of": (None, None)}
         last = known.get("last", LastSums())
         return {**known, "last": last, "moments": moments, "made_of": (prior, raw)}
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        if self.is_narrow:
+            return narrow.divergence(self, q, prior, known["moments"])
         family, pick = self._normal_wishart, self.factors[0].pick
         q, prior = pick(q), pick(prior)
         same = known.get("prior") is not None

@@ -26,6 +26,7 @@ from ...families._structure import Triangle
 from ...families.wishart import Precisions, Roots
 from .._base import LOG_2PI, Expected, Known
 from . import _missing_cells as missing_cells
+from . import _narrow_gaussians as narrow
 from . import _predictive_gaussians as predictive
 from . import _wide_gaussians as wide
 from ._base import Components, Next, Profile
@@ -167,6 +168,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Let those of the named priors be learned that are ``"auto"``, and no others."""
         self.auto = tuple(name for name in names if isinstance(getattr(self, name), str))
         self.learns = bool(self.auto)
+        self.learns_all = self.auto == OF_MEANS + OF_PRECISIONS
         self.noise_variance = self.reg_covar if self.learns else 0.0
 
     def with_one_matrix(self) -> Self:
@@ -319,7 +321,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             "dof": dof,
         }
 
-    learned, joint_step = learned_gaussians, joint_step
+    learned, joint_step, narrow_step = learned_gaussians, joint_step, narrow.learned
+    is_narrow = property(narrow.is_narrow)
 
     def following(
         self, q: Natural, prior: Natural, new: Natural, known: Known | None = None
@@ -557,7 +560,11 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         # E log p(x | z = k) = ½ E log|Λ| − D/2 log 2π − ½ (x − m)ᵀ E Λ (x − m) − ½ tr(E Λ Cov μ).
         # A joint factor has Cov(μ | Λ) = Λ⁻¹ / β, and the trace is D / β. The noise of rows adds
         # its variance times tr E Λ.
-        mean, covariance, precision, log_det = self.moments(q) if moments is None else moments
+        found = self.moments(q) if moments is None else moments
+        mean, covariance, precision, log_det = found
+        if self.is_narrow:
+            constant, own = narrow.coefficients(self, q, found, log_weights)
+            return Features("full", own, _NOTHING, Terms(mean, constant, log_weights))
         if covariance is None:
             spread = self.n_features / q["mean_precision"]
         else:
@@ -607,6 +614,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         for the covariance of μ, because it is Λ⁻¹ / β given Λ. Precision matrices E Λ of many
         columns are computed as far as they are read (:class:`Precisions`).
         """
+        if self.is_narrow:
+            return narrow.moments(self, q)
         if self.joint:
             family = self._normal_wishart
             moments: Any = family.moments
