@@ -103,6 +103,32 @@ def moments(dof, strength, natural_mean, scatter, precision, log_det):
         )
 
 
+@kernel("rows float out1 out2 out2", dtypes=("float64",))
+def statistics(sums, noise, counts, first, scatter):
+    """Take statistics apart.
+
+    Parameters
+    ----------
+    sums : array of shape (n_components, n_features * (n_features + 1) // 2 + n_features + 1)
+        Σ R x_i x_j with i ≤ j, Σ R x and Σ R.
+    noise : float
+        What the scatter has for each row besides.
+    counts : array of shape (n_components,)
+    first : array of shape (n_components, n_features)
+    scatter : array of shape (n_components * n_features, n_features)
+    """
+    d = first.shape[1]
+    for k in range(counts.shape[0]):
+        own, p = sums[k], 0
+        counts[k] = own[own.shape[0] - 1]
+        for i in range(d):
+            first[k, i] = own[own.shape[0] - 1 - d + i]
+            for j in range(i, d):
+                scatter[k * d + i, j] = scatter[k * d + j, i] = own[p]
+                p += 1
+            scatter[k * d + i, i] += noise * counts[k]
+
+
 @kernel("values matrix matrix vector vector float out1 out2", dtypes=("float64",))
 def coefficients(strength, mean, precision, log_det, log_weights, noise, constants, found):
     """Compute the coefficients of E log p(x, z = k) in quadratic features.

@@ -15,6 +15,8 @@ from ._base import RawStatistics
 
 # Number of rows that a kernel processes at a time.
 ROWS_PER_BLOCK = 256
+# Coefficients that no components share.
+NOTHING = np.empty((1, 0))
 
 
 class Terms(NamedTuple):

@@ -132,13 +132,8 @@ def moments_inside(
         center = components.prior_means(prior)
         return rows.precisions(scales, prior["mean_precision"], center, q["dof"])
 
-    family, (factor,) = components._normal_wishart, components.factors
-    if components.is_narrow:
-        try:
-            return components.moments(q) if family._inside_but_for_scatter(q).all() else None
-        except np.linalg.LinAlgError:
-            return None
-    found = family.moments_inside(factor.pick(q), by_rows)
+    (factor,) = components.factors
+    found = components._normal_wishart.moments_inside(factor.pick(q), by_rows)
     if found is None:
         return None
     return q["mean_natural"] / q["mean_precision"][:, None], None, *found

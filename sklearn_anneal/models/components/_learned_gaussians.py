@@ -105,7 +105,7 @@ def learned_gaussians(
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
     moved = components.following(q, prior, natural)
-    if known is None:
+    if known is None or components.is_narrow:
         factors = Factors(f for f in components.factors if moved.keys() >= set(f.names.values()))
         inside = factors.valid(moved)
     else:

@@ -17,6 +17,7 @@ from ...families import STRONG, Natural
 from .._base import Known, compiled
 from ._base import Next
 from ._correlated_scale import SMALLEST_SCALE
+from ._features import NOTHING, Features, FeatureSums, Terms
 from ._learned_gaussians import (
     GRID_OF_STRENGTHS,
     PRECISION_OF_STRENGTH,
@@ -71,10 +72,10 @@ def moments(components: GaussianComponents, q: Natural) -> Narrow:
     return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
 
 
-def coefficients(
+def features(
     components: GaussianComponents, q: Natural, found: Narrow, log_weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the constants of log densities, and all coefficients of quadratic features."""
+) -> Features:
+    """Return the coefficients of E log p(x, z = k), given E log π."""
     k, d = components.n_components, components.n_features
     constants, own = np.empty(k), np.empty((k, d * (d + 1) // 2 + d + 1))
     mean, _, precision, log_det = found
@@ -88,7 +89,15 @@ def coefficients(
         constants,
         own,
     )
-    return constants, own
+    return Features("full", own, NOTHING, Terms(mean, constants, log_weights))
+
+
+def statistics(components: GaussianComponents, raw: FeatureSums) -> Natural:
+    """Return what rows add to the natural parameters."""
+    k, d = components.n_components, components.n_features
+    counts, first, scatter = np.empty(k), np.empty((k, d)), np.empty((k, d, d))
+    kernels().statistics(raw.own, components.reg_covar, counts, first, _stacked(scatter))
+    return dict(zip(_KEYS, (counts, counts, first, scatter), strict=True))
 
 
 def divergence(

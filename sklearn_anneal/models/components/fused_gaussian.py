@@ -76,6 +76,8 @@ class FactoredGaussian(GaussianComponents):
     ) -> Joint:
         if known is None:
             return Joint(self.expectations(q, rng, log_weights))
+        if self.is_narrow:
+            return Joint(narrow.features(self, q, known["moments"], log_weights))
         own = self.expectations(q, rng, log_weights, known["moments"])
         return Joint(own._replace(last=known["last"]))
 

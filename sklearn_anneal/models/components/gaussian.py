@@ -33,14 +33,13 @@ from ._base import Components, Next, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._correlated_scale import least_loss, log_correlation
-from ._features import FEATURE_KINDS, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
+from ._features import FEATURE_KINDS, NOTHING, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
 from ._joint_steps import joint_step
 from ._learned_gaussians import OF_MEANS, OF_PRECISIONS, Sizes, learned_gaussians
 from ._missing_cells import Moments
 from ._moments import CHUNK, Summary, moments
 from ._resolved_gaussians import resolved_gaussians
 
-_NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
 _ROWS_OF_CELLS = 8 * CHUNK
 # A plain kernel takes so many times as long if cells are missing.
@@ -468,6 +467,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     ) -> Natural:
         if raw.derived:
             return raw.derived
+        if self.is_narrow:
+            return narrow.statistics(self, raw)
         s = self.unpack(raw)
         if self.joint:
             found = self._joint_statistics(s)
@@ -560,11 +561,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         # E log p(x | z = k) = ½ E log|Λ| − D/2 log 2π − ½ (x − m)ᵀ E Λ (x − m) − ½ tr(E Λ Cov μ).
         # A joint factor has Cov(μ | Λ) = Λ⁻¹ / β, and the trace is D / β. The noise of rows adds
         # its variance times tr E Λ.
-        found = self.moments(q) if moments is None else moments
-        mean, covariance, precision, log_det = found
-        if self.is_narrow:
-            constant, own = narrow.coefficients(self, q, found, log_weights)
-            return Features("full", own, _NOTHING, Terms(mean, constant, log_weights))
+        mean, covariance, precision, log_det = self.moments(q) if moments is None else moments
         if covariance is None:
             spread = self.n_features / q["mean_precision"]
         else:
@@ -683,7 +680,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
                 roots = precision.roots
             else:
                 roots = Roots.of(precision)
-            return Features(layout, _NOTHING, _NOTHING, terms, roots=roots)
+            return Features(layout, NOTHING, NOTHING, terms, roots=roots)
         if isinstance(precision, Precisions):
             precision = precision.matrices
         structure = get_structure(layout, COVARIANCE_TYPES, "layout")
@@ -699,7 +696,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         own = [linear, constant[:, None]]
         if structure.shared:
             return Features(layout, np.concatenate(own, axis=1), quadratic, terms)
-        return Features(layout, np.concatenate([quadratic, *own], axis=1), _NOTHING, terms)
+        return Features(layout, np.concatenate([quadratic, *own], axis=1), NOTHING, terms)
 
     def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
         """Return the precision matrices and the other terms of log densities."""
