@@ -62,7 +62,7 @@ class RowPartition(NamedTuple):
 
 
 class FactoredGaussian(GaussianComponents):
-    """Gaussian components whose matrices of many columns are factorised once for each visit.
+    """Gaussian components whose matrices are factorised once for each visit.
 
     Parameters are those of :class:`GaussianComponents`.
     """
@@ -82,10 +82,10 @@ class FactoredGaussian(GaussianComponents):
         return Joint(own._replace(last=known["last"]))
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        """Return the moments of many columns, whose matrices are factorised once for each visit.
+        """Return the moments of q, whose matrices are factorised once for each visit.
 
         Learning the priors may have factorised those of the next q. Values for the divergence from
-        the same prior are kept from visit to visit.
+        the same prior are kept from visit to visit where there are many columns.
         """
         if not (self.is_narrow or (self.joint and self.is_wide(self.covariance_type))):
             return None
@@ -95,7 +95,8 @@ class FactoredGaussian(GaussianComponents):
         if moments is None or any(
             q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
         ):
-            moments, prior, raw = self.moments(q), None, None
+            moments = narrow.moments(self, q) if self.is_narrow else self.moments(q)
+            prior = raw = None
         if self.is_narrow:
             return {"moments": moments, "last": None, "made_of": (None, None)}
         last = known.get("last", LastSums())

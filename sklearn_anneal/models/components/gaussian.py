@@ -611,8 +611,6 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         for the covariance of μ, because it is Λ⁻¹ / β given Λ. Precision matrices E Λ of many
         columns are computed as far as they are read (:class:`Precisions`).
         """
-        if self.is_narrow:
-            return narrow.moments(self, q)
         if self.joint:
             family = self._normal_wishart
             moments: Any = family.moments
