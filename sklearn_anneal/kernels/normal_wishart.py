@@ -27,47 +27,50 @@ _STEPS = 200
 
 
 @called
-def _invert(matrix):
-    """Replace a matrix by its inverse and return its log-determinant; NaN if it is not positive.
+def _invert(matrices, k):
+    """Replace matrix k by its inverse and return its log-determinant; NaN if it is not positive.
 
     The pivots of Gauss-Jordan elimination are those of the Cholesky factorisation.
     """
-    d, log_det = matrix.shape[0], 0.0
-    for k in range(d):
-        own = matrix[k]
-        pivot = own[k]
+    d, log_det = matrices.shape[1], 0.0
+    first = k * d
+    for m in range(d):
+        own = matrices[first + m]
+        pivot = own[m]
         if not 0.0 < pivot < np.inf:
             return np.nan
         log_det += log(pivot)
         for i in range(d):
-            if i != k:
-                row = matrix[i]
-                factor = row[k] / pivot
+            if i != m:
+                row = matrices[first + i]
+                factor = row[m] / pivot
                 for j in range(d):
                     row[j] -= factor * own[j]
-                row[k] = -factor
+                row[m] = -factor
         for j in range(d):
             own[j] /= pivot
-        own[k] = 1.0 / pivot
+        own[m] = 1.0 / pivot
     for i in range(d):
         for j in range(i):
-            matrix[i, j] = matrix[j, i] = 0.5 * (matrix[i, j] + matrix[j, i])
+            mean = 0.5 * (matrices[first + i, j] + matrices[first + j, i])
+            matrices[first + i, j] = matrices[first + j, i] = mean
     return log_det
 
 
 @called
-def _moments_of(dof, strength, natural_mean, scatter, precision):
-    """Write E Λ = ν W to ``precision`` and return E log|Λ|; NaN if W⁻¹ is not positive."""
-    d, digammas = natural_mean.shape[0], 0.0
+def _moments_of(k, dof, strength, natural_mean, scatter, precision):
+    """Write E Λ = ν W of component k and return E log|Λ|; NaN if W⁻¹ is not positive definite."""
+    d, digammas = natural_mean.shape[1], 0.0
     for i in range(d):
-        factor = natural_mean[i] / strength
+        factor, row = natural_mean[k, i] / strength[k], precision[k * d + i]
         for j in range(d):
-            precision[i, j] = scatter[i, j] - factor * natural_mean[j]
-        digammas += digamma(0.5 * (dof - i))
-    log_det = _invert(precision)
+            row[j] = scatter[k * d + i, j] - factor * natural_mean[k, j]
+        digammas += digamma(0.5 * (dof[k] - i))
+    log_det = _invert(precision, k)
     for i in range(d):
+        row = precision[k * d + i]
         for j in range(d):
-            precision[i, j] *= dof
+            row[j] *= dof[k]
     return digammas + d * _LOG_2 - log_det
 
 
@@ -95,12 +98,8 @@ def moments(dof, strength, natural_mean, scatter, precision, log_det):
     log_det : array of shape (n_components,)
         Receives E log|Λ|, or NaN where W⁻¹ is not positive definite.
     """
-    d = natural_mean.shape[1]
     for k in range(dof.shape[0]):
-        part = slice(k * d, (k + 1) * d)
-        log_det[k] = _moments_of(
-            dof[k], strength[k], natural_mean[k], scatter[part], precision[part]
-        )
+        log_det[k] = _moments_of(k, dof, strength, natural_mean, scatter, precision)
 
 
 @kernel("rows float out1 out2 out2", dtypes=("float64",))
@@ -177,7 +176,7 @@ def _log_normalizer(dof, strength, log_det, d):
 
 
 @kernel(
-    "values vector matrix matrix vector vector vector matrix matrix vector out1",
+    "values vector matrix matrix vector vector vector matrix matrix vector out1 out2",
     dtypes=("float64",),
 )
 def divergence(
@@ -192,6 +191,7 @@ def divergence(
     scale,
     factors,
     found,
+    work,
 ):
     """Compute the divergence of q from a prior whose inverse scales are multiples of one matrix.
 
@@ -210,10 +210,15 @@ def divergence(
         W⁻¹ of the prior is ``scale`` multiplied by these.
     found : array of shape (2,)
         Receives the divergence in nats, and by how many observations the strongest prior counts.
+    work : array of shape (n_features + 1, n_features)
+        Memory for what is computed on the way.
     """
     d, total, strongest = mean.shape[1], 0.0, 0.0
-    inverse, shift = scale.copy(), np.empty(d)
-    log_det_of_scale = _invert(inverse)
+    shift = work[d]
+    for i in range(d):
+        for j in range(d):
+            work[i, j] = scale[i, j]
+    log_det_of_scale = _invert(work, 0)
     for k in range(dof.shape[0]):
         trace, digammas = 0.0, 0.0
         for i in range(d):
@@ -223,10 +228,10 @@ def divergence(
             row = precision[k * d + i]
             trace += _dot(row, scale[i])
             distance += shift[i] * _dot(row, shift)
-            size += prior_mean[k, i] * _dot(inverse[i], prior_mean[k])
+            size += prior_mean[k, i] * _dot(work[i], prior_mean[k])
             digammas += digamma(0.5 * (dof[k] - i))
         q_dof, p_dof, q_beta, p_beta = dof[k], prior_dof[k], strength[k], prior_strength[k]
-        strongest = max(strongest, p_dof, p_dof * p_beta * size / factors[k])
+        strongest = max(strongest, max(p_dof, p_dof * p_beta * size / factors[k]))
         total += 0.5 * (p_beta * distance - d * (q_beta - p_beta) / q_beta)
         # E tr(W⁻¹ Λ) of q is ν D.
         total += 0.5 * ((q_dof - p_dof) * log_det[k] - q_dof * d + factors[k] * trace)
@@ -236,61 +241,64 @@ def divergence(
 
 
 @called
-def _best_mean(precision, mean, prior_strength, found):
-    """The mean of the component means, weighted by their prior precisions; False if it fails."""
+def _best_mean(precision, mean, prior_strength, center, work):
+    """Write the mean of the component means, weighted by their prior precisions, to ``center``."""
     d = mean.shape[1]
-    weights, total = np.zeros((d, d)), np.zeros(d)
+    weights, total = work[:d], work[d]
+    for i in range(d):
+        total[i] = 0.0
+        for j in range(d):
+            weights[i, j] = 0.0
     for k in range(mean.shape[0]):
         for i in range(d):
             row, target = precision[k * d + i], weights[i]
             for j in range(d):
                 target[j] += prior_strength[k] * row[j]
             total[i] += prior_strength[k] * _dot(row, mean[k])
-    positive = np.isfinite(_invert(weights))
+    log_det = _invert(work, 0)
     for i in range(d):
-        found[i] = _dot(weights[i], total)
-    return positive
+        center[i] = _dot(weights[i], total)
+    return log_det
 
 
 @called
-def _best_strength(precision, mean, strength, center, least, most):
-    """The inverse mean square of the distances from the prior mean."""
+def _mean_square(precision, mean, strength, center, difference):
+    """The sum of E (μ − m₀)ᵀ Λ (μ − m₀) over the components."""
     d, total = mean.shape[1], 0.0
-    difference = np.empty(d)
     for k in range(mean.shape[0]):
         for i in range(d):
             difference[i] = mean[k, i] - center[i]
         total += d / strength[k]
         for i in range(d):
             total += difference[i] * _dot(precision[k * d + i], difference)
-    return min(max(mean.shape[0] * d / total, least), most)
+    return total
 
 
 @called
-def _is_above(scale, floor, reference):
+def _is_above(scale, floor, reference, work):
     """Return whether the difference of a matrix and a multiple of another one is positive."""
     d = scale.shape[0]
-    difference = np.empty((d, d))
     for i in range(d):
         for j in range(d):
-            difference[i, j] = scale[i, j] - floor * reference[i, j]
-    return np.isfinite(_invert(difference))
+            work[i, j] = scale[i, j] - floor * reference[i, j]
+    log_det = _invert(work, 0)
+    return -np.inf < log_det < np.inf
 
 
 @called
-def _learn_sizes(precision, scale, dof, grid, precision_of_strength, sizes):
+def _learn_sizes(precision, scale, dof, grid, precision_of_strength, sizes, table):
     """Find the strength a of the sizes and their distributions, of mean 1 after a step of V.
 
     ``sizes`` has the shapes and the rates now, which are replaced. Returned are a, the mean by
     which V is to be multiplied, and the mean of E log s.
     """
     n_components, d = sizes.shape[1], scale.shape[0]
-    table = np.zeros((6, n_components))
     for k in range(n_components):
         trace = 0.0
         for i in range(d):
             trace += _dot(precision[k * d + i], scale[i])
         table[0, k], table[1, k] = 0.5 * d * dof, 0.5 * trace
+        table[2, k] = table[3, k] = table[4, k] = 0.0
         table[5, k] = sizes[0, k] / sizes[1, k]
     a = _best_strength_of_sizes(grid, table, precision_of_strength)
     mean, mean_log = 0.0, 0.0
@@ -330,47 +338,45 @@ def _best_dof(old, least, most, constant, shift, eta, n_matrices, d):
 
 
 @called
-def _learn_scale(precision, factors, limits, log_det, scale, reference, smallest, eta, shape):
-    """Find ν₀ and W₀⁻¹, which replaces ``scale``; ν₀ is NaN if that would be too small.
+def _learn_scale(precision, factors, old, least, most, log_det, scale, eta, is_matrix, work):
+    """Find ν₀, which is returned, and W₀⁻¹, which replaces ``scale``; ν₀ is NaN if it fails.
 
-    ``limits`` has ν₀ now and its bounds, ``factors`` the sizes of the components, and ``shape`` the
-    smallest multiple of ``reference`` and whether W₀⁻¹ is a matrix without a prior.
+    ``old``, ``least`` and ``most`` are ν₀ now and its bounds, ``factors`` the sizes of the
+    components, and ``is_matrix`` says whether W₀⁻¹ is a matrix without a prior.
     """
     d, n_components = scale.shape[0], factors.shape[0]
-    floor, is_matrix = shape
-    mean, shift = np.zeros((d, d)), 0.0
-    for k in range(n_components):
-        for i in range(d):
-            row, target = precision[k * d + i], mean[i]
+    shift = -eta / n_components if eta < np.inf else 0.0
+    for i in range(d):
+        target = work[i]
+        for j in range(d):
+            target[j] = 0.0
+        for k in range(n_components):
+            row, factor = precision[k * d + i], factors[k] / n_components
             for j in range(d):
-                target[j] += factors[k] * row[j] / n_components
-    if eta < np.inf:
-        shift = -eta / n_components
-        for i in range(d):
-            mean[i, i] -= shift / scale[i, i]
-    elif not is_matrix:
-        for i in range(d):
+                target[j] += factor * row[j]
+        if eta < np.inf:
+            target[i] -= shift / scale[i, i]
+        elif not is_matrix:
             for j in range(d):
-                if i != j:
-                    mean[i, j] = 0.0
-    constant = log_det - d * _LOG_2 - _invert(mean)
-    if not np.isfinite(constant):
+                target[j] = target[j] if i == j else 0.0
+    constant = log_det - d * _LOG_2 - _invert(work, 0)
+    if not -np.inf < constant < np.inf:
         return np.nan
-    old, least, most = limits
     dof = _best_dof(old, least, most, constant, shift, eta, n_components, d)
     for i in range(d):
         for j in range(d):
-            scale[i, j] = (dof - shift) * mean[i, j]
-    return dof if _is_above(scale, floor / smallest, reference) else np.nan
+            scale[i, j] = (dof - shift) * work[i, j]
+    return dof
 
 
-@helper
-def _write_prior(strength, center, factors, scale, dof, prior):
+@called
+def _write_prior(
+    strength, center, factors, scale, dof, new_dof, new_strength, natural_mean, scatter
+):
     """Write λ₀ of all components."""
-    mean_precision, natural_mean, scatter, prior_dof = prior
     d, root = scale.shape[0], np.sqrt(strength)
     for k in range(factors.shape[0]):
-        mean_precision[k], prior_dof[k] = strength, dof
+        new_strength[k], new_dof[k] = strength, dof
         for i in range(d):
             natural_mean[k, i] = strength * center[i]
             row = scatter[k * d + i]
@@ -378,26 +384,22 @@ def _write_prior(strength, center, factors, scale, dof, prior):
                 row[j] = factors[k] * scale[i, j] + root * center[i] * (root * center[j])
 
 
-@helper
-def _follow(q, old, new, moved):
-    """Write q plus the change of its prior, and return whether all but the scatter is valid."""
-    inside, d = True, q[1].shape[1]
-    for k in range(q[0].shape[0]):
-        moved[0][k] = q[0][k] + (new[0][k] - old[0][k])
-        moved[3][k] = q[3][k] + (new[3][k] - old[3][k])
-        inside = inside and 0.0 < moved[0][k] < np.inf and d - 1 < moved[3][k] < np.inf
-        for i in range(d):
-            moved[1][k, i] = q[1][k, i] + (new[1][k, i] - old[1][k, i])
-            inside = inside and np.isfinite(moved[1][k, i])
-            row = k * d + i
-            for j in range(d):
-                moved[2][row, j] = q[2][row, j] + (new[2][row, j] - old[2][row, j])
-    return inside
+@called
+def _follow(a, b, c, d, a_old, b_old, c_old, d_old, a_new, b_new, c_new, d_new, a_q, b_q, c_q, d_q):
+    """Write four parameters of q plus the change of those of its prior."""
+    for k in range(a.shape[0]):
+        a_q[k] = a[k] + (a_new[k] - a_old[k])
+        b_q[k] = b[k] + (b_new[k] - b_old[k])
+        for i in range(c.shape[1]):
+            c_q[k, i] = c[k, i] + (c_new[k, i] - c_old[k, i])
+    for i in range(d.shape[0]):
+        for j in range(d.shape[1]):
+            d_q[i, j] = d[i, j] + (d_new[i, j] - d_old[i, j])
 
 
 @kernel(
     "values vector matrix matrix vector vector matrix matrix vector vector matrix "
-    "out1 out1 out2 out2 out1 out1 out2 out2 out1 out1 out2 out2 out2 out1",
+    "out1 out1 out2 out2 out1 out1 out2 out2 out1 out1 out2 out2 out2 out2 out1 out1 out2 out2",
     dtypes=("float64",),
 )
 def learned_prior(
@@ -424,8 +426,12 @@ def learned_prior(
     moved_strength,
     moved_natural_mean,
     moved_scatter,
+    mean,
     precision,
     log_det,
+    factors,
+    table,
+    work,
 ):
     """Make a step of empirical Bayes, and let q follow the prior.
 
@@ -456,55 +462,61 @@ def learned_prior(
         Receive the natural parameters of the new prior.
     moved_dof, moved_strength, moved_natural_mean, moved_scatter : arrays
         Receive those of q with the new prior.
-    precision, log_det : arrays
+    mean, precision, log_det : arrays
         Receive its moments (:func:`moments`).
+    factors : array of shape (n_components,)
+        Receives the expected sizes.
+    table, work : arrays of shape (6, n_components) and (n_features + 1, n_features)
+        Memory for what is computed on the way.
     """
     n_components, d = natural_mean.shape
-    found[0] = 0.0
-    mean, rows_each, mean_log_det = np.empty((n_components, d)), 0.0, 0.0
+    n_components, d = natural_mean.shape
+    found[0], rows_each, mean_log_det, smallest = 0.0, 0.0, 0.0, 1.0
     for k in range(n_components):
-        part = slice(k * d, (k + 1) * d)
-        own = _moments_of(dof[k], strength[k], natural_mean[k], scatter[part], precision[part])
+        own = _moments_of(k, dof, strength, natural_mean, scatter, precision)
         mean_log_det += own / n_components
         rows_each += (dof[k] - prior_dof[k]) / n_components
+        factors[k] = 1.0
         for i in range(d):
             mean[k, i] = natural_mean[k, i] / strength[k]
     rows_each, is_matrix = max(rows_each, 0.0), np.isnan(settings[4])
     n_rows = max(n_components * rows_each, 1.0) if is_matrix else settings[4]
-    if not (_best_mean(precision, mean, prior_strength, center) and np.isfinite(mean_log_det)):
+    mean_log_det += 0.0 * _best_mean(precision, mean, prior_strength, center, work)
+    if not -np.inf < mean_log_det < np.inf:
         return
-    least, most = settings[3], max(n_rows, settings[2])
-    found[1] = _best_strength(precision, mean, strength, center, least, most)
-    factors, smallest = np.ones(n_components), 1.0
+    square = _mean_square(precision, mean, strength, center, work[d])
+    best = max(n_components * d / square, settings[3])
+    found[1] = min(best, max(n_rows, settings[2]))
     if sizes.shape[1] > 0:
-        how = grid, settings[8]
-        a, size, mean_log = _learn_sizes(precision, scale, settings[0], *how, sizes)
-        found[3] = a
+        how = grid, settings[8], sizes, table
+        found[3], size, mean_log = _learn_sizes(precision, scale, settings[0], *how)
         mean_log_det += d * mean_log
         for k in range(n_components):
             factors[k] = sizes[0, k] / sizes[1, k]
-        smallest = factors.min()
+            smallest = min(smallest, factors[k])
         for i in range(d):
             for j in range(d):
                 scale[i, j] *= size
-        if not _is_above(scale, settings[7] / smallest, reference):
+        if not _is_above(scale, settings[7] / smallest, reference, work):
             return
     old, least = settings[0], settings[1]
-    excess = rows_each if is_matrix else settings[5] * n_rows
-    limits = old, min(least, old), max(d + excess, least, old)
-    how = mean_log_det, scale, reference, smallest, settings[6], (settings[7], is_matrix)
-    found[2] = _learn_scale(precision, factors, limits, *how)
-    if np.isnan(found[2]):
+    most = max(d + (rows_each if is_matrix else settings[5] * n_rows), max(least, old))
+    limits = old, min(least, old), most
+    how = mean_log_det, scale, settings[6], is_matrix, work
+    found[2] = _learn_scale(precision, factors, *limits, *how)
+    if np.isnan(found[2]) or not _is_above(scale, settings[7] / smallest, reference, work):
         return
-    new = new_strength, new_natural_mean, new_scatter, new_dof
-    moved = moved_strength, moved_natural_mean, moved_scatter, moved_dof
-    _write_prior(found[1], center, factors, scale, found[2], new)
-    q = strength, natural_mean, scatter, dof
-    before = prior_strength, prior_natural_mean, prior_scatter, prior_dof
-    inside = _follow(q, before, new, moved)
+    new = new_dof, new_strength, new_natural_mean, new_scatter
+    _write_prior(found[1], center, factors, scale, found[2], *new)
+    before = prior_dof, prior_strength, prior_natural_mean, prior_scatter
+    moved = moved_dof, moved_strength, moved_natural_mean, moved_scatter
+    _follow(dof, strength, natural_mean, scatter, *before, *new, *moved)
+    inside = True
     for k in range(n_components):
-        part = slice(k * d, (k + 1) * d)
-        own = moved_dof[k], moved_strength[k], moved_natural_mean[k], moved_scatter[part]
-        log_det[k] = _moments_of(*own, precision[part])
-        inside = inside and np.isfinite(log_det[k])
+        log_det[k] = _moments_of(k, *moved, precision)
+        inside = inside and -np.inf < log_det[k] < np.inf
+        inside = inside and moved_dof[k] > d - 1 and 0.0 < moved_strength[k] < np.inf
+        for i in range(d):
+            mean[k, i] = moved_natural_mean[k, i] / moved_strength[k]
+            inside = inside and -np.inf < mean[k, i] < np.inf
     found[0] = 1.0 if inside else 0.0

@@ -121,6 +121,7 @@ def divergence(
         np.ascontiguousarray(scale),
         np.full(len(mean), factors) if np.ndim(factors) == 0 else np.asarray(factors),
         result,
+        np.empty((components.n_features + 1, components.n_features)),
     )
     return None if result[1] > STRONG or np.isnan(result[0]) else float(result[0])
 
@@ -152,7 +153,8 @@ def learned(
     spread = np.empty((2, 0)) if sizes is None else np.array([sizes.shape, sizes.rate])
     found = np.empty(4)
     new, moved = ({key: np.empty(prior[key].shape) for key in _KEYS} for _ in range(2))
-    precision, log_det = np.empty(q["scatter"].shape), np.empty(c.n_components)
+    k, d = c.n_components, c.n_features
+    mean, precision, log_det = np.empty((k, d)), np.empty((k, d, d)), np.empty(k)
     kernels().learned_prior(
         *_arrays(q),
         *_arrays(prior),
@@ -165,8 +167,12 @@ def learned(
         spread,
         *_arrays(new),
         *_arrays(moved),
+        mean,
         _stacked(precision),
         log_det,
+        np.empty(k),
+        np.empty((6, k)),
+        np.empty((d + 1, d)),
     )
     if not found[0]:
         return None
@@ -177,6 +183,5 @@ def learned(
     result.mean_precision_prior, result.degrees_of_freedom_prior = strength, dof
     result.set_scale(scale, None if sizes is None else Sizes(of_sizes, spread[0], spread[1]))
     if known is not None:
-        mean = moved["mean_natural"] / moved["mean_precision"][:, None]
         known["next"] = Next(new, moved, (mean, None, precision, log_det))
     return result, new

@@ -1,0 +1,161 @@
+"""Tests of Gaussians of few columns, whose steps are kernels, against the plain forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_iris, load_wine
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+from sklearn_anneal.data.units import Rows
+from sklearn_anneal.models.components import _narrow_gaussians as narrow
+from sklearn_anneal.models.components._features import FeatureSums
+from sklearn_anneal.models.components.fused_gaussian import FusedGaussian
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+SIZES = [(1, 1), (1, 3), (3, 1), (2, 4), (5, 7)]
+KEYS = ("dof", "mean_precision", "mean_natural", "scatter")
+
+
+def components_of(k, d, rng, n_rows=400, **priors):
+    """Components whose priors are learned, and the center of their data."""
+    X = 3.0 * rng.standard_normal((n_rows, d)) @ rng.standard_normal((d, d)) + 50.0
+    if not priors:
+        names = "mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior"
+        priors = dict.fromkeys(names, "auto")
+    components = FusedGaussian(k, d, **priors)
+    rows = Rows(X, None)
+    summary = components.summary(rows)
+    return components.resolved(summary), summary
+
+
+def state_of(k, d, rng, **how):
+    """Components, a prior, and parameters after statistics of rows that belong to several."""
+    components, summary = components_of(k, d, rng, **how)
+    prior = components.prior(summary)
+    shares = rng.dirichlet(np.full(k, 0.2), int(summary.seen))
+    X = rng.standard_normal((len(shares), d)) @ rng.standard_normal((d, d)) + shares @ (
+        4.0 * rng.standard_normal((k, d))
+    )
+    second = np.einsum("nk,ni,nj->kij", shares, X, X)
+    upper = np.triu_indices(d)
+    own = [second[:, upper[0], upper[1]], shares.T @ X, shares.sum(axis=0)[:, None]]
+    raw = FeatureSums("full", np.concatenate(own, axis=1), np.zeros((1, 0)))
+    q = {key: prior[key] + value for key, value in components.statistics(raw).items()}
+    return components, prior, q, raw
+
+
+def plainly(monkeypatch, make):
+    """What the plain forms lead to."""
+    with monkeypatch.context() as patched:
+        patched.setattr(narrow, "MOST_COLUMNS", 0)
+        return make()
+
+
+@pytest.mark.parametrize(("k", "d"), SIZES)
+def test_statistics_moments_features_and_divergence(k, d, rng, monkeypatch):
+    components, prior, q, raw = state_of(k, d, rng)
+    plain = plainly(monkeypatch, lambda: components.statistics(raw))
+    for key, value in components.statistics(raw).items():
+        assert_allclose(value, plain[key], rtol=1e-13)
+    found = narrow.moments(components, q)
+    for one, other in zip(found, components.moments(q), strict=True):
+        if one is not None:
+            assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    log_weights = np.log(rng.dirichlet(np.ones(k)))
+    own = narrow.features(components, q, found, log_weights)
+    plain = components.expectations(q, None, log_weights)
+    assert_allclose(own.own, plain.own, rtol=1e-9, atol=1e-9)
+    assert_allclose(own.terms.constant, plain.terms.constant, rtol=1e-9)
+    divergence = narrow.divergence(components, q, prior, found)
+    family, pick = components._normal_wishart, components.factors[0].pick
+    assert_allclose(divergence, family.kl(pick(q), pick(prior)), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("k", "d"), SIZES)
+@pytest.mark.parametrize("n_rows", [14, 400])
+def test_steps_of_empirical_bayes(k, d, n_rows, rng, monkeypatch):
+    """With few rows, the covariance prior is a diagonal, or has a prior of its own."""
+    components, prior, q, _ = state_of(k, d, rng, n_rows=n_rows)
+    # The second of two steps has sizes that differ, and a mean that is not that of the data.
+    for _ in range(2):
+        known = {}
+        found, new = narrow.learned(components, q, prior, known)
+        plain, expected = plainly(monkeypatch, lambda: components.learned(q, prior, 1.0, True))
+        for key in KEYS:
+            assert_allclose(new[key], expected[key], rtol=1e-7, atol=1e-9)
+        for name in ("mean_precision_prior", "degrees_of_freedom_prior", "scale_loss"):
+            assert_allclose(getattr(found, name), getattr(plain, name), rtol=1e-7, atol=1e-12)
+        assert_allclose(found.mean_prior, plain.mean_prior, rtol=1e-9)
+        assert_allclose(found.common_scale, plain.common_scale, rtol=1e-7, atol=1e-9)
+        if found.sizes is None:
+            assert plain.sizes is None
+        else:
+            assert_allclose(found.sizes.mean, plain.sizes.mean, rtol=1e-7)
+        moved = {key: q[key] + new[key] - prior[key] for key in KEYS}
+        next_one = known["next"]
+        for key in KEYS:
+            assert_allclose(next_one.q[key], moved[key], rtol=1e-13, atol=1e-13)
+        for one, other in zip(next_one.moments, found.moments(moved), strict=True):
+            if one is not None:
+                assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+        components, prior, q = found, new, next_one.q
+
+
+def test_a_matrix_with_a_prior_of_its_own(rng, monkeypatch):
+    components, prior, q, _ = state_of(3, 4, rng, n_rows=12)
+    mixed = rng.standard_normal((4, 4))
+    components.set_scale(components.common_scale + 0.3 * mixed @ mixed.T, components.sizes)
+    assert components.scale_prior_dof < np.inf
+    change = components.natural_prior(components.prior_means(prior))
+    q = {key: q[key] + change[key] - prior[key] for key in KEYS}
+    found, new = narrow.learned(components, q, change, None)
+    plain, expected = plainly(monkeypatch, lambda: components.learned(q, change, 1.0, True))
+    assert_allclose(found.scale_loss, plain.scale_loss, rtol=1e-6)
+    for key in KEYS:
+        assert_allclose(new[key], expected[key], rtol=1e-7, atol=1e-9)
+
+
+def test_what_needs_care_is_left_to_the_plain_forms(rng):
+    components, prior, q, _ = state_of(2, 3, rng)
+    bad = q | {"scatter": q["scatter"] * -1.0}
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        narrow.moments(components, bad)
+    assert narrow.learned(components, bad, prior, None) is None
+    # The prior would become narrower than is permitted.
+    tight, prior, q, _ = state_of(2, 3, rng)
+    tight.reference = 1e12 * tight.reference
+    assert narrow.learned(tight, q, prior, None) is None
+    # A divergence from a prior that counts as many rows would lose its digits.
+    found, strong = narrow.moments(components, q), prior | {"dof": prior["dof"] + 1e9}
+    assert narrow.divergence(components, q, strong, found) is None
+    # A prior that is given is not learned.
+    given, _ = components_of(2, 3, rng, mean_prior="auto")
+    assert narrow.learned(given, q, prior, None) is None
+
+
+@pytest.mark.parametrize("what", ["iris", "wine", "equal rows", "weights", "two rows", "chains"])
+def test_fits_are_those_of_the_plain_forms(what, rng, monkeypatch):
+    X, weights, estimator = load_iris().data, None, AnnealedBayesianGaussianMixture
+    if what == "wine":
+        X = load_wine().data
+    elif what == "equal rows":
+        X = np.repeat(X[::10], 10, axis=0)
+    elif what == "two rows":
+        X = X[[0, 100]]
+    elif what == "weights":
+        weights = rng.integers(1, 4, len(X)).astype(float)
+    elif what == "chains":
+        estimator = AnnealedHMM
+
+    def make():
+        how = {} if weights is None else {"sample_weight": weights}
+        return estimator(2, annealing="none", random_state=0, max_iter=30).fit(X, **how)
+
+    found, plain = make(), plainly(monkeypatch, make)
+    n = min(len(found.lower_bounds_), len(plain.lower_bounds_), 12)
+    assert_allclose(found.lower_bounds_[:n], plain.lower_bounds_[:n], rtol=1e-7)
+    assert_allclose(found.lower_bound_, plain.lower_bound_, rtol=1e-6)
+    assert_allclose(found.means_, plain.means_, rtol=1e-3, atol=1e-3)
