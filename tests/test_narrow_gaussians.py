@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -83,7 +85,7 @@ def test_steps_of_empirical_bayes(k, d, n_rows, rng, monkeypatch):
     for _ in range(2):
         known = {}
         found, new = narrow.learned(components, q, prior, known)
-        plain, expected = plainly(monkeypatch, lambda: components.learned(q, prior, 1.0, True))
+        plain, expected = plainly(monkeypatch, partial(components.learned, q, prior, 1.0, True))
         for key in KEYS:
             assert_allclose(new[key], expected[key], rtol=1e-7, atol=1e-9)
         for name in ("mean_precision_prior", "degrees_of_freedom_prior", "scale_loss"):

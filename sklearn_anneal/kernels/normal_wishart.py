@@ -18,7 +18,7 @@ import numpy as np
 
 from ._compile import called, helper, kernel
 from ._math import digamma, log, log_gamma
-from .empirical_bayes import _PRECISION, _polygammas
+from .empirical_bayes import _PRECISION
 from .gaussian_mixture import _best_strength_of_sizes, _next, _polygammas_of_dof, _terms_of_size
 
 _LOG_2, _LOG_PI, _LOG_2PI = np.log(2.0), np.log(np.pi), np.log(2.0 * np.pi)

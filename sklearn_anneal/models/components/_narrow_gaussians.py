@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .gaussian import GaussianComponents
 
 # Kernels are slower than LAPACK from so many columns on.
-MOST_COLUMNS = 32
+MOST_COLUMNS = 64
 
 kernels = partial(compiled, "normal_wishart")
 
