@@ -337,3 +337,24 @@ def test_roots_of_the_scale_solve_their_equation(n):
     if n > 1:
         numerical = (eb.scale_root(n + step, a)[0] - eb.scale_root(n - step, a)[0]) / (2 * step)
         assert np.allclose(derivative, numerical, rtol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.3, 40.0, 1e6])
+@pytest.mark.parametrize("start", [1e-4, 1.0, 1e4])
+def test_concentration_that_several_rows_share(alpha, start, rng):
+    """Sticky rows have more on their diagonal; 1e6 is beyond the largest concentration."""
+    excess, n = 5.0 * np.eye(4), 4
+    drawn = np.maximum(rng.dirichlet(np.full(n, alpha), 4), 1e-300)
+    logs = float(np.log(drawn).sum() + 5.0 * (psi(alpha + 5.0) - psi(alpha)))
+    found = np.array([start])
+    kernels.shared_concentration(excess, logs, *BOUNDS, found)
+
+    def loss(log_alpha):
+        prior = excess + np.exp(log_alpha)
+        of_prior = gammaln(prior).sum() - gammaln(prior.sum(axis=1)).sum()
+        return of_prior - np.exp(log_alpha) * logs
+
+    how = {"bounds": np.log(BOUNDS), "method": "bounded", "options": {"xatol": 1e-10}}
+    best = minimize_scalar(loss, **how)
+    assert loss(np.log(found[0])) <= best.fun + 1e-9 * abs(best.fun)
+    assert BOUNDS[0] <= found[0] <= BOUNDS[1]

@@ -109,6 +109,42 @@ def dirichlet_concentrations(logs, first_level, least, most, concentrations):
         concentrations[column] = _concentration(mean, float(end - first), start, least, most)
 
 
+@kernel("rows float float float out1", dtypes=("float64",))
+def shared_concentration(excess, logs, least, most, concentration):
+    """Find the concentration that all entries of several Dirichlet priors share.
+
+    Parameters
+    ----------
+    excess : array of shape (n_rows, n_entries)
+        What the entries have in excess of the concentration.
+    logs : float
+        Σ E log p over all entries.
+    least, most : float
+        The bounds of the concentration.
+    concentration : array of shape (1,)
+        The first guess, which is replaced.
+    """
+    n_rows, n_entries = excess.shape
+    x, lower, upper = min(max(concentration[0], least), most), least, most
+    for _ in range(_STEPS):
+        slope, curvature = logs, 0.0
+        for row in range(n_rows):
+            total = n_entries * x
+            for entry in range(n_entries):
+                own, second = _polygammas(excess[row, entry] + x)
+                total += excess[row, entry]
+                slope -= own
+                curvature -= second
+            own, second = _polygammas(total)
+            slope += n_entries * own
+            curvature += n_entries * n_entries * second
+        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+        last, x = x, new
+        if abs(x - last) <= _PRECISION * last:
+            break
+    concentration[0] = x
+
+
 @called
 def _one_of_pair(other, mean_log, start, least, most):
     """The best parameter of a beta prior given the other one."""

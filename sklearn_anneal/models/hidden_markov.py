@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import psi
 
 from ..data.units import Sequences
 from ..families import (
@@ -21,7 +20,7 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._empirical_bayes import LARGEST, maximizer, trigamma
+from ..families._empirical_bayes import LARGEST
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     Block,
@@ -849,15 +848,8 @@ def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
     if n_entries == 1:
         return old
     current = float(old.min())
-    excess = old - current
-
-    def slope(alpha: float) -> tuple[float, float]:
-        # d/dα Σ_rows E log Dir(p | a) = K Σ ψ(Σ a) − Σ ψ(a) + Σ E log p for a = α + excess
-        prior = excess + alpha
-        total = prior.sum(axis=-1)
-        value = n_entries * psi(total).sum() - psi(prior).sum() + logs
-        curvature = n_entries**2 * trigamma(total).sum() - trigamma(prior).sum()
-        return float(value), float(curvature)
-
-    best = maximizer(slope, _LEAST_SHARE / n_entries, LARGEST, current)
-    return excess + moved(np.asarray(current), best, rho)
+    excess, best = old - current, np.array([current])
+    compiled("empirical_bayes").shared_concentration(
+        excess.reshape(-1, n_entries), logs, _LEAST_SHARE / n_entries, LARGEST, best
+    )
+    return excess + moved(np.asarray(current), float(best[0]), rho)
