@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -21,13 +22,13 @@ SIZES = [(1, 1), (1, 3), (3, 1), (2, 4), (5, 7)]
 KEYS = ("dof", "mean_precision", "mean_natural", "scatter")
 
 
-def components_of(k, d, rng, n_rows=400, **priors):
+def components_of(k, d, rng, n_rows=400, covariance_type="full", **priors):
     """Components whose priors are learned, and the center of their data."""
     X = 3.0 * rng.standard_normal((n_rows, d)) @ rng.standard_normal((d, d)) + 50.0
     if not priors:
         names = "mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior"
         priors = dict.fromkeys(names, "auto")
-    components = FusedGaussian(k, d, **priors)
+    components = FusedGaussian(k, d, covariance_type, **priors)
     rows = Rows(X, None)
     summary = components.summary(rows)
     return components.resolved(summary), summary
@@ -42,9 +43,9 @@ def state_of(k, d, rng, **how):
         4.0 * rng.standard_normal((k, d))
     )
     second = np.einsum("nk,ni,nj->kij", shares, X, X)
-    upper = np.triu_indices(d)
-    own = [second[:, upper[0], upper[1]], shares.T @ X, shares.sum(axis=0)[:, None]]
-    raw = FeatureSums("full", np.concatenate(own, axis=1), np.zeros((1, 0)))
+    places = np.triu_indices(d) if components.form == "full" else (np.arange(d), np.arange(d))
+    own = [second[:, places[0], places[1]], shares.T @ X, shares.sum(axis=0)[:, None]]
+    raw = FeatureSums(components.form, np.concatenate(own, axis=1), np.zeros((1, 0)))
     q = {key: prior[key] + value for key, value in components.statistics(raw).items()}
     return components, prior, q, raw
 
@@ -56,9 +57,13 @@ def plainly(monkeypatch, make):
         return make()
 
 
+both_forms = pytest.mark.parametrize("covariance_type", ["full", "diag"])
+
+
+@both_forms
 @pytest.mark.parametrize(("k", "d"), SIZES)
-def test_statistics_moments_features_and_divergence(k, d, rng, monkeypatch):
-    components, prior, q, raw = state_of(k, d, rng)
+def test_statistics_moments_features_and_divergence(k, d, covariance_type, rng, monkeypatch):
+    components, prior, q, raw = state_of(k, d, rng, covariance_type=covariance_type)
     plain = plainly(monkeypatch, lambda: components.statistics(raw))
     for key, value in components.statistics(raw).items():
         assert_allclose(value, plain[key], rtol=1e-13)
@@ -76,11 +81,13 @@ def test_statistics_moments_features_and_divergence(k, d, rng, monkeypatch):
     assert_allclose(divergence, family.kl(pick(q), pick(prior)), rtol=1e-10)
 
 
+@both_forms
 @pytest.mark.parametrize(("k", "d"), SIZES)
 @pytest.mark.parametrize("n_rows", [14, 400])
-def test_steps_of_empirical_bayes(k, d, n_rows, rng, monkeypatch):
+def test_steps_of_empirical_bayes(k, d, n_rows, covariance_type, rng, monkeypatch):
     """With few rows, the covariance prior is a diagonal, or has a prior of its own."""
-    components, prior, q, _ = state_of(k, d, rng, n_rows=n_rows)
+    how = {"n_rows": n_rows, "covariance_type": covariance_type}
+    components, prior, q, _ = state_of(k, d, rng, **how)
     # The second of two steps has sizes that differ, and a mean that is not that of the data.
     for _ in range(2):
         known = {}
@@ -120,14 +127,15 @@ def test_a_matrix_with_a_prior_of_its_own(rng, monkeypatch):
         assert_allclose(new[key], expected[key], rtol=1e-7, atol=1e-9)
 
 
-def test_what_needs_care_is_left_to_the_plain_forms(rng):
-    components, prior, q, _ = state_of(2, 3, rng)
+@both_forms
+def test_what_needs_care_is_left_to_the_plain_forms(covariance_type, rng):
+    components, prior, q, _ = state_of(2, 3, rng, covariance_type=covariance_type)
     bad = q | {"scatter": q["scatter"] * -1.0}
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
         narrow.moments(components, bad)
     assert narrow.learned(components, bad, prior, None) is None
     # The prior would become narrower than is permitted.
-    tight, prior, q, _ = state_of(2, 3, rng)
+    tight = copy(components)
     tight.reference = 1e12 * tight.reference
     assert narrow.learned(tight, q, prior, None) is None
     # A divergence from a prior that counts as many rows would lose its digits.
@@ -138,9 +146,12 @@ def test_what_needs_care_is_left_to_the_plain_forms(rng):
     assert narrow.learned(given, q, prior, None) is None
 
 
-@pytest.mark.parametrize("what", ["iris", "wine", "equal rows", "weights", "two rows", "chains"])
+@pytest.mark.parametrize(
+    "what", ["iris", "wine", "diag", "equal rows", "weights", "two rows", "chains"]
+)
 def test_fits_are_those_of_the_plain_forms(what, rng, monkeypatch):
     X, weights, estimator = load_iris().data, None, AnnealedBayesianGaussianMixture
+    covariance_type = "diag" if what == "diag" else "full"
     if what == "wine":
         X = load_wine().data
     elif what == "equal rows":
@@ -154,7 +165,8 @@ def test_fits_are_those_of_the_plain_forms(what, rng, monkeypatch):
 
     def make():
         how = {} if weights is None else {"sample_weight": weights}
-        return estimator(2, annealing="none", random_state=0, max_iter=30).fit(X, **how)
+        settings = {"annealing": "none", "random_state": 0, "max_iter": 30}
+        return estimator(2, covariance_type=covariance_type, **settings).fit(X, **how)
 
     found, plain = make(), plainly(monkeypatch, make)
     n = min(len(found.lower_bounds_), len(plain.lower_bounds_), 12)

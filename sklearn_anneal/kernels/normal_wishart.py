@@ -4,7 +4,8 @@ With few columns, a pass over few rows takes less time than the interpreter need
 operations on small arrays. So each of the three steps besides the visit is one kernel here: the
 coefficients of the local step, the divergence of q from its prior, and a step of empirical Bayes,
 after which the moments of the next q are known. Matrices of K components are stored one below the
-other, in arrays of shape (n_components * n_features, n_features). The plain forms are in
+other, in arrays of shape (n_components * n_lines, n_features): a full matrix has n_features lines,
+and a diagonal one has one line, which is its diagonal. The plain forms are in
 ``families/normal_wishart.py``, ``models/components/gaussian.py`` and ``_learned_gaussians.py``.
 
 References
@@ -27,19 +28,21 @@ _STEPS = 200
 
 
 @called
-def _invert(matrices, k):
+def _invert(matrices, k, n_lines):
     """Replace matrix k by its inverse and return its log-determinant; NaN if it is not positive.
 
     The pivots of Gauss-Jordan elimination are those of the Cholesky factorisation.
     """
-    d, log_det = matrices.shape[1], 0.0
-    first = k * d
+    d, log_det, first = matrices.shape[1], 0.0, k * n_lines
     for m in range(d):
-        own = matrices[first + m]
+        own = matrices[first if n_lines == 1 else first + m]
         pivot = own[m]
         if not 0.0 < pivot < np.inf:
             return np.nan
         log_det += log(pivot)
+        if n_lines == 1:
+            own[m] = 1.0 / pivot
+            continue
         for i in range(d):
             if i != m:
                 row = matrices[first + i]
@@ -50,7 +53,7 @@ def _invert(matrices, k):
         for j in range(d):
             own[j] /= pivot
         own[m] = 1.0 / pivot
-    for i in range(d):
+    for i in range(n_lines):
         for j in range(i):
             mean = 0.5 * (matrices[first + i, j] + matrices[first + j, i])
             matrices[first + i, j] = matrices[first + j, i] = mean
@@ -60,15 +63,17 @@ def _invert(matrices, k):
 @called
 def _moments_of(k, dof, strength, natural_mean, scatter, precision):
     """Write E Λ = ν W of component k and return E log|Λ|; NaN if W⁻¹ is not positive definite."""
-    d, digammas = natural_mean.shape[1], 0.0
-    for i in range(d):
-        factor, row = natural_mean[k, i] / strength[k], precision[k * d + i]
+    d, n_lines, digammas = natural_mean.shape[1], scatter.shape[0] // dof.shape[0], 0.0
+    for line in range(n_lines):
+        row, of_scatter = precision[k * n_lines + line], scatter[k * n_lines + line]
         for j in range(d):
-            row[j] = scatter[k * d + i, j] - factor * natural_mean[k, j]
-        digammas += digamma(0.5 * (dof[k] - i))
-    log_det = _invert(precision, k)
+            other = natural_mean[k, j if n_lines == 1 else line] / strength[k]
+            row[j] = of_scatter[j] - other * natural_mean[k, j]
     for i in range(d):
-        row = precision[k * d + i]
+        digammas += digamma(0.5 * (dof[k] - i))
+    log_det = _invert(precision, k, n_lines)
+    for line in range(n_lines):
+        row = precision[k * n_lines + line]
         for j in range(d):
             row[j] *= dof[k]
     return digammas + d * _LOG_2 - log_det
@@ -82,6 +87,23 @@ def _dot(left, right):
     return total
 
 
+@helper
+def _product(matrices, k, n_lines, i, vector):
+    """Entry i of the product of matrix k with a vector."""
+    if n_lines == 1:
+        return matrices[k, i] * vector[i]
+    return _dot(matrices[k * n_lines + i], vector)
+
+
+@helper
+def _trace(matrices, k, scale):
+    """The trace of the product of matrix k with another symmetric one."""
+    total = 0.0
+    for line in range(scale.shape[0]):
+        total += _dot(matrices[k * scale.shape[0] + line], scale[line])
+    return total
+
+
 @kernel("values vector matrix matrix out2 out1", dtypes=("float64",))
 def moments(dof, strength, natural_mean, scatter, precision, log_det):
     """Compute E Λ and E log|Λ| of all components.
@@ -92,7 +114,7 @@ def moments(dof, strength, natural_mean, scatter, precision, log_det):
         ν and β.
     natural_mean : array of shape (n_components, n_features)
         β m.
-    scatter : array of shape (n_components * n_features, n_features)
+    scatter : array of shape (n_components * n_lines, n_features)
     precision : array of the same shape
         Receives E Λ.
     log_det : array of shape (n_components,)
@@ -108,24 +130,27 @@ def statistics(sums, noise, counts, first, scatter):
 
     Parameters
     ----------
-    sums : array of shape (n_components, n_features * (n_features + 1) // 2 + n_features + 1)
-        Σ R x_i x_j with i ≤ j, Σ R x and Σ R.
+    sums : array of shape (n_components, n_products + n_features + 1)
+        Σ R x_i x_j with i ≤ j, or i = j where matrices are diagonal, Σ R x and Σ R.
     noise : float
         What the scatter has for each row besides.
     counts : array of shape (n_components,)
     first : array of shape (n_components, n_features)
-    scatter : array of shape (n_components * n_features, n_features)
+    scatter : array of shape (n_components * n_lines, n_features)
     """
-    d = first.shape[1]
+    d, n_lines = first.shape[1], scatter.shape[0] // counts.shape[0]
     for k in range(counts.shape[0]):
-        own, p = sums[k], 0
+        own, p, start = sums[k], 0, k * n_lines
         counts[k] = own[own.shape[0] - 1]
         for i in range(d):
             first[k, i] = own[own.shape[0] - 1 - d + i]
+            if n_lines == 1:
+                scatter[k, i] = own[i] + noise * counts[k]
+                continue
             for j in range(i, d):
-                scatter[k * d + i, j] = scatter[k * d + j, i] = own[p]
+                scatter[start + i, j] = scatter[start + j, i] = own[p]
                 p += 1
-            scatter[k * d + i, i] += noise * counts[k]
+            scatter[start + i, i] += noise * counts[k]
 
 
 @kernel("values matrix matrix vector vector float out1 out2", dtypes=("float64",))
@@ -137,7 +162,7 @@ def coefficients(strength, mean, precision, log_det, log_weights, noise, constan
     strength : array of shape (n_components,)
         β.
     mean : array of shape (n_components, n_features)
-    precision : array of shape (n_components * n_features, n_features)
+    precision : array of shape (n_components * n_lines, n_features)
         E Λ.
     log_det, log_weights : arrays of shape (n_components,)
         E log|Λ| and E log π.
@@ -145,21 +170,23 @@ def coefficients(strength, mean, precision, log_det, log_weights, noise, constan
         The variance of the noise of rows.
     constants : array of shape (n_components,)
         Receives E log π + (E log|Λ| − D/β − noise tr E Λ) / 2.
-    found : array of shape (n_components, n_features * (n_features + 1) // 2 + n_features + 1)
-        Receives the coefficients of x_i x_j with i ≤ j, of x and of 1.
+    found : array of shape (n_components, n_products + n_features + 1)
+        Receives the coefficients of x_i x_j with i ≤ j, or i = j where matrices are diagonal, of x
+        and of 1.
     """
-    d = mean.shape[1]
+    d, n_lines = mean.shape[1], precision.shape[0] // strength.shape[0]
     for k in range(strength.shape[0]):
         own, trace, distance, p = found[k], 0.0, 0.0, 0
         first = own.shape[0] - d - 1
         for i in range(d):
-            row = precision[k * d + i]
+            row = precision[k if n_lines == 1 else k * d + i]
             trace += row[i]
             own[p] = -0.5 * row[i]
-            for j in range(i + 1, d):
-                own[p + j - i] = -row[j]
-            p += d - i
-            linear = _dot(row, mean[k])
+            p += 1
+            for j in range(i + 1, d if n_lines > 1 else 0):
+                own[p] = -row[j]
+                p += 1
+            linear = _product(precision, k, n_lines, i, mean[k])
             own[first + i] = linear
             distance += linear * mean[k, i]
         constants[k] = log_weights[k] + 0.5 * (log_det[k] - d / strength[k] - noise * trace)
@@ -199,36 +226,33 @@ def divergence(
     ----------
     dof, strength : arrays of shape (n_components,)
     mean : array of shape (n_components, n_features)
-    precision : array of shape (n_components * n_features, n_features)
+    precision : array of shape (n_components * n_lines, n_features)
         E Λ under q.
     log_det : array of shape (n_components,)
         E log|Λ| under q.
     prior_dof, prior_strength, prior_mean : arrays
         ν, β and m of the prior.
-    scale : array of shape (n_features, n_features)
+    scale : array of shape (n_lines, n_features)
     factors : array of shape (n_components,)
         W⁻¹ of the prior is ``scale`` multiplied by these.
     found : array of shape (2,)
         Receives the divergence in nats, and by how many observations the strongest prior counts.
-    work : array of shape (n_features + 1, n_features)
+    work : array of shape (n_lines + 1, n_features)
         Memory for what is computed on the way.
     """
-    d, total, strongest = mean.shape[1], 0.0, 0.0
-    shift = work[d]
-    for i in range(d):
+    (n_lines, d), total, strongest = scale.shape, 0.0, 0.0
+    shift = work[n_lines]
+    for line in range(n_lines):
         for j in range(d):
-            work[i, j] = scale[i, j]
-    log_det_of_scale = _invert(work, 0)
+            work[line, j] = scale[line, j]
+    log_det_of_scale = _invert(work, 0, n_lines)
     for k in range(dof.shape[0]):
-        trace, digammas = 0.0, 0.0
         for i in range(d):
             shift[i] = mean[k, i] - prior_mean[k, i]
-        distance, size = 0.0, 0.0
+        distance, size, digammas, trace = 0.0, 0.0, 0.0, _trace(precision, k, scale)
         for i in range(d):
-            row = precision[k * d + i]
-            trace += _dot(row, scale[i])
-            distance += shift[i] * _dot(row, shift)
-            size += prior_mean[k, i] * _dot(work[i], prior_mean[k])
+            distance += shift[i] * _product(precision, k, n_lines, i, shift)
+            size += prior_mean[k, i] * _product(work, 0, n_lines, i, prior_mean[k])
             digammas += digamma(0.5 * (dof[k] - i))
         q_dof, p_dof, q_beta, p_beta = dof[k], prior_dof[k], strength[k], prior_strength[k]
         strongest = max(strongest, max(p_dof, p_dof * p_beta * size / factors[k]))
@@ -243,45 +267,48 @@ def divergence(
 @called
 def _best_mean(precision, mean, prior_strength, center, work):
     """Write the mean of the component means, weighted by their prior precisions, to ``center``."""
-    d = mean.shape[1]
-    weights, total = work[:d], work[d]
-    for i in range(d):
-        total[i] = 0.0
+    n_components, d = mean.shape
+    n_lines = precision.shape[0] // n_components
+    total = work[n_lines]
+    for line in range(n_lines):
+        target = work[line]
         for j in range(d):
-            weights[i, j] = 0.0
-    for k in range(mean.shape[0]):
-        for i in range(d):
-            row, target = precision[k * d + i], weights[i]
+            target[j] = 0.0
+        for k in range(n_components):
+            row = precision[k * n_lines + line]
             for j in range(d):
                 target[j] += prior_strength[k] * row[j]
-            total[i] += prior_strength[k] * _dot(row, mean[k])
-    log_det = _invert(work, 0)
     for i in range(d):
-        center[i] = _dot(weights[i], total)
+        total[i] = 0.0
+        for k in range(n_components):
+            total[i] += prior_strength[k] * _product(precision, k, n_lines, i, mean[k])
+    log_det = _invert(work, 0, n_lines)
+    for i in range(d):
+        center[i] = _product(work, 0, n_lines, i, total)
     return log_det
 
 
 @called
 def _mean_square(precision, mean, strength, center, difference):
     """The sum of E (μ − m₀)ᵀ Λ (μ − m₀) over the components."""
-    d, total = mean.shape[1], 0.0
-    for k in range(mean.shape[0]):
+    n_components, d = mean.shape
+    n_lines, total = precision.shape[0] // n_components, 0.0
+    for k in range(n_components):
         for i in range(d):
             difference[i] = mean[k, i] - center[i]
         total += d / strength[k]
         for i in range(d):
-            total += difference[i] * _dot(precision[k * d + i], difference)
+            total += difference[i] * _product(precision, k, n_lines, i, difference)
     return total
 
 
 @called
 def _is_above(scale, floor, reference, work):
     """Return whether the difference of a matrix and a multiple of another one is positive."""
-    d = scale.shape[0]
-    for i in range(d):
-        for j in range(d):
-            work[i, j] = scale[i, j] - floor * reference[i, j]
-    log_det = _invert(work, 0)
+    for line in range(scale.shape[0]):
+        for j in range(scale.shape[1]):
+            work[line, j] = scale[line, j] - floor * reference[line, j]
+    log_det = _invert(work, 0, scale.shape[0])
     return -np.inf < log_det < np.inf
 
 
@@ -292,12 +319,9 @@ def _learn_sizes(precision, scale, dof, grid, precision_of_strength, sizes, tabl
     ``sizes`` has the shapes and the rates now, which are replaced. Returned are a, the mean by
     which V is to be multiplied, and the mean of E log s.
     """
-    n_components, d = sizes.shape[1], scale.shape[0]
+    n_components, d = sizes.shape[1], scale.shape[1]
     for k in range(n_components):
-        trace = 0.0
-        for i in range(d):
-            trace += _dot(precision[k * d + i], scale[i])
-        table[0, k], table[1, k] = 0.5 * d * dof, 0.5 * trace
+        table[0, k], table[1, k] = 0.5 * d * dof, 0.5 * _trace(precision, k, scale)
         table[2, k] = table[3, k] = table[4, k] = 0.0
         table[5, k] = sizes[0, k] / sizes[1, k]
     a = _best_strength_of_sizes(grid, table, precision_of_strength)
@@ -344,28 +368,28 @@ def _learn_scale(precision, factors, old, least, most, log_det, scale, eta, is_m
     ``old``, ``least`` and ``most`` are ν₀ now and its bounds, ``factors`` the sizes of the
     components, and ``is_matrix`` says whether W₀⁻¹ is a matrix without a prior.
     """
-    d, n_components = scale.shape[0], factors.shape[0]
+    (n_lines, d), n_components = scale.shape, factors.shape[0]
     shift = -eta / n_components if eta < np.inf else 0.0
-    for i in range(d):
-        target = work[i]
+    for line in range(n_lines):
+        target = work[line]
         for j in range(d):
             target[j] = 0.0
         for k in range(n_components):
-            row, factor = precision[k * d + i], factors[k] / n_components
+            row, factor = precision[k * n_lines + line], factors[k] / n_components
             for j in range(d):
                 target[j] += factor * row[j]
         if eta < np.inf:
-            target[i] -= shift / scale[i, i]
-        elif not is_matrix:
+            target[line] -= shift / scale[line, line]
+        elif not is_matrix and n_lines > 1:
             for j in range(d):
-                target[j] = target[j] if i == j else 0.0
-    constant = log_det - d * _LOG_2 - _invert(work, 0)
+                target[j] = target[j] if line == j else 0.0
+    constant = log_det - d * _LOG_2 - _invert(work, 0, n_lines)
     if not -np.inf < constant < np.inf:
         return np.nan
     dof = _best_dof(old, least, most, constant, shift, eta, n_components, d)
-    for i in range(d):
+    for line in range(n_lines):
         for j in range(d):
-            scale[i, j] = (dof - shift) * work[i, j]
+            scale[line, j] = (dof - shift) * work[line, j]
     return dof
 
 
@@ -374,14 +398,16 @@ def _write_prior(
     strength, center, factors, scale, dof, new_dof, new_strength, natural_mean, scatter
 ):
     """Write λ₀ of all components."""
-    d, root = scale.shape[0], np.sqrt(strength)
+    (n_lines, d), root = scale.shape, np.sqrt(strength)
     for k in range(factors.shape[0]):
         new_strength[k], new_dof[k] = strength, dof
         for i in range(d):
             natural_mean[k, i] = strength * center[i]
-            row = scatter[k * d + i]
+        for line in range(n_lines):
+            row = scatter[k * n_lines + line]
             for j in range(d):
-                row[j] = factors[k] * scale[i, j] + root * center[i] * (root * center[j])
+                other = root * center[j if n_lines == 1 else line]
+                row[j] = factors[k] * scale[line, j] + other * (root * center[j])
 
 
 @called
@@ -448,13 +474,13 @@ def learned_prior(
         ``reference``; and the relative precision of the strength of sizes.
     grid : array of shape (n_grid,)
         Strengths of sizes with which the search begins.
-    reference : array of shape (n_features, n_features)
+    reference : array of shape (n_lines, n_features)
     found : array of shape (4,)
         Receives whether the step has succeeded (1) or has to be made with more care (0), β₀, ν₀,
         and the strength of sizes.
     center : array of shape (n_features,)
         The prior mean relative to the center of the data, which is replaced.
-    scale : array of shape (n_features, n_features)
+    scale : array of shape (n_lines, n_features)
         V, which is replaced.
     sizes : array of shape (2, n_components) or (2, 0)
         The shapes and rates of the sizes of components, which are replaced; empty without sizes.
@@ -466,7 +492,7 @@ def learned_prior(
         Receive its moments (:func:`moments`).
     factors : array of shape (n_components,)
         Receives the expected sizes.
-    table, work : arrays of shape (6, n_components) and (n_features + 1, n_features)
+    table, work : arrays of shape (6, n_components) and (n_lines + 1, n_features)
         Memory for what is computed on the way.
     """
     n_components, d = natural_mean.shape
@@ -484,7 +510,7 @@ def learned_prior(
     mean_log_det += 0.0 * _best_mean(precision, mean, prior_strength, center, work)
     if not -np.inf < mean_log_det < np.inf:
         return
-    square = _mean_square(precision, mean, strength, center, work[d])
+    square = _mean_square(precision, mean, strength, center, work[scale.shape[0]])
     best = max(n_components * d / square, settings[3])
     found[1] = min(best, max(n_rows, settings[2]))
     if sizes.shape[1] > 0:
@@ -494,16 +520,16 @@ def learned_prior(
         for k in range(n_components):
             factors[k] = sizes[0, k] / sizes[1, k]
             smallest = min(smallest, factors[k])
-        for i in range(d):
+        for line in range(scale.shape[0]):
             for j in range(d):
-                scale[i, j] *= size
+                scale[line, j] *= size
         if not _is_above(scale, settings[7] / smallest, reference, work):
             return
     old, least = settings[0], settings[1]
     most = max(d + (rows_each if is_matrix else settings[5] * n_rows), max(least, old))
     limits = old, min(least, old), most
-    how = mean_log_det, scale, settings[6], is_matrix, work
-    found[2] = _learn_scale(precision, factors, *limits, *how)
+    rest = mean_log_det, scale, settings[6], is_matrix, work
+    found[2] = _learn_scale(precision, factors, *limits, *rest)
     if np.isnan(found[2]) or not _is_above(scale, settings[7] / smallest, reference, work):
         return
     new = new_dof, new_strength, new_natural_mean, new_scatter

@@ -54,7 +54,8 @@ def _arrays(natural: Natural) -> list[np.ndarray]:
 def is_narrow(components: GaussianComponents) -> bool:
     """Return whether the kernels take these components."""
     c = components
-    return c.joint and c.form == "full" and c.n_features <= MOST_COLUMNS and not c.is_wide("full")
+    few = c.n_features <= MOST_COLUMNS and not c.is_wide(c.form)
+    return c.joint and few and c.form in ("full", "diag")
 
 
 def moments(components: GaussianComponents, q: Natural) -> Narrow:
@@ -76,8 +77,9 @@ def features(
     components: GaussianComponents, q: Natural, found: Narrow, log_weights: np.ndarray
 ) -> Features:
     """Return the coefficients of E log p(x, z = k), given E log π."""
-    k, d = components.n_components, components.n_features
-    constants, own = np.empty(k), np.empty((k, d * (d + 1) // 2 + d + 1))
+    k, d, layout = components.n_components, components.n_features, components.form
+    n_products = d * (d + 1) // 2 if layout == "full" else d
+    constants, own = np.empty(k), np.empty((k, n_products + d + 1))
     mean, _, precision, log_det = found
     kernels().coefficients(
         q["mean_precision"],
@@ -89,13 +91,14 @@ def features(
         constants,
         own,
     )
-    return Features("full", own, NOTHING, Terms(mean, constants, log_weights))
+    return Features(layout, own, NOTHING, Terms(mean, constants, log_weights))
 
 
 def statistics(components: GaussianComponents, raw: FeatureSums) -> Natural:
     """Return what rows add to the natural parameters."""
     k, d = components.n_components, components.n_features
-    counts, first, scatter = np.empty(k), np.empty((k, d)), np.empty((k, d, d))
+    counts, first = np.empty(k), np.empty((k, d))
+    scatter = np.empty((k, *(d,) * components.structure.event_ndim))
     kernels().statistics(raw.own, components.reg_covar, counts, first, _stacked(scatter))
     return dict(zip(_KEYS, (counts, counts, first, scatter), strict=True))
 
@@ -118,10 +121,10 @@ def divergence(
         prior["dof"],
         prior["mean_precision"],
         prior["mean_natural"] / prior["mean_precision"][:, None],
-        np.ascontiguousarray(scale),
+        _stacked(np.ascontiguousarray(scale)),
         np.full(len(mean), factors) if np.ndim(factors) == 0 else np.asarray(factors),
         result,
-        np.empty((components.n_features + 1, components.n_features)),
+        np.empty((_stacked(scale).shape[0] + 1, components.n_features)),
     )
     return None if result[1] > STRONG or np.isnan(result[0]) else float(result[0])
 
@@ -154,16 +157,16 @@ def learned(
     found = np.empty(4)
     new, moved = ({key: np.empty(prior[key].shape) for key in _KEYS} for _ in range(2))
     k, d = c.n_components, c.n_features
-    mean, precision, log_det = np.empty((k, d)), np.empty((k, d, d)), np.empty(k)
+    mean, precision, log_det = np.empty((k, d)), np.empty(q["scatter"].shape), np.empty(k)
     kernels().learned_prior(
         *_arrays(q),
         *_arrays(prior),
         np.array(settings),
         GRID_OF_STRENGTHS,
-        np.ascontiguousarray(c.reference),
+        _stacked(np.ascontiguousarray(c.reference)),
         found,
         center,
-        scale,
+        _stacked(scale),
         spread,
         *_arrays(new),
         *_arrays(moved),
@@ -172,7 +175,7 @@ def learned(
         log_det,
         np.empty(k),
         np.empty((6, k)),
-        np.empty((d + 1, d)),
+        np.empty((_stacked(scale).shape[0] + 1, d)),
     )
     if not found[0]:
         return None
