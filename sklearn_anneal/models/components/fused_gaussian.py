@@ -21,6 +21,7 @@ from ...families import STRONG, Natural, Tempering, UnitTemperatures
 from ...families.wishart import Precisions
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
+from . import _missing_cells as missing_cells
 from ._base import Joint, Next
 from ._features import (
     FEATURE_KINDS,
@@ -257,6 +258,27 @@ class FusedGaussian(FactoredGaussian):
         step = LocalStep(self._all_counted(noiseless), float(sums[0]), float(sums[1]))
         step.deviation = self._all_counted(out)
         return step
+
+    def fused_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        t: Tempering,
+        noise: np.ndarray | None,
+        separate_noise: bool,
+    ) -> LocalStep | None:
+        """Return the step of rows that all have missing cells, and some others; None elsewhere."""
+        if rows.patterns is None or noise is not None or separate_noise:
+            return None
+        complete, some, blank = rows.by_completeness
+        if len(complete) or len(blank) or len(some) == 0:
+            return None
+        found = missing_cells.local_step(rows, some, t, self.gaussians_of(joint.own))
+        if found is None:
+            return None
+        raw = self.empty_statistics(joint.own.layout)
+        self._add_moments(found.moments, raw)
+        return LocalStep(self._all_counted(raw), found.energy, found.entropy)
 
     def locally_tempered_step(
         self,
