@@ -173,11 +173,19 @@ def test_matrices_fill_the_vectors_of_the_processor(monkeypatch):
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 1e4], ids=["shared", "usual", "certain"])
 @pytest.mark.parametrize("with_weights", [False, True])
-def test_local_steps_are_densities_shares_and_moments(problem, spread, with_weights, rng):
+@pytest.mark.parametrize("one_matrix", [False, True])
+def test_local_steps_are_densities_shares_and_moments(
+    problem, spread, with_weights, one_matrix, rng
+):
     """Where rows share components, and where others take the places of those that do not."""
     rows, order, gaussians, _ = problem
     order = order[np.argsort(rows.n_missing[order], kind="stable")]
-    gaussians = gaussians._replace(precision=spread * gaussians.precision)
+    precision = spread * gaussians.precision
+    if one_matrix:
+        precision = np.broadcast_to(precision[0], precision.shape)
+    gaussians = gaussians._replace(precision=precision)
+    if not gaussians.diagonal:
+        assert len(gaussians.distinct) == (1 if one_matrix else 3) * precision.shape[1]
     if with_weights:
         rows.weights = rng.random(rows.n_units) + 0.5
     local = rng.random(rows.n_units) + 0.1 if with_weights else 0.7

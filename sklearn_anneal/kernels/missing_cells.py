@@ -615,9 +615,11 @@ def _density_of_group(work, model, n_features, p, n_patterns):
     size, most = 0, halves.shape[1] // constant.shape[0]
     log_dets = np.empty(joint.shape)
     for k in range(constant.shape[0]):
-        matrix = precision[k * n_features : (k + 1) * n_features]
-        root, own = roots[k], corners[k]
-        size = _factorise(matrix, listed, p, n_patterns, root, own, inverse_roots[k], space[5])
+        j = k % roots.shape[0]
+        root, own = roots[j], corners[j]
+        if j == k:
+            matrix = precision[j * n_features : (j + 1) * n_features]
+            size = _factorise(matrix, listed, p, n_patterns, root, own, inverse_roots[j], space[5])
         out = joint, log_dets, halves[:, k * most : (k + 1) * most]
         factors, of_rows = (root, own, size, space[3]), (residuals[k], products[k])
         _distances(factors, of_rows, listed, p, n_patterns, 0, k, out)
@@ -647,12 +649,16 @@ def _add_dense(work, out, size, p, n_patterns, n_read):
     least, covariances, total, completed, n_completed = out
     n_components, n_features = total.shape
     first, most, tile = listed[4], halves.shape[1] // n_components, np.empty(_SQUARE)
+    inverted = -1
     # The last factor is still in the nearest cache.
     for k in range(n_components - 1, -1, -1):
         if not _is_dense(shares, k, least[k], first, p, n_patterns):
             continue
-        _invert(roots[k], corners[k], size, inverse_roots[k])
-        own = roots[k], inverse_roots[k], corners[k], space[3], space[4], space[5]
+        j = k % roots.shape[0]
+        if j != inverted:
+            _invert(roots[j], corners[j], size, inverse_roots[j])
+            inverted = j
+        own = roots[j], inverse_roots[j], corners[j], space[3], space[4], space[5]
         target = covariances[k * n_features : (k + 1) * n_features]
         half = halves[:, k * most : (k + 1) * most]
         of_rows = residuals[k], half, shares[:, k], 0
@@ -682,7 +688,8 @@ def _add_others(work, model, out, m, n_read):
         if n > 0:
             begin = k * n_read + n_completed[k]
             n_completed[k] += n
-            of_component = precision[k * n_features : (k + 1) * n_features], mean[k]
+            j = k % (precision.shape[0] // n_features)
+            of_component = precision[j * n_features : (j + 1) * n_features], mean[k]
             of_rows = halves[:, k * most : (k + 1) * most], shares[:, k], 0
             target, own = covariances[k * n_features : (k + 1) * n_features], total[k]
             some = completed[begin : begin + n]
@@ -718,7 +725,8 @@ def local_step(
 
     Each P_mm is factorised once for both, while its factor is in the cache. Where most of
     ``LANES`` rows do not belong to a component, others take their places, and the matrices are
-    factorised again. The first arguments are those of :func:`marginals`.
+    factorised again. The first arguments are those of :func:`marginals`, but ``precision`` may have
+    one matrix for all components, which is factorised once for all of them.
 
     Parameters
     ----------
@@ -744,8 +752,9 @@ def local_step(
     rows, listed, space = np.empty((block, n_features)), _lists(block, n_features), _space(most)
     residuals = np.empty((n_components, block, n_features))
     products, joint = np.empty(residuals.shape), np.empty((block, n_components))
-    roots = np.empty((n_components, space[0].shape[0]))
-    inverse_roots, corners = np.empty(roots.shape), np.empty((n_components, space[2].shape[0]))
+    n_matrices = precision.shape[0] // n_features
+    roots = np.empty((n_matrices, space[0].shape[0]))
+    inverse_roots, corners = np.empty(roots.shape), np.empty((n_matrices, space[2].shape[0]))
     halves, shares = np.empty((block, n_components * most)), np.empty((block, n_components))
     done, least = np.empty((n_components, block), dtype=np.bool_), np.empty(n_components)
     work = (
@@ -773,7 +782,8 @@ def local_step(
         n_patterns, first = _patterns(listed, m), listed[4]
         for k in range(n_components):
             _residuals(rows, mean[k], listed, m, residuals[k])
-            matrix = precision[k * n_features : (k + 1) * n_features]
+            j = k % n_matrices
+            matrix = precision[j * n_features : (j + 1) * n_features]
             np.dot(residuals[k, :m], matrix, products[k, :m])
         done[:] = False
         for p in range(0, n_patterns, LANES):

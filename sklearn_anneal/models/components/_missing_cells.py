@@ -89,6 +89,12 @@ class Gaussians(NamedTuple):
         """The precision matrices below each other, as kernels read them."""
         return np.ascontiguousarray(self.precision.reshape(-1, self.mean.shape[1]))
 
+    @property
+    def distinct(self) -> np.ndarray:
+        """The precision matrices below each other, but one if all components share it."""
+        shared = self.precision.strides[0] == 0
+        return np.ascontiguousarray(self.precision[0]) if shared else self.stacked
+
 
 def gaussians_of(features: Features, triangle: Triangle) -> Gaussians:
     """Return the precision matrices and the other terms of the log densities of features."""
@@ -238,7 +244,10 @@ def local_step(rows: Rows, order: np.ndarray, t: Tempering, gaussians: Gaussians
     """
     mean, (k, d) = np.ascontiguousarray(gaussians.mean), gaussians.mean.shape
     most = int(rows.n_missing[order].max(initial=0))
-    if rows.plain or gaussians.diagonal or not 0 < k * most**2 <= _FACTORS:
+    if rows.plain or gaussians.diagonal or not 0 < most:
+        return None
+    precision = gaussians.distinct
+    if len(precision) // d * most**2 > _FACTORS:
         return None
     if _grouped(rows, order, k)[0] or np.min(t.statistics) < 0.0:
         return None
@@ -249,7 +258,7 @@ def local_step(rows: Rows, order: np.ndarray, t: Tempering, gaussians: Gaussians
     for part, completed, n_completed in _places(len(order), k, d):
         of_rows = (values if len(values) < 2 else values[part] for values in (local, factor))
         kernels().local_step(
-            *(x, rows.center, order[part], gaussians.stacked, mean, gaussians.constant),
+            *(x, rows.center, order[part], precision, mean, gaussians.constant),
             *(*of_rows, weights[part], most, _BLOCK, NO_SHARE, largest),
             *(second.reshape(k * d, d), first, completed, n_completed, count, sums),
         )
