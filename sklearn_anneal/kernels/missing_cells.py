@@ -7,6 +7,8 @@ N(m_m − P_mm⁻¹ P_mo (x_o − m_o), P_mm⁻¹), and the observed ones have t
 distance is (x_o − m_o)ᵀ v_o − |L⁻¹ v_m|².
 
 The statistics of a row need L⁻¹ v_m as well, and can take it from the computation of its density.
+A step of a mixture, which knows the responsibilities of a row as soon as it has its densities, does
+both while L is in the cache (:func:`local_step`).
 
 Rows are read in a given order. If rows with the same missing cells follow each other, P_mm is
 factorised once for all of them (at least once in every block of rows). ``LANES`` matrices P_mm are

@@ -5,8 +5,10 @@ A block of rows becomes quadratic features f(x) = [x_i x_j, x, 1]. The kernel th
     L_nk = c_k · f(x_n),  R_nk ∝ exp{x L_nk},  S_k += Σ_n R_nk f(x_n),
 
 where c_k has the coefficients of E log p(x, z = k), which include the weights of the components.
-Rows with missing cells have no such features; their steps are those of all components, and so are
-those of many columns, where products of matrices are faster (``_wide_gaussians.py``).
+Rows with missing cells have no such features; a kernel of their own makes their steps
+(``_missing_cells.py``), unless random factors or temperatures of single rows ask for the steps of
+all components. Those are the steps of many columns as well, where products of matrices are faster
+(``_wide_gaussians.py``).
 """
 
 from __future__ import annotations
