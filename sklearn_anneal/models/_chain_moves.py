@@ -89,7 +89,7 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
         """Return the log densities of sequences, each given others; None if they are too few."""
         some = self.rows_of_folds(units)
-        return None if some is None else left_out(self, some, q, summary, prior, independent=False)
+        return None if some is None else left_out(self, some, q, summary, prior)
 
     def gain_by_chance(self, units: Any, summary: Summary) -> float | None:
         frames = units.spread(1).frames
@@ -101,7 +101,8 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
 
     def rows_of_folds(self, units: Any) -> Any:
         n_sampled = ROWS_FOR_SWAPS * units.n_units // max(units.n_rows, 1)
-        some = units.spread(max(n_sampled, _LEAST_SEQUENCES))
+        # A copy of a sequence would tell what is left out with the other one.
+        some = units.example.distinct(max(n_sampled, _LEAST_SEQUENCES))
         return None if some.n_units < _LEAST_SEQUENCES else some
 
     def assigned(self, units: Sequences, q: Natural) -> Assigned:
