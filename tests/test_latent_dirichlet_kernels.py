@@ -538,6 +538,20 @@ def test_local_tempering_is_the_plain_step(scale, rounds, mixed, rng):
     assert_allclose(step.temperature, weights @ (1.0 / inverse), rtol=1e-8)
 
 
+@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-6])
+def test_a_topic_of_few_tokens_keeps_its_word(scale, rng):
+    """exp{−ψ(Σ λ)} of this topic overflows, although its E log β are ordinary numbers."""
+    lam = rng.gamma(2.0, size=(3, 60)) + 0.05
+    lam[1] = scale * np.where(np.arange(60) == 7, 1.0, 1e-9)
+    q = {"topic_word": np.asfortranarray(lam)}
+    topics = model_of(lam, 0.2, 0.1).visit(q, documents(np.ones((1, 60)))).expected
+    logs = plain.expected_log(lam).T
+    assert_allclose(topics.largest, logs.max(axis=1), rtol=1e-12, atol=1e-14 / scale)
+    expected = np.exp(logs - logs.max(axis=1)[:, None])
+    assert expected[7, 1] == 1.0
+    assert_allclose(topics.table[:, :3], expected, rtol=1e-13 / scale, atol=1e-300)
+
+
 def test_the_partition_of_untempered_topics_is_zero(rng):
     lam = rng.gamma(0.5, size=(5, 60)) + 0.05
     grid = np.arange(1, 11) / 10
