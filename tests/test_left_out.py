@@ -191,10 +191,30 @@ def test_copies_of_sequences_are_left_out_together(rng):
     assert of_copies.rise_over(twofold) == pytest.approx(2.0 * other.rise_over(once))
 
 
-def test_few_sequences_remain_few_if_they_are_repeated(rng):
-    sequences = list(rng.normal(size=(9, 5, 2)))
+@pytest.mark.parametrize("number", [4, 5])
+def test_five_sequences_are_left_out_if_they_are_repeated(number, rng):
+    sequences = list(rng.normal(size=(number, 5, 2)))
     est = AnnealedHMM(2, effort=0, random_state=0).fit(sequences)
-    ctx, units = context_of(est), units_of(est, 3 * sequences)
+    ctx, units = context_of(est), units_of(est, 2 * sequences)
+    found = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
+    assert (found is None) == (number < 5)
+
+
+def test_copies_of_five_sequences_are_no_reason_for_more_states(rng):
+    """The bound rises with a state for each frame, which occurs four times."""
+    means = 4.0 * np.repeat(np.arange(3), 7)[:, None]
+    sequences = [means + rng.normal(size=(21, 2)) for _ in range(5)]
+    est = AnnealedHMM("auto", annealing="none", random_state=0, effort=0, max_iter=20)
+    assert clone(est).fit(4 * sequences).n_components_ <= 4
+    weights = np.full(5 * 21, 4.0)
+    assert clone(est).fit(sequences, sample_weight=weights).n_components_ <= 4
+
+
+def test_few_sequences_of_symbols_are_equal_by_chance(rng):
+    sequences = list(rng.integers(0, 2, (60, 3, 1)))
+    est = AnnealedHMM(2, emission="categorical", effort=0, random_state=0).fit(sequences)
+    ctx, units = context_of(est), units_of(est, sequences)
+    assert len(np.unique(np.concatenate(sequences, axis=1), axis=1).T) >= 5
     assert ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior) is None
 
 

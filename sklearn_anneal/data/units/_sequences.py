@@ -102,7 +102,7 @@ class Sequences(Ragged):
         chosen, first = self._first_equal
         kept = np.unique(first)
         if len(kept) == self.n_units:
-            return self.spread(size)
+            return self.spread(size)  # type: ignore[return-value]
         weights = np.ones(self.n_units) if self.weights is None else self.weights
         totals = np.bincount(first, weights[chosen], self.n_units)
         if len(kept) > size:
