@@ -162,7 +162,7 @@ def listed_sequences(X: Any) -> list | None:
     matrices of an array with three dimensions. A list of lists of numbers is a table of frames, and
     an empty list has no sequences. A dictionary and a generator are refused.
     """
-    if isinstance(X, Mapping | Iterator):
+    if isinstance(X, Mapping | Iterator) and not issparse(X):  # scipy has sparse dictionaries
         made = "list(X.values())" if isinstance(X, Mapping) else "list(X)"
         raise TypeError(
             f"X is a {type(X).__name__}, but sequences come as a list of arrays or data frames, or "

@@ -25,9 +25,10 @@ from .simd.emitter import ROWS
 TINY = 1e-280
 TINY_SINGLE = 1e-33
 SMALLEST_LOG = 1e-300
-_MOST_NEGATIVE = -600.0
 _SMALLEST_NORMAL = 2.3e-308
 SMALLEST_SINGLE = 1.2e-38
+# Exponentials of minus a logarithm below this could overflow.
+_MOST_NEGATIVE = -600.0
 # If a value is below this, numbers that matter may have underflowed.
 _FAR_FROM_ZERO = 1e-200
 
@@ -129,7 +130,7 @@ def expected_table(
     for k in range(n_topics):
         lowest = min(lowest, log_normalizer[k])
     for k in range(n_topics):
-        # Where the factor of a topic would overflow, rows are computed from logarithms.
+        # Rows are computed from logarithms if the factors are 0, because some would overflow.
         inverse[k] = math.exp(-log_normalizer[k]) if lowest > _MOST_NEGATIVE else 0.0
     for i in range(first, last):
         w, c = words[i], columns[i]
