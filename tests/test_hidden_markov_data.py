@@ -504,3 +504,12 @@ def test_frames_of_different_lengths_are_refused_in_a_sentence():
 def test_an_empty_list_has_no_sequences():
     with pytest.raises(ValueError, match="There is no sequence: the list is empty"):
         AnnealedHMM(2).fit([])
+
+
+@pytest.mark.parametrize("form", [iter, lambda sequences: dict(enumerate(sequences))])
+def test_sequences_that_are_no_list_are_refused_with_the_call_that_makes_one(form, rng):
+    sequences = list(rng.normal(size=(3, 5, 2)))
+    est = small().fit(sequences)
+    for call in (est.predict, est.score, est.fit, est.partial_fit):
+        with pytest.raises(TypeError, match=r"list\(X.*\) makes a list"):
+            call(form(sequences))

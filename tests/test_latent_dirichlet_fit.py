@@ -636,3 +636,15 @@ def test_pyldavis_takes_what_it_is_given(rng):
     pyLDAvis = pytest.importorskip("pyLDAvis")
     drawn = pyLDAvis.prepare(**prepared, n_jobs=1).topic_coordinates
     assert len(drawn) == 3 and np.isfinite(drawn[["x", "y"]].to_numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("n_topics", "alpha", "scale"), [(600, None, 1.0), (3, 1e-5, 1e-6)])
+def test_bound_of_documents_of_few_tokens_is_negative_and_rises(n_topics, alpha, scale, dtype, rng):
+    X = scale * np.eye(20)[rng.integers(20, size=40)].astype(dtype)
+    est = small(n_topics, annealing="none", doc_topic_prior=alpha, max_iter=5, effort=0).fit(X)
+    assert est.lower_bound_ < 0
+    assert np.diff(est.lower_bounds_).min() > -1e-5 * abs(est.lower_bound_)
+    assert est.lower_bounds_[0] < est.lower_bound_
+    found = est.transform(X)
+    assert_allclose(found.sum(axis=1), 1.0)

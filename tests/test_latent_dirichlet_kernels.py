@@ -190,6 +190,53 @@ def test_a_step_without_energy_tells_the_same_bound(form, noisy, mixed, rng):
     assert (together.energy == apart.energy) == (form == "likelihood")
 
 
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("form", ["none", "likelihood", "local"])
+@pytest.mark.parametrize("given", [False, True])
+def test_documents_of_few_tokens_have_topics_whose_exponentials_underflow(
+    given, form, dtype, mixed, rng
+):
+    """exp ψ(γ) of all topics is 0 at first; with one token it is not in the end."""
+    log_beta, alpha, form = (
+        peaked(rng, 5, 60),
+        np.array([1.0, 3.0, 2.0, 1.0, 9.0]) * 1e-5,
+        FORMS[form],
+    )
+    X = mixed * np.array([1e-6, 1.0, 1e-9])[np.arange(len(mixed)) % 3, None]
+    start = spread(X, alpha, form)
+    if given:
+        start *= rng.uniform(1.0, 2.0, size=start.shape)
+        start[X.sum(axis=1) == 0] = plain.tempered_prior(alpha, form[2])
+    assert np.exp(form[0] * special.psi(start.max(axis=1))).min() == 0.0
+    expected = plain.corpus_step(X, log_beta, alpha, start, 10, 0.0, *form)
+    gammas = start if given else None
+    step = local_step(X, log_beta, alpha, form, gammas=gammas, dtype=dtype)
+    # γ has the precision of the data, and 1/γ multiplies its errors in ψ(γ).
+    assert_step(step, expected, {np.float64: 1e-8, np.float32: 2e-3}[dtype])
+    assert_allclose(step.statistics["topic_word"].sum(), form[1] * X.sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("tol", [0.0, 1e-3])
+def test_one_token_of_a_thousand_topics_has_one(tol, rng):
+    """All exp ψ(γ) underflow at the start, where each topic has a thousandth of the token."""
+    log_beta, alpha = peaked(rng, 1000, 7), np.full(1000, 1e-3)
+    X = np.eye(7)
+    start = spread(X, alpha, FORMS["none"])
+    expected = plain.corpus_step(X, log_beta, alpha, start, 50, tol)
+    step = local_step(X, log_beta, alpha, n_iter=50, tol=tol)
+    assert_step(step, expected, 1e-7)
+    assert expected.statistics.max(axis=0).min() > 0.9
+
+
+def test_a_document_without_tokens_to_speak_of_keeps_its_topics(rng):
+    """No topic has enough of them to stay, but all tokens belong to topics."""
+    log_beta, alpha = peaked(rng, 40, 7), np.full(40, 0.1)
+    X = np.full((2, 7), 1e-12)
+    expected = plain.corpus_step(X, log_beta, alpha, spread(X, alpha, FORMS["none"]), 50, 0.0)
+    step = local_step(X, log_beta, alpha, n_iter=50)
+    assert_step(step, expected, 1e-9)
+
+
 MANY = 40
 
 
@@ -451,8 +498,11 @@ def test_a_visit_prepares_the_words_that_it_meets(dtype, n_documents, mixed, rng
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
-    lam, alpha = rng.gamma(0.5, size=(5, 60)) + 0.05, np.array([0.2, 0.7, 1.4, 0.1, 0.4])
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_local_tempering_is_the_plain_step(scale, rounds, mixed, rng):
+    """Of documents of few tokens, all exp ψ(γ) underflow."""
+    lam, alpha = rng.gamma(0.5, size=(5, 60)) + 0.05, scale * np.array([0.2, 0.7, 1.4, 0.1, 0.4])
+    mixed = scale * mixed
     model = model_of(lam, alpha, 0.1, mean_change_tol=1e-6)
     grid = np.arange(1, 9) / 8
     q = {"topic_word": np.asfortranarray(lam)}
@@ -467,7 +517,9 @@ def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     found = [plain.locally_tempered(row, log_beta, alpha, grid, rounds, 12, 1e-6) for row in mixed]
     inverse = np.array([each.inverse_temperature for each in found])
     assert_allclose(step.inverse_temperatures, inverse, rtol=1e-8)
-    assert np.ptp(inverse) > 0.05, "all documents have one temperature: the test tests nothing"
+    assert scale < 1.0 or np.ptp(inverse) > 0.05, (
+        "all documents have one temperature: the test tests nothing"
+    )
     gammas = np.array([each.gamma for each in found])
     assert_allclose(step.local, gammas, rtol=1e-8)
     statistics, energy, log_prior, entropy = np.zeros((5, 60)), 0.0, 0.0, 0.0
@@ -484,6 +536,20 @@ def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     assert_allclose(step.log_prior, log_prior, rtol=1e-9)
     assert_allclose(step.entropy, entropy, rtol=1e-8)
     assert_allclose(step.temperature, weights @ (1.0 / inverse), rtol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-6])
+def test_a_topic_of_few_tokens_keeps_its_word(scale, rng):
+    """exp{−ψ(Σ λ)} of this topic overflows, although its E log β are ordinary numbers."""
+    lam = rng.gamma(2.0, size=(3, 60)) + 0.05
+    lam[1] = scale * np.where(np.arange(60) == 7, 1.0, 1e-9)
+    q = {"topic_word": np.asfortranarray(lam)}
+    topics = model_of(lam, 0.2, 0.1).visit(q, documents(np.ones((1, 60)))).expected
+    logs = plain.expected_log(lam).T
+    assert_allclose(topics.largest, logs.max(axis=1), rtol=1e-12, atol=1e-14 / scale)
+    expected = np.exp(logs - logs.max(axis=1)[:, None])
+    assert expected[7, 1] == 1.0
+    assert_allclose(topics.table[:, :3], expected, rtol=1e-13 / scale, atol=1e-300)
 
 
 def test_the_partition_of_untempered_topics_is_zero(rng):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from harness import context_of, units_of
@@ -168,6 +170,62 @@ def test_few_sequences_are_not_left_out(rng):
     assert ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior) is None
 
 
+def test_copies_of_sequences_are_left_out_together(rng):
+    """A copy that stayed would say what the frames are, and each state of one sequence pay off."""
+    sequences = list(rng.normal(size=(10, 6, 2)))
+    est = AnnealedHMM(3, annealing="none", effort=0, random_state=0).fit(sequences)
+    ctx, twice = context_of(est), units_of(est, sequences + sequences)
+    weighted = units_of(est, sequences)
+    weighted.weights = np.full(10, 2.0)
+    summary = replace(ctx.summary, weight=20.0)
+    copies, double = (
+        ctx.model.left_out(units, ctx.q, summary, ctx.prior) for units in (twice, weighted)
+    )
+    np.testing.assert_allclose(copies.log_densities, double.log_densities, rtol=1e-10)
+    assert copies.total == pytest.approx(double.total)
+    once = ctx.model.left_out(units_of(est, sequences), ctx.q, ctx.summary, ctx.prior)
+    other = once._replace(log_densities=np.sort(once.log_densities))
+    of_copies = other._replace(weights=np.full(10, 2.0), total_weight=20.0)
+    twofold = once._replace(weights=np.full(10, 2.0), total_weight=20.0)
+    # As many observations as there are different sequences have the same standard error.
+    assert of_copies.rise_over(twofold) == pytest.approx(2.0 * other.rise_over(once))
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_five_sequences_are_left_out_if_they_are_repeated(number, rng):
+    sequences = list(rng.normal(size=(number, 5, 2)))
+    est = AnnealedHMM(2, effort=0, random_state=0).fit(sequences)
+    ctx, units = context_of(est), units_of(est, 2 * sequences)
+    found = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
+    assert (found is None) == (number < 5)
+
+
+def test_copies_of_five_sequences_are_no_reason_for_more_states(rng):
+    """The bound rises with a state for each frame, which occurs four times."""
+    means = 4.0 * np.repeat(np.arange(3), 7)[:, None]
+    sequences = [means + rng.normal(size=(21, 2)) for _ in range(5)]
+    est = AnnealedHMM("auto", annealing="none", random_state=0, effort=0, max_iter=20)
+    assert clone(est).fit(4 * sequences).n_components_ <= 4
+    weights = np.full(5 * 21, 4.0)
+    assert clone(est).fit(sequences, sample_weight=weights).n_components_ <= 4
+
+
+def test_few_sequences_of_symbols_are_equal_by_chance(rng):
+    sequences = list(rng.integers(0, 2, (60, 3, 1)))
+    est = AnnealedHMM(2, emission="categorical", effort=0, random_state=0).fit(sequences)
+    ctx, units = context_of(est), units_of(est, sequences)
+    assert len(np.unique(np.concatenate(sequences, axis=1), axis=1).T) >= 5
+    assert ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior) is None
+
+
+def test_white_noise_is_one_state_if_its_sequences_occur_twice(rng):
+    sequences = list(rng.normal(size=(10, 12, 6)))
+    est = AnnealedHMM("auto", annealing="none", random_state=0, effort=0, max_iter=20)
+    tried = est.fit(sequences + sequences).component_results_
+    assert est.n_components_ == 1
+    assert tried["n_components"].max() <= 8
+
+
 def two_groups(rng):
     group = rng.integers(0, 2, 50)
     return 20.0 * np.c_[group, group] + rng.normal(size=(50, 2)), group
@@ -216,7 +274,7 @@ def test_with_many_more_rows_a_row_is_predicted_as_by_all(estimator, data, rng, 
     est.fit(X)
     ctx, units = context_of(est), units_of(est, X)
 
-    def hardly(weights):
+    def hardly(weights, whole):
         parts = np.zeros((len(weights), N_PARTS))
         parts[:, 0] = 1e-6 * weights
         return parts
@@ -246,6 +304,14 @@ def test_a_row_of_weight_three_goes_to_three_parts():
     np.testing.assert_array_equal(shares[1], (np.isin(np.arange(N_PARTS), [1, 2, 3])) * 1.0)
 
 
+def test_rows_that_remain_whole_are_dealt_by_turns():
+    weights = np.array([3.0, 0.0, 0.5] + [1.0] * 30)
+    shares = dealt(weights, whole=True)
+    np.testing.assert_array_equal(shares.argmax(axis=1)[weights > 0], np.r_[0, 2:33] % N_PARTS)
+    np.testing.assert_array_equal(shares.sum(axis=1), weights)
+    assert ((shares > 0).sum(axis=1) == (weights > 0)).all()
+
+
 def test_light_rows_are_dealt_like_rows_of_weight_one():
     np.testing.assert_allclose(dealt(np.full(30, 0.01)), 0.01 * dealt(np.ones(30)), atol=1e-12)
 
@@ -258,6 +324,12 @@ def test_folds_have_the_weights_of_rows(weights, rng):
     shares = folds(np.array(weights), rng)
     assert shares.shape == (len(weights), N_FOLDS)
     np.testing.assert_allclose(shares.sum(axis=1), weights, rtol=1e-12)
+
+
+def test_rows_that_remain_whole_are_in_one_fold(rng):
+    shares = folds(np.array([3.0, 1.0, 0.25] * 5), rng, whole=True)
+    assert ((shares > 0).sum(axis=1) == 1).all()
+    assert ((shares > 0).sum(axis=0) == 3).all()
 
 
 def test_folds_do_not_take_whole_groups_of_rows_that_are_in_turn(rng):

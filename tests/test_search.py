@@ -42,6 +42,7 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing
 from sklearn_anneal.annealing._base import Context
+from sklearn_anneal.data.tables import Blocks
 from sklearn_anneal.data.units import Sequences
 from sklearn_anneal.families import Dirichlet, Factors
 from sklearn_anneal.inference import loop
@@ -688,6 +689,31 @@ def test_swaps_of_long_sequences_are_computed_from_windows():
     for begin, end in zip(some.indptr[:-1], some.indptr[1:], strict=True):
         np.testing.assert_array_equal(np.diff(ids[begin:end]), 1)
         assert len(set(of[begin:end])) == 1
+
+
+def blocks_of(frames):
+    return Blocks({"a": frames, "b": np.asarray(frames) % 2})
+
+
+@pytest.mark.parametrize("form", [np.asarray, blocks_of])
+def test_distinct_sequences_have_the_weights_of_all_that_are_equal(form):
+    frames = form(np.array([1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 3.0, 1.0, 2.0, 1.0, 2.0]))
+    indptr = np.array([0, 2, 4, 6, 6, 7, 9, 9, 11])
+    missing = np.arange(11) == 9  # the last sequence differs in a gap alone
+    units = Sequences(frames, indptr, None, missing)
+    some = units.distinct(8)
+    np.testing.assert_array_equal(some.lengths, [2, 0, 1, 2])
+    np.testing.assert_array_equal(some.weights, [4.0, 2.0, 1.0, 1.0])
+    weighted = Sequences(frames, indptr, np.array([0.0, 0.5, 1, 0, 3, 1, 0, 0]), missing)
+    np.testing.assert_array_equal(weighted.distinct(8).weights, [2.5, 3.0])
+    np.testing.assert_array_equal(units.distinct(2).lengths, [2, 1])
+
+
+def test_sequences_that_differ_are_spread(rng):
+    units = Sequences(rng.normal(size=(40, 2)), np.arange(0, 41, 2))
+    assert units.distinct(20) is units
+    np.testing.assert_array_equal(units.distinct(3).frames, units.spread(3).frames)
+    assert Sequences(np.empty((0, 2)), np.zeros(1, dtype=np.int64)).distinct(3).n_units == 0
 
 
 def test_a_posterior_of_windows_weighs_as_much_as_all_frames(rng):

@@ -401,7 +401,11 @@ class ChoosesNumber:
         if rows is None:
             return {}
         weights = np.ones(rows.n_units) if rows.weights is None else np.asarray(rows.weights)
-        shares = folds(weights, generator(seed_sequence(copy.deepcopy(random_state))))
+        shares = folds(
+            weights,
+            generator(seed_sequence(copy.deepcopy(random_state))),
+            whole=rows.copies_are_one,
+        )
 
         def predicted(k: int, share: np.ndarray) -> np.ndarray:
             model = self._smaller_model(k, X, units.example).compared()
@@ -428,7 +432,8 @@ class ChoosesNumber:
                     return {}
             sums[~np.isfinite(sums)] = -np.inf
             means = sums / np.maximum(weights, np.finfo(np.float64).tiny)
-            result[k] = LeftOut(means, weights, float(units.total_weight))
+            counted = float(units.total_weight), not rows.copies_are_one
+            result[k] = LeftOut(means, weights, *counted)
             if self.verbose:
                 total = result[k].total
                 print(f"n_components={k}: rows left out of other fits {total:.6f}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -159,8 +160,14 @@ def listed_sequences(X: Any) -> list | None:
     Sequences are the elements of a list, of a tuple or of a 1-D array of objects if each of them is
     an array, a data frame or a series with one or two dimensions, or a list of rows; and the
     matrices of an array with three dimensions. A list of lists of numbers is a table of frames, and
-    an empty list has no sequences.
+    an empty list has no sequences. A dictionary and a generator are refused.
     """
+    if isinstance(X, Mapping | Iterator) and not issparse(X):  # scipy has sparse dictionaries
+        made = "list(X.values())" if isinstance(X, Mapping) else "list(X)"
+        raise TypeError(
+            f"X is a {type(X).__name__}, but sequences come as a list of arrays or data frames, or "
+            f"as one array with lengths or groups: {made} makes a list."
+        )
     n_dimensions = len(getattr(X, "shape", ()))
     if n_dimensions == 3:
         return [X[i] for i in range(X.shape[0])]

@@ -82,7 +82,8 @@ class AnnealedHMM(StatePredictions):
         Number of states. States that the data do not support end up without frames. ``"auto"``
         compares fits of several numbers by the densities of sequences given the others, and by
         five-fold cross-validation where lower bounds prefer fewer states, or hardly exceed that of
-        one. Fewer than ten sequences have only the bounds (:ref:`number-of-states`).
+        one. Fewer than ten different sequences, or five if real ones were repeated, have only the
+        bounds (:ref:`number-of-states`).
     emission : {"gaussian", "categorical", "poisson", "bernoulli", "negative_binomial", \
             "zero_inflated_poisson"} or list of tuples, default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …

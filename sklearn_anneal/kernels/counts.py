@@ -27,6 +27,8 @@ TINY_SINGLE = 1e-33
 SMALLEST_LOG = 1e-300
 _SMALLEST_NORMAL = 2.3e-308
 SMALLEST_SINGLE = 1.2e-38
+# Exponentials of minus a logarithm below this could overflow.
+_MOST_NEGATIVE = -600.0
 # If a value is below this, numbers that matter may have underflowed.
 _FAR_FROM_ZERO = 1e-200
 
@@ -124,8 +126,12 @@ def expected_table(
     row = vector(n_topics, log_normalizer.dtype)
     value = vector(n_topics, log_normalizer.dtype)
     inverse = vector(n_topics, log_normalizer.dtype)
+    lowest = 0.0
     for k in range(n_topics):
-        inverse[k] = math.exp(-log_normalizer[k])
+        lowest = min(lowest, log_normalizer[k])
+    for k in range(n_topics):
+        # Rows are computed from logarithms if the factors are 0, because some would overflow.
+        inverse[k] = math.exp(-log_normalizer[k]) if lowest > _MOST_NEGATIVE else 0.0
     for i in range(first, last):
         w, c = words[i], columns[i]
         offset = offsets[i] if offsets.shape[0] > 0 else 0.0

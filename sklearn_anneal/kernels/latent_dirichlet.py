@@ -13,7 +13,7 @@ from ._compile import called, copied, helper, kernel, shared_kernel, with_names
 from ._few_topics import FEW, FEW_SINGLE, SHARE_OF_TOLERANCE, repays
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
-from .document_steps import tempered_prior
+from .document_steps import FAR_FROM_ZERO, FAR_FROM_ZERO_SINGLE, tempered_prior
 from .simd.emitter import LANES, ROWS
 from .simd.products import (
     beginning_as_rows,
@@ -60,6 +60,32 @@ def _topic_weights(gamma, n, local, out):
     else:
         for k in range(n):
             out[k] = exp(local * digamma(np.float64(gamma[k])))
+
+
+@called
+def _all_vanish(gamma, m, local, far):
+    """Whether exp{x ψ(γ)} of m topics, all of which have few tokens, is far from any number."""
+    largest = np.float64(gamma[0])
+    for k in range(1, m):
+        largest = max(largest, np.float64(gamma[k]))
+    return local * digamma(largest) < log(np.float64(far))
+
+
+@called
+def _lifted_weights(gamma, n, m, local, out):
+    """exp{x ψ(γ) − t} of m topics, where t is the largest x ψ(γ); returns t.
+
+    The other entries up to n belong to no topic, and become 0.
+    """
+    largest = np.float64(gamma[0])
+    for k in range(1, m):
+        largest = max(largest, np.float64(gamma[k]))
+    top = local * digamma(largest)
+    for k in range(m):
+        out[k] = exp(local * digamma(np.float64(gamma[k])) - top)
+    for k in range(m, n):
+        out[k] = 0.0
+    return top
 
 
 @helper
@@ -258,10 +284,15 @@ def _mean_field(
     Σ w and Σ w ψ(Σ_k γ_k), and a row of ``sums``, which receives Σ w times each of these: the log
     of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]. What
     belongs into a row without entries is not computed.
+
+    A document of few tokens and many topics can have such small γ that all e_k underflow, as its
+    normalisers say. They are computed without their largest factor from then on, which cancels in φ
+    and is added to the log normalisers.
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
     size = table.dtype.type
+    far = size(FAR_FROM_ZERO_SINGLE if table.itemsize == 4 else FAR_FROM_ZERO)
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     step = size(factor)
     few, fewest = FEW_SINGLE if table.itemsize == 4 else FEW
@@ -317,7 +348,8 @@ def _mean_field(
             iteration = 0
             m, n_columns, narrow = n_topics, width, width
             now_rows = rows
-            leaves = converged = is_check = all_stay = False
+            leaves = converged = is_check = all_stay = is_lifted = False
+            top = 0.0
             while True:
                 if leaves:
                     leaves = False
@@ -328,13 +360,21 @@ def _mean_field(
                         now_base[j] = base[topics[j]] if j < m else size(1)
                 # Compute φ of the current γ, that is its normalisers: the expected tokens of each
                 # topic are then ``acc * e``.
-                _topic_weights(now, n_columns, local, e)
+                n_now = n_topics if is_check else m
+                if is_lifted:
+                    top = _lifted_weights(now, n_columns, n_now, local, e)
+                else:
+                    _topic_weights(now, n_columns, local, e)
                 for k in range(n_columns):
                     acc[k] = size(0)
                 if _COPIED or n_columns < width:
                     ratio_update(e, c, tiny, now_rows, n_words, norms, acc)
                 else:
                     ratio_update_of_rows(e, c, tiny, table, starts, n_words, norms, acc)
+                if not is_lifted and n > 0 and norms[0] < far:
+                    is_lifted = _all_vanish(now, n_now, local, far)
+                    if is_lifted:
+                        continue
                 if is_check:
                     is_check = False
                     if not _any_other(acc, e, cut, topics, m, n_topics):
@@ -370,7 +410,7 @@ def _mean_field(
                 elif iteration > 2 and not (converged or all_stay):
                     kept = _kept(acc, cut, n_topics, topics)
                     narrow = padded(kept, LANES)
-                    if _repays(left, width, narrow):
+                    if kept > 0 and _repays(left, width, narrow):
                         leaves = True
                         m = kept
                         few_rows = beginning_as_rows(memory, n_words, narrow)
@@ -415,7 +455,7 @@ def _mean_field(
                     for j in range(m):
                         shares[d, topics[j]] = e[j]
             if sums_of_block.shape[0] > 0:
-                log_norm = -local * normalizer * tokens
+                log_norm = (top - local * normalizer) * tokens
                 for i in range(n_words):
                     logs[i] = log(np.float64(norms[i]))
                 for i in range(n):

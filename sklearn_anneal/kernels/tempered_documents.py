@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import kernel
+from ._compile import called, kernel
 from ._math import digamma, exp, log
 from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
-from .document_steps import document_sums, scratch_arrays
+from .document_steps import FAR_FROM_ZERO, document_sums, scratch_arrays
 from .simd.emitter import ROWS
 from .simd.products import ratio_update
 
@@ -30,6 +30,23 @@ def tempered_topic_sums(table, n_temperatures, out):
             for k in range(width):
                 power[k] *= table[w, k]
                 out[m, k] += power[k]
+
+
+@called
+def _topic_weights(gamma, n_topics, x, partition, lowest, e):
+    """exp{x ψ(γ_k) − (a_k − a_min)}, less a common factor if all underflow; returns its log."""
+    top = 0.0
+    for k in range(n_topics):
+        e[k] = exp(x * digamma(gamma[k]) - (partition[k] - lowest))
+        top = max(top, np.float64(e[k]))
+    if top > FAR_FROM_ZERO:
+        return 0.0
+    top = x * digamma(gamma[0]) - (partition[0] - lowest)
+    for k in range(1, n_topics):
+        top = max(top, x * digamma(gamma[k]) - (partition[k] - lowest))
+    for k in range(n_topics):
+        e[k] = exp(x * digamma(gamma[k]) - (partition[k] - lowest) - top)
+    return top
 
 
 @kernel(
@@ -97,6 +114,7 @@ def locally_tempered(
             current[k] = gamma[d, k] if given and n > 0 else spread
         x = 1.0
         energy = 0.0
+        lifted = 0.0
         shift = 0.0
         for i in range(n):
             shift += np.float64(c[i]) * largest[indices[begin + i]]
@@ -115,8 +133,7 @@ def locally_tempered(
                 for k in range(width):
                     rows[i, k] = exp(size(x) * logs[i, k])
             for _ in range(n_iter):
-                for k in range(n_topics):
-                    e[k] = exp(x * digamma(current[k]) - (mean_partition[k] - lowest))
+                _topic_weights(current, n_topics, x, mean_partition, lowest, e)
                 for k in range(width):
                     acc[k] = size(0)
                 ratio_update(e, c, tiny, rows, n_words, norms, acc)
@@ -128,8 +145,7 @@ def locally_tempered(
                 if change < tol * n_topics:
                     break
             # Compute φ of the final γ, and its energy.
-            for k in range(n_topics):
-                e[k] = exp(x * digamma(current[k]) - (mean_partition[k] - lowest))
+            lifted = _topic_weights(current, n_topics, x, mean_partition, lowest, e)
             for k in range(width):
                 acc[k] = size(0)
             ratio_update(e, c, tiny, rows, n_words, norms, acc)
@@ -149,8 +165,13 @@ def locally_tempered(
                     energy += share * np.float64(logs[i, k])
             if round == n_rounds:
                 break
+            # Sums of exp{x E log θ_k} are computed without a common factor if all underflow.
+            common = expected_log[0]
+            for k in range(1, n_topics):
+                common = max(common, expected_log[k])
+            common = common if exp(common) < FAR_FROM_ZERO else 0.0
             for k in range(n_topics):
-                root[k] = exp(expected_log[k] / n_grid)
+                root[k] = exp((expected_log[k] - common) / n_grid)
                 power[k] = 1.0
             top = -1e300
             for m in range(n_grid):
@@ -158,7 +179,8 @@ def locally_tempered(
                 for k in range(n_topics):
                     power[k] *= root[k]
                     volume += power[k]
-                value = (m + 1) / n_grid * energy - tokens * log(max(volume, SMALLEST_LOG))
+                log_volume = log(max(volume, SMALLEST_LOG)) + (m + 1) / n_grid * common
+                value = (m + 1) / n_grid * energy - tokens * log_volume
                 for k in range(n_topics):
                     value -= assigned[k] * log_partition[m, k]
                 r[m] = value
@@ -180,7 +202,7 @@ def locally_tempered(
             entropy += assigned[k] * (mean_partition[k] - lowest)
         for i in range(n):
             entropy += np.float64(c[i]) * log(np.float64(norms[i]))
-        entropy -= x * normalizer * tokens
+        entropy += (lifted - x * normalizer) * tokens
         document_sums(alpha, final, assigned, weight, scratch, expected_log, theta, sums)
         sums[0] += weight * entropy
         sums[4] += weight * energy

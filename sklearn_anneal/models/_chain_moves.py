@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _CONCENTRATION_OF_SHARES = 10.0
 # Fewer sequences do not say by how much their densities differ by chance.
 _LEAST_SEQUENCES = 10
+# So many are enough where sequences were repeated: the bound takes each copy for new data, and
+# rises with states for single frames.
+_LEAST_REPEATED = 5
+# So many frames say whether they recur.
+_LOOKED_AT = 1_000
 # Several states of fewer sequences hardly raise the bound by chance, if there are fewer columns
 # than the first number, or so many frames for each column as the second.
 _MANY_COLUMNS, _FRAMES_PER_COLUMN = 10, 20
@@ -89,7 +94,7 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
     def left_out(self, units: Any, q: Natural, summary: Summary, prior: Natural) -> LeftOut | None:
         """Return the log densities of sequences, each given others; None if they are too few."""
         some = self.rows_of_folds(units)
-        return None if some is None else left_out(self, some, q, summary, prior, independent=False)
+        return None if some is None else left_out(self, some, q, summary, prior)
 
     def gain_by_chance(self, units: Any, summary: Summary) -> float | None:
         frames = units.spread(1).frames
@@ -101,8 +106,10 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
 
     def rows_of_folds(self, units: Any) -> Any:
         n_sampled = ROWS_FOR_SWAPS * units.n_units // max(units.n_rows, 1)
-        some = units.spread(max(n_sampled, _LEAST_SEQUENCES))
-        return None if some.n_units < _LEAST_SEQUENCES else some
+        # A copy of a sequence would tell what is left out with the other one.
+        some = units.example.distinct(max(n_sampled, _LEAST_SEQUENCES))
+        enough = some.n_units >= _LEAST_SEQUENCES
+        return some if enough or some.n_units >= _LEAST_REPEATED and _repeated(some) else None
 
     def assigned(self, units: Sequences, q: Natural) -> Assigned:
         model: Any = self
@@ -204,6 +211,17 @@ def goes_one_way(transmat: np.ndarray) -> bool:
     ``transmat``, of shape (n_components, n_components), is zero where a transition is forbidden.
     """
     return len(transmat) > 1 and not np.tril(transmat, -1).any()
+
+
+def _repeated(distinct: Sequences) -> bool:
+    """Return whether sequences have copies, and frames that hardly recur, as real numbers do not.
+
+    Short sequences of few symbols are equal by chance.
+    """
+    if distinct.weights is None or not isinstance(distinct.frames, np.ndarray):
+        return False
+    frames = distinct.present()[:_LOOKED_AT]
+    return distinct.weights.max() > 1.0 and 2 * len(np.unique(frames, axis=0)) > len(frames)
 
 
 def _times(units: Sequences) -> np.ndarray:

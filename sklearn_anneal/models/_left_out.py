@@ -4,6 +4,11 @@ The posterior of a conjugate model is the prior plus the statistics of all data 
 is left out by leaving its statistics out. The assignments of the others and the priors that are
 learned stay as they are [1]_. Data points are rows, or whole sequences of frames.
 
+Rows can be equal by chance. A row of weight 3 is therefore three of them, which are left out one
+after another. Sequences of several frames are equal because they were repeated. One of weight 3 is
+left out as a whole, because the rest of it would say what the frames of this part are, and counts
+as one where the standard error is computed.
+
 References
 ----------
 .. [1] Geisser, Eddy (1979). A predictive approach to model selection. Journal of the American
@@ -34,6 +39,7 @@ class LeftOut(NamedTuple):
     total_weight: float  # the weight of all data
     # Whether the model is right that an observation says no more of another one than both say of
     # the parameters, as rows do. Frames of a sequence resemble each other more than states say.
+    # Nor are copies of a sequence other ones.
     independent: bool = True
 
     @property
@@ -53,12 +59,16 @@ class LeftOut(NamedTuple):
         difference = self.log_densities - other.log_densities
         mean = np.average(difference, weights=self.weights)
         variance = np.average((difference - mean) ** 2, weights=self.weights)
-        return float(self.total_weight * (mean - np.sqrt(variance / self.weights.sum())))
+        return float(self.total_weight * (mean - np.sqrt(variance / self._n_independent)))
+
+    @property
+    def _n_independent(self) -> float:
+        """The number of independent data points, which for sequences is that of Kish (1965)."""
+        total = float(self.weights.sum())
+        return total if self.independent else total**2 / float(self.weights @ self.weights)
 
 
-def left_out(
-    model: Any, units: Any, q: Natural, summary: Any, prior: Natural, independent: bool = True
-) -> LeftOut:
+def left_out(model: Any, units: Any, q: Natural, summary: Any, prior: Natural) -> LeftOut:
     """Return the log densities of data points, each given those of other parts.
 
     Parameters
@@ -69,13 +79,12 @@ def left_out(
     q, prior : dict of ndarray
     summary : object
         That of all data.
-    independent : bool, default=True
-        As :class:`LeftOut` has it.
     """
     units = units.centered(summary)
     weights = np.ones(units.n_units) if units.weights is None else np.asarray(units.weights)
     sums = np.zeros(units.n_units)
-    for part in dealt(weights).T:
+    independent = not units.copies_are_one
+    for part in dealt(weights, whole=not independent).T:
         rows = np.flatnonzero(part)
         if len(rows):
             kept = 1.0 - part / np.maximum(weights, _TINY)
@@ -84,24 +93,30 @@ def left_out(
     return LeftOut(sums / np.maximum(weights, _TINY), weights, float(summary.weight), independent)
 
 
-def folds(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def folds(weights: np.ndarray, rng: np.random.Generator, *, whole: bool = False) -> np.ndarray:
     """Deal rows to folds in random order; return the weight of each row in each fold.
 
     Rows whose order repeats itself, as drawn ones of one group after another do, would lose whole
-    groups if they were dealt by turns. The result has the shape (n_rows, N_FOLDS).
+    groups if they were dealt by turns. The result has the shape (n_rows, N_FOLDS). ``whole`` is
+    that of :func:`dealt`.
     """
     order = rng.permutation(len(weights))
     shares = np.empty((len(weights), N_FOLDS))
-    shares[order] = dealt(weights[order]).reshape(len(weights), -1, N_FOLDS).sum(axis=1)
+    dealt_now = dealt(weights[order], whole=whole)
+    shares[order] = dealt_now.reshape(len(weights), -1, N_FOLDS).sum(axis=1)
     return shares
 
 
-def dealt(weights: np.ndarray) -> np.ndarray:
+def dealt(weights: np.ndarray, *, whole: bool = False) -> np.ndarray:
     """Deal rows to parts by turns; return the weight of each row in each part, (n_rows, N_PARTS).
 
-    A row of weight 3 is three equal rows, which go to three parts. Rows that weigh less than one on
-    average are dealt in pieces of this average.
+    A row of weight 3 is three equal rows, which go to three parts, or to one of them if rows remain
+    ``whole``. Rows that weigh less than one on average are dealt in pieces of this average.
     """
+    if whole:
+        return weights[:, None] * np.equal.outer(
+            np.arange(len(weights)) % N_PARTS, np.arange(N_PARTS)
+        )
     ends = np.cumsum(weights / min(1.0, weights.mean()))
     starts = np.concatenate([[0.0], ends[:-1]])
 

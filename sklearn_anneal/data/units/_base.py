@@ -41,6 +41,8 @@ class Units(ABC):
     """Whether the data points are not in the memory of this process."""
     plain = False
     """Whether kernels in numpy read the data points, so that none has to be compiled."""
+    copies_are_one: ClassVar[bool] = False
+    """Whether equal data points repeat one observation, so that they are left out together."""
     caches: ClassVar[tuple[str, ...]] = ()
     """Names of attributes that hold what was computed from the others."""
 

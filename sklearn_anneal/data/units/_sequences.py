@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import pickle
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Self
@@ -16,6 +18,8 @@ from ._rows import Rows
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 # Largest number of frames of a window.
 _WINDOW = 100
+# Copies are looked for among at most this many sequences.
+_COMPARED = 20_000
 
 
 class Sequences(Ragged):
@@ -41,6 +45,7 @@ class Sequences(Ragged):
     """
 
     _parts = _SEQUENCE_CHUNKS
+    copies_are_one = True
 
     def __init__(
         self,
@@ -88,6 +93,43 @@ class Sequences(Ragged):
             stop = max(stop, begin + 1)
             yield slice(begin, stop)
             begin = stop
+
+    def distinct(self, size: int) -> Sequences:
+        """Return at most ``size`` sequences at equal distances, no two of which are equal.
+
+        Each has the weight of all that are equal to it. None of them has weight zero.
+        """
+        chosen, first = self._first_equal
+        kept = np.unique(first)
+        if len(kept) == self.n_units:
+            return self.spread(size)  # type: ignore[return-value]
+        weights = np.ones(self.n_units) if self.weights is None else self.weights
+        totals = np.bincount(first, weights[chosen], self.n_units)
+        if len(kept) > size:
+            kept = kept[np.arange(size) * len(kept) // size]
+        found = self.take(kept)
+        if self.weights is not None or (totals[kept] != 1.0).any():
+            found.weights = totals[kept]
+        return found
+
+    @cached_property
+    def _first_equal(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sequences of positive weight, and the first one among them that is equal to each."""
+        weighted = np.arange(self.n_units) if self.weights is None else np.flatnonzero(self.weights)
+        n = len(weighted)
+        chosen = weighted[np.arange(min(n, _COMPARED)) * n // min(n, _COMPARED)] if n else weighted
+        found: dict[bytes, int] = {}
+        first = np.empty(len(chosen), dtype=np.intp)
+        for i, unit in enumerate(chosen.tolist()):
+            first[i] = found.setdefault(self._content(unit), unit)
+        return chosen, first
+
+    def _content(self, unit: int) -> bytes:
+        """Return bytes that are the same for equal sequences only."""
+        part = slice(self.indptr[unit], self.indptr[unit + 1])
+        beside = (self.missing, self.patterns, self.states)
+        given = self.frames[part], [None if each is None else each[part] for each in beside]
+        return hashlib.blake2b(pickle.dumps(given)).digest()
 
     def windows(self, n_frames: int) -> Sequences:
         """Return at most ``n_frames`` frames, in windows at equal distances, which are sequences.

@@ -119,11 +119,11 @@ def lower_bound_of_few(model: LatentDirichlet, units: Documents, q: Natural) -> 
     """Return the :func:`lower_bound` of a few documents, in nats."""
     alpha, how = model.doc_topic_prior, (model.n_iter(exploring=False), model.mean_change_tol)
     entries, offsets = _entries(units, q[TOPICS], True, model.dtype)
-    gamma, factors = _mean_field(units, entries, alpha, *how)
+    gamma, factors, tops = _mean_field(units, entries, alpha, *how)
     logs = np.log(entries.normalizers(factors), dtype=np.float64)
     # Σ_w c_w log n_w − N ψ(Σ γ) − KL(q(θ) ‖ p(θ))
     found = (entries.counts * logs).sum(axis=1) + offsets
-    found -= units.lengths * psi(gamma.sum(axis=1))
+    found += units.lengths * (tops - psi(gamma.sum(axis=1)))
     return float((found - dirichlet_divergence(gamma, alpha)).sum())
 
 
@@ -150,10 +150,9 @@ def _entries(
 
 def _mean_field(
     units: Documents, entries: Any, alpha: np.ndarray, n_iter: int, tol: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return γ, and exp ψ(γ) with 0 for topics that have left a document."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return γ, exp{ψ(γ) − t} with 0 for topics that have left a document, and t."""
     start = alpha.astype(entries.rows.dtype) + units.lengths[:, None] / len(alpha)
-    found: tuple[np.ndarray, np.ndarray] = compiled("latent_dirichlet", plain=True).mean_field(
-        entries, alpha, start, n_iter, tol
-    )
+    kernel = compiled("latent_dirichlet", plain=True).mean_field
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = kernel(entries, alpha, start, n_iter, tol)
     return found
