@@ -220,7 +220,7 @@ class PackedComponents(Components[P, R]):
         assert isinstance(coded, Coded)
         k, p = table.n_components, coded.packing
         out, sums = _empty_table(p, k), np.zeros(2)
-        out[:] = 0.0
+        out.fill(0.0)
         kernels().local_step(
             np.ascontiguousarray(coded.codes),
             p.begins,
