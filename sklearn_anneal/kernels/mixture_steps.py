@@ -243,32 +243,3 @@ def stick_divergence(a, b, prior_a, prior_b, logs, found):
         strongest = max(strongest, total, total_of_prior)
     found[0] = result
     found[1] = strongest
-
-
-@kernel("values vector float float float out1 out1", dtypes=("float64",))
-def stick_slopes(a, b, concentration, least, most, slopes, log_rest):
-    """Compute the slopes of the bound by the logarithm of the concentration α of sticks.
-
-    Given r_k = b_k - α rows after component k, these are α times Σ_k 1/α + ψ(α + r_k)
-    - ψ(α + r_k + a_k). The last stick takes all that is left, and is not among them.
-
-    Parameters
-    ----------
-    a, b : arrays of shape (n_components,)
-    concentration : float
-        The present α, which ``b`` has.
-    least, most : float
-        Two values of α.
-    slopes : array of shape (2,)
-        Receives the sums at these.
-    log_rest : array of shape (n_components - 1,)
-        Receives E log(1 - v_k).
-    """
-    at_least = at_most = 0.0
-    for k in range(a.shape[0] - 1):
-        rows = b[k] - concentration
-        at_least += 1.0 / least + digamma(least + rows) - digamma(least + rows + a[k])
-        at_most += 1.0 / most + digamma(most + rows) - digamma(most + rows + a[k])
-        log_rest[k] = digamma(b[k]) - digamma(a[k] + b[k])
-    slopes[0] = at_least
-    slopes[1] = at_most

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, psi
 
 from ..data.units import Rows
 from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
@@ -25,6 +25,8 @@ from ._base import Known, compiled, shallow
 
 kernels = partial(compiled, "mixture_steps")
 
+# The limits of concentrations that are learned, one per row.
+_LIMITS = np.array([[SMALLEST], [LARGEST]])
 # The second parameter of a stick of which nothing is left.
 _NOTHING = 1e-6
 
@@ -257,13 +259,14 @@ class StickBreakingWeights(WeightsOfAll):
         # Given the rows n_k of the components and r_k of those after them, the bound has the terms
         # log α + log Γ(α + r_k) − log Γ(α + r_k + 1 + n_k), which are concave in log α. If their
         # sum is highest at a limit of α, steps for fixed q would be ever shorter on the way there.
-        slopes, log_rest = np.empty(2), np.empty(self.n_components - 1)
-        sticks = np.ascontiguousarray(q["stick_a"]), np.ascontiguousarray(q["stick_b"])
-        limits = SMALLEST, LARGEST
-        kernels().stick_slopes(*sticks, float(self.concentration), *limits, slopes, log_rest)
+        a, b = q["stick_a"][:-1], q["stick_b"][:-1]
+        after = _LIMITS + (b - float(self.concentration))
+        # All at once, because a call takes longer than a few numbers.
+        values = psi(np.concatenate([after, after + a, [b, a + b]]))
+        slopes = np.add.reduce(1.0 / _LIMITS + values[:2] - values[2:4], axis=1)
         if slopes[0] <= 0.0:
             return SMALLEST
-        return LARGEST if slopes[1] >= 0.0 else stick_concentration(log_rest)
+        return LARGEST if slopes[1] >= 0.0 else stick_concentration(values[4] - values[5])
 
     def best_order(self, counts: np.ndarray) -> np.ndarray:
         largest_first = np.argsort(-counts, kind="stable")

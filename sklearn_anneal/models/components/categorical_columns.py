@@ -115,7 +115,7 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalColumns, Natural]:
-        logs, first = self.expectations(q), self._first_level
+        logs, first = self._expected_logs(self._by_level(q)), self._first_level
         best = self.concentration[first[:-1], 0]
         compiled("empirical_bayes").dirichlet_concentrations(logs, first, *BOUNDS, best)
         model = shallow(self)
