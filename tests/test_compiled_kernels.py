@@ -34,7 +34,8 @@ KERNELS = {
     "AnnealedBayesianMixture": (
         bits,
         "predict",
-        "add_shares beta_divergence collect_levels fill_table local_step",
+        "add_shares beta_divergence collect_levels fill_table local_step stick_divergence "
+        "stick_logs",
     ),
     "AnnealedFactorialMixture": (rows, "transform", "mean_field"),
     "AnnealedGammaProcessNMF": (

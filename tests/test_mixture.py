@@ -62,6 +62,13 @@ def test_codes_take_a_byte_for_eight_binary_columns():
     assert Packing.of([2] * 100, [True] * 100, 20).n_codes == 20
 
 
+def test_codes_share_out_their_values():
+    """Tables have an entry for each of them, and four codes of 243 values hold no more columns."""
+    assert_array_equal(np.diff(Packing.of([3] * 16, [False] * 16, 5).begins), [81] * 4)
+    assert_array_equal(np.diff(Packing.of([2] * 20, [False] * 20, 5).begins), [128, 128, 64])
+    assert_array_equal(np.diff(Packing.of([9], [False], 5).begins), [9])
+
+
 @pytest.mark.parametrize("k", [1, 3, 8, 21])
 @pytest.mark.parametrize("holes", [0.0, 0.15])
 def test_densities_and_statistics_of_codes_are_those_of_plain_sums(k, holes, rng):

@@ -53,6 +53,9 @@ class Packing:
         while largest > 16 and _sizes(radices, first_column).sum() * width > _TABLE_SIZE:
             largest //= 2
             first_column = _groups(radices, largest)
+        # As many codes can have fewer values if these are shared out among them.
+        while largest > 2 and len(shared := _groups(radices, largest // 2)) == len(first_column):
+            first_column, largest = shared, largest // 2
         sizes = _sizes(radices, first_column)
         return cls(
             tuple(int(n) for n in n_levels),

@@ -136,6 +136,12 @@ def followed(q: Natural, prior: Natural, new: Natural) -> Natural:
     return result
 
 
+def _limited(value: np.ndarray, change: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return sums after a change, of which half of what they add to the prior remains at least."""
+    found: np.ndarray = np.maximum(value + change, 0.5 * (prior + value))
+    return found
+
+
 def mix(
     a: Natural, b: Natural, rho: float, overwrite: bool = False, share: Share = alone
 ) -> Natural:
@@ -442,10 +448,10 @@ class Family(ABC):
             New arrays. If all parameters are such sums, each of them is limited. In other families,
             rows with a sum that would be too small, or outside the domain, are those of q.
         """
+        if self._sums == self.keys:
+            return {key: _limited(value, change[key], prior[key]) for key, value in q.items()}
         moved = {key: value + change[key] for key, value in q.items()}
         least = {key: 0.5 * (prior[key] + q[key]) for key in self._sums}
-        if self._sums == self.keys:
-            return {key: np.maximum(value, least[key]) for key, value in moved.items()}
         valid = np.asarray(self._inside(moved))
         for key, value in least.items():
             kept = moved[key] >= value

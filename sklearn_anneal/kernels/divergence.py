@@ -10,7 +10,7 @@ from itself is exactly 0.
 from __future__ import annotations
 
 from ._compile import called, kernel
-from ._math import log_gamma
+from ._math import digamma, log_gamma
 
 
 @called
@@ -23,6 +23,29 @@ def _term(q, p, of_p, log):
 def _growth(q, p):
     """log Γ(q) - log Γ(p)."""
     return log_gamma(q) - log_gamma(p) if q != p else 0.0
+
+
+@kernel("rows pointer out2", dtypes=("float64",))
+def dirichlet_logs(concentrations, first_level, logs):
+    """Compute E log x of Dirichlet distributions, one for each column and component.
+
+    Parameters
+    ----------
+    concentrations : array of shape (n_levels, n_components)
+        Those of all levels of all columns.
+    first_level : array of shape (n_columns + 1,)
+        Where the levels of each column begin.
+    logs : array of shape (n_levels, n_components)
+    """
+    for column in range(first_level.shape[0] - 1):
+        first, end = first_level[column], first_level[column + 1]
+        for k in range(concentrations.shape[1]):
+            total = 0.0
+            for level in range(first, end):
+                total += concentrations[level, k]
+            of_total = digamma(total)
+            for level in range(first, end):
+                logs[level, k] = digamma(concentrations[level, k]) - of_total
 
 
 @kernel("rows matrix matrix pointer out1", dtypes=("float64",))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import helper, kernel
-from ._math import exp
+from ._compile import called, helper, kernel
+from ._math import digamma, exp, log_gamma
 
 # Rows per block: a block and its exponentials stay in the fastest caches.
 BLOCK = 128
@@ -193,3 +193,53 @@ def locally_tempered_shares_of(
             sums[2] += w / temperature[i]
             e = noise[start + i] if noise.shape[0] > 0 else 1.0
             _scaled(work[i], w * e * temperature[i] / total[i], shares[start + i])
+
+
+@called
+def _growth(q, p):
+    """log Γ(q) - log Γ(p), which is exactly 0 where they are equal."""
+    return log_gamma(q) - log_gamma(p) if q != p else 0.0
+
+
+@kernel("values vector out_rows", dtypes=("float64",))
+def stick_logs(a, b, logs):
+    """Compute the expected logarithms of sticks v ~ Beta(a, b), and of the weights they make.
+
+    Parameters
+    ----------
+    a, b : arrays of shape (n_components,)
+    logs : array of shape (3, n_components)
+        Receives E log v_k, E log(1 - v_k), and E log π_k = E log v_k + Σ_{j<k} E log(1 - v_j).
+    """
+    rest = 0.0
+    for k in range(a.shape[0]):
+        total = digamma(a[k] + b[k])
+        logs[0, k] = digamma(a[k]) - total
+        logs[1, k] = digamma(b[k]) - total
+        logs[2, k] = logs[0, k] + rest
+        rest += logs[1, k]
+
+
+@kernel("values vector vector vector matrix out1", dtypes=("float64",))
+def stick_divergence(a, b, prior_a, prior_b, logs, found):
+    """Compute KL(q || p) of sticks.
+
+    Parameters
+    ----------
+    a, b, prior_a, prior_b : arrays of shape (n_components,)
+        The parameters of q and of p.
+    logs : array of shape (3, n_components)
+        The result of :func:`stick_logs` for q.
+    found : array of shape (2,)
+        Receives the sum of the divergences, and the largest sum of both parameters.
+    """
+    result = strongest = 0.0
+    for k in range(a.shape[0]):
+        total, total_of_prior = a[k] + b[k], prior_a[k] + prior_b[k]
+        result += (a[k] - prior_a[k]) * logs[0, k] - _growth(a[k], prior_a[k])
+        if b[k] != prior_b[k]:
+            result += (b[k] - prior_b[k]) * logs[1, k] - _growth(b[k], prior_b[k])
+        result += _growth(total, total_of_prior)
+        strongest = max(strongest, total, total_of_prior)
+    found[0] = result
+    found[1] = strongest

@@ -47,6 +47,16 @@ def vector(values: np.ndarray | float | None) -> np.ndarray:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
+def shallow(original: Copied) -> Copied:
+    """Return a shallow copy, in a fraction of the time of :func:`copy.copy`.
+
+    Models and components that learn their priors are copied in every pass.
+    """
+    found: Copied = object.__new__(type(original))
+    vars(found).update(vars(original))
+    return found
+
+
 def coinciding(
     points: np.ndarray, used: np.ndarray, tolerance: float = _COINCIDENCE
 ) -> list[tuple[int, int]]:
@@ -115,6 +125,7 @@ class _Mergeable(Protocol):
 
 T = TypeVar("T", bound=_Mergeable)
 V = TypeVar("V")
+Copied = TypeVar("Copied")
 
 
 def merged(a: T | None, b: T | None) -> T | None:

@@ -58,6 +58,7 @@ from ..data.units import Rows
 from ..families import Factor, Natural
 from ..families._empirical_bayes import damped
 from ..families.matrix_gaussian import MatrixGaussian
+from ._base import Known
 from ._weights import Weights
 from .components._base import RawStatistics
 
@@ -335,7 +336,9 @@ class LogitWeights(Weights):
         standard = self._standard(q)
         return Gate(self.center, self.scale, standard["mean"], standard["covariance"])
 
-    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+    def log_weights(
+        self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
+    ) -> np.ndarray:
         """Return zeros, to which :meth:`gate` adds."""
         return np.zeros(self.n_components)
 

@@ -6,7 +6,7 @@ Weights that depend on covariates of the rows are in ``_covariates.py``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,14 +14,19 @@ from scipy.special import gammaln, logsumexp, psi
 
 from ..data.units import Rows
 from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
+from ..families._divergence import STRONG
 from ..families._empirical_bayes import (
     LARGEST,
     SMALLEST,
     damped,
     stick_concentration,
 )
-from ._base import compiled
+from ._base import Known, compiled, shallow
 
+kernels = partial(compiled, "mixture_steps")
+
+# The limits of concentrations that are learned, one per row.
+_LIMITS = np.array([[SMALLEST], [LARGEST]])
 # The second parameter of a stick of which nothing is left.
 _NOTHING = 1e-6
 
@@ -88,9 +93,22 @@ class Weights(ABC):
         """Return what q adds to the prior for some components, whose numbers are ``chosen``."""
         return self.statistics(self.expected_counts(q, prior)[chosen])
 
+    def known(self, q: Natural) -> Known | None:
+        """Return values that :meth:`log_weights` and :meth:`kl` share, or None."""
+        return None
+
     @abstractmethod
-    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Return E log π, or with ``rng`` log π of one draw, of shape (n_components,)."""
+    def log_weights(
+        self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
+    ) -> np.ndarray:
+        """Return E log π, or with ``rng`` log π of one draw, of shape (n_components,).
+
+        ``known`` is the result of :meth:`known` at q.
+        """
+
+    def kl(self, q: Natural, prior: Natural, known: Known | None = None) -> float:
+        """Return KL(q(π) ‖ p(π)) in nats."""
+        return self.factor.family.kl(self.factor.pick(q), self.factor.pick(prior))
 
     @abstractmethod
     def drawn_log_weights(self, draw: dict[str, np.ndarray]) -> np.ndarray:
@@ -168,7 +186,7 @@ class WeightsOfAll(Weights):
         # A small concentration would empty components that have not found their rows yet.
         if not (self.learns and late):
             return self, {name: prior[name] for name in self.factor.names.values()}
-        weights = copy(self)
+        weights = shallow(self)
         weights.concentration = damped(self.concentration, self._best_concentration(q), rho)
         return weights, weights.prior()
 
@@ -176,15 +194,16 @@ class WeightsOfAll(Weights):
     def _best_concentration(self, q: Natural) -> float:
         """Return the concentration that maximises the bound given q."""
 
-    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
-        natural = self.factor.pick(q)
+    def log_weights(
+        self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
+    ) -> np.ndarray:
         if rng is None:
-            return self._expected_log_weights(self.factor.family.expectations(natural))
-        return self.drawn_log_weights(self.factor.family.sample(natural, rng))
+            return self._expected_log_weights(q, known)
+        return self.drawn_log_weights(self.factor.family.sample(self.factor.pick(q), rng))
 
     @abstractmethod
-    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
-        """Return E log π, given the expectations under the factor."""
+    def _expected_log_weights(self, q: Natural, known: Known | None) -> np.ndarray:
+        """Return E log π."""
 
 
 class DirichletWeights(WeightsOfAll):
@@ -204,8 +223,8 @@ class DirichletWeights(WeightsOfAll):
     def statistics(self, counts: np.ndarray, gated: Any = None) -> Natural:
         return {"weight_concentration": counts}
 
-    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
-        return expected["concentration"]
+    def _expected_log_weights(self, q: Natural, known: Known | None) -> np.ndarray:
+        return self.factor.family.expectations(self.factor.pick(q))["concentration"]
 
     def drawn_log_weights(self, draw: dict[str, np.ndarray]) -> np.ndarray:
         return draw["log_probabilities"]
@@ -227,6 +246,7 @@ class StickBreakingWeights(WeightsOfAll):
     """
 
     factor = Factor(Beta(), {"a": "stick_a", "b": "stick_b"})
+    _keys = ("stick_a", "stick_b")
 
     def prior(self) -> Natural:
         k = self.n_components
@@ -239,13 +259,14 @@ class StickBreakingWeights(WeightsOfAll):
         # Given the rows n_k of the components and r_k of those after them, the bound has the terms
         # log α + log Γ(α + r_k) − log Γ(α + r_k + 1 + n_k), which are concave in log α. If their
         # sum is highest at a limit of α, steps for fixed q would be ever shorter on the way there.
-        a, rest = q["stick_a"][:-1], q["stick_b"][:-1] - float(self.concentration)
-        for limit, sign in ((SMALLEST, -1.0), (LARGEST, 1.0)):
-            slope = np.sum(1.0 / limit + psi(limit + rest) - psi(limit + rest + a))
-            if sign * slope >= 0.0:
-                return limit
-        log_rest = self.factor.family.expectations(self.factor.pick(q))["b"]
-        return stick_concentration(log_rest[:-1])
+        a, b = q["stick_a"][:-1], q["stick_b"][:-1]
+        after = _LIMITS + (b - float(self.concentration))
+        # All at once, because a call takes longer than a few numbers.
+        values = psi(np.concatenate([after, after + a, [b, a + b]]))
+        slopes = np.add.reduce(1.0 / _LIMITS + values[:2] - values[2:4], axis=1)
+        if slopes[0] <= 0.0:
+            return SMALLEST
+        return LARGEST if slopes[1] >= 0.0 else stick_concentration(values[4] - values[5])
 
     def best_order(self, counts: np.ndarray) -> np.ndarray:
         largest_first = np.argsort(-counts, kind="stable")
@@ -275,8 +296,26 @@ class StickBreakingWeights(WeightsOfAll):
         beyond[:-1] = counts[:0:-1].cumsum()[::-1]
         return {"stick_a": counts, "stick_b": beyond}
 
-    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
-        return stick_breaking_log_weights(expected["a"], expected["b"])
+    def known(self, q: Natural) -> Known | None:
+        logs = np.empty((3, self.n_components))
+        sticks = np.ascontiguousarray(q["stick_a"]), np.ascontiguousarray(q["stick_b"])
+        kernels().stick_logs(*sticks, logs)
+        return {"logs": logs}
+
+    def _expected_log_weights(self, q: Natural, known: Known | None) -> np.ndarray:
+        if known is None:
+            expected = self.factor.family.expectations(self.factor.pick(q))
+            return stick_breaking_log_weights(expected["a"], expected["b"])
+        found: np.ndarray = known["logs"][2]
+        return found
+
+    def kl(self, q: Natural, prior: Natural, known: Known | None = None) -> float:
+        if known is None:
+            return super().kl(q, prior)
+        found = np.empty(2)
+        arrays = (np.ascontiguousarray(x[key]) for x in (q, prior) for key in self._keys)
+        kernels().stick_divergence(*arrays, known["logs"], found)
+        return float(found[0]) if found[1] <= STRONG else super().kl(q, prior)
 
     def drawn_log_weights(self, draw: dict[str, np.ndarray]) -> np.ndarray:
         return stick_breaking_log_weights(draw["log_value"], draw["log_complement"])

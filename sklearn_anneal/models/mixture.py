@@ -27,6 +27,7 @@ from ._base import (
     Visit,
     coinciding,
     merged,
+    shallow,
     whole,
 )
 from ._componentwise import Componentwise, Given, aligned
@@ -45,6 +46,8 @@ from .components._base import (
 )
 from .components._linear import scaled
 
+# The key of what is known about the weights, beside what is known about the components.
+_OF_WEIGHTS = "log weights"
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
 _NO_VOLUME = (
@@ -307,10 +310,11 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
     ) -> Joint:
         """Return E log p(x, z = k) = E log π_k + E log p(x | β_k), or that of one draw."""
-        log_weights = self.weights.log_weights(q, rng)
+        of_weights = None if known is None else known.get(_OF_WEIGHTS)
+        log_weights = self.weights.log_weights(q, rng, of_weights)
         joint = self.components.joint_expectations(q, log_weights, rng, known)
         gate = self.weights.gate(q, rng)
-        return joint._replace(classes=self.component_classes, gate=gate)
+        return Joint(joint.own, joint.log_weights, self.component_classes, gate)
 
     def log_joint(self, units: Rows, expected: Joint) -> np.ndarray:
         """Return E log p(x_n, z_n = k) of the observed cells in nats, (n_rows, n_components)."""
@@ -332,6 +336,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if rng is None or self._why_no_exact_gradient is not None:
             if rng is None:
                 known = components.known(q, how.get("known"))
+                if known is not None:
+                    known[_OF_WEIGHTS] = self.weights.known(q)
             expected = self.expectations(q, rng, known)
         else:
             factor = self.weights.factor
@@ -349,7 +355,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if example.classes is not None or expected.gate is not None:
             kind = LabelledVisit
         return kind(
-            *(components, expected._replace(own=own), t, unit_temperatures, separate_noise),
+            *(components, Joint(own, *expected[1:]), t, unit_temperatures, separate_noise),
             draws=draws,
             known=known,
             learns_late=self.learns_late,
@@ -377,8 +383,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         own = None if known is None else self.components.kl_given(q, prior, known)
         if own is None:
             return self.factors().kl(q, prior) + self.components.hyperparameter_kl()
-        weights = self.weights.factor
-        of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
+        assert known is not None
+        of_weights = self.weights.kl(q, prior, known.get(_OF_WEIGHTS))
         return of_weights + own + self.components.hyperparameter_kl()
 
     # Hyperparameters
@@ -404,17 +410,17 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         """
         if not (self.components.learns_early or (late and self.learns_late)):
             return self, prior, q
-        model = copy(self)
+        model = shallow(self)
         counts = self.weights.expected_counts(q, prior)
         moved = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
-        model.counts = counts
+        model.counts, n_rows = counts, float(counts.sum())
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         known = None if step is None else step.known
         if step is not None and known is not None:
             known["raw"] = step.statistics["components"]
-        if self.components.learns_from(float(counts.sum())):
+        if self.components.learns_from(n_rows):
             # There is no step without a pass over the data, as for a start, whose rows will move.
-            stay = step is not None and moved <= SHARE_THAT_MOVES * counts.sum()
+            stay = step is not None and moved <= SHARE_THAT_MOVES * n_rows
             how = rho, late, stay, known
             model.components, of_components = self.components.learned(q, prior, *how)
         else:

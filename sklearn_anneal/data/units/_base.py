@@ -84,7 +84,14 @@ class Units(ABC):
     @property
     def total_weight(self) -> float:
         """Σ w, the weighted number of data points."""
-        return float(self.n_units) if self.weights is None else float(self.weights.sum())
+        weights = self.weights
+        if weights is None:
+            return float(self.n_units)
+        # A pass asks for it several times, and each sum takes as long as the kernel of a few rows.
+        kept = vars(self).get("_sum_of_weights")
+        if kept is None or kept[0] is not weights:
+            kept = self._sum_of_weights = weights, float(weights.sum())
+        return kept[1]
 
     def _weighted_sum(self, values: np.ndarray) -> float:
         """Return Σ w x for one value of each data point."""

@@ -112,7 +112,10 @@ class Rows(Units):
         return self.X.shape[0]
 
     def chunks(self) -> list[slice]:
-        n, most = self.n_units, getattr(self.X, "most_chunks", _MOST_CHUNKS)
+        n = self.n_units
+        if n <= _SMALLEST_CHUNK:
+            return [slice(0, n)] if n else []
+        most = getattr(self.X, "most_chunks", _MOST_CHUNKS)
         # Chunks consist of whole blocks of the kernels; only the last one may end with a part.
         size = max(_SMALLEST_CHUNK, -(-n // (most * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -20,6 +20,9 @@ from ._predictive_moments import deviations
 
 kernels = partial(compiled, "discrete")
 
+# Tables of so many numbers at most lie anywhere in memory.
+_SMALL_TABLE = 4096
+
 
 class Coefficients(NamedTuple):
     """Coefficients in E log p(x | z = k) = f(x) · slopes_k + Σ_d cells_kd + c(x).
@@ -74,9 +77,12 @@ def table_of(levels: np.ndarray, rows: Rows) -> Table | Levels:
 def _empty_table(packing: Packing, n_components: int) -> np.ndarray:
     """Return an array for a table, whose rows are padded to a multiple of four.
 
-    It begins at a cache line, so that no vector of a row lies in two of them.
+    It begins at a cache line, so that no vector of a row lies in two of them, unless it is so small
+    that to find this place takes longer.
     """
     shape = int(packing.begins[-1]), -(-n_components // 4) * 4
+    if shape[0] * shape[1] <= _SMALL_TABLE:
+        return np.empty(shape)
     room = np.empty(shape[0] * shape[1] + 8)
     begin = -(room.ctypes.data // 8) % 8
     return room[begin : begin + shape[0] * shape[1]].reshape(shape)
@@ -214,7 +220,7 @@ class PackedComponents(Components[P, R]):
         assert isinstance(coded, Coded)
         k, p = table.n_components, coded.packing
         out, sums = _empty_table(p, k), np.zeros(2)
-        out[:] = 0.0
+        out.fill(0.0)
         kernels().local_step(
             np.ascontiguousarray(coded.codes),
             p.begins,
@@ -227,10 +233,10 @@ class PackedComponents(Components[P, R]):
             out,
             sums,
         )
-        # Every row has one of the entries of the first code.
-        number = out[: p.begins[1], :k].sum(axis=0)
         levels = np.zeros((int(p.first_level[-1]), out.shape[1]))
         kernels().collect_levels(out, *_places_of_levels(p), levels)
+        # Every row has one of the entries of the first code, whose sum is the first of them now.
+        number = out[0, :k].copy()
         raw = self.zeros(table)
         self.add_levels(levels[:, :k], number, p, raw)
         statistics: Any = {"components": raw, "rows": number}

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import psi
 
 from ...data.tables import Coded, Packing
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._divergence import STRONG
-from .._base import Expected, Known, compiled
+from .._base import Expected, Known, compiled, shallow
 from .._draws import drawn_labels, holes_of
 from ._base import BOUNDS, Draws, Joint, Profile, RawStatistics, log_means, moved, multiplied
 from ._linear import (
@@ -117,10 +115,10 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalColumns, Natural]:
-        logs, first = self.expectations(q), self._first_level
+        logs, first = self._expected_logs(self._by_level(q)), self._first_level
         best = self.concentration[first[:-1], 0]
         compiled("empirical_bayes").dirichlet_concentrations(logs, first, *BOUNDS, best)
-        model = copy(self)
+        model = shallow(self)
         each = np.repeat(best, self.n_levels)[:, None]
         model.concentration = moved(self.concentration, each, rho)
         return model, model.prior(None)
@@ -149,8 +147,9 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
 
     def _expected_logs(self, concentration: np.ndarray) -> np.ndarray:
         """Return E log p of all levels, given their concentrations, both (n_levels, K)."""
-        total = np.add.reduceat(concentration, self._first_level[:-1], axis=0)
-        return psi(concentration) - np.repeat(psi(total), self.n_levels, axis=0)
+        logs = np.empty(concentration.shape)
+        compiled("divergence").dirichlet_logs(concentration, self._first_level, logs)
+        return logs
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
         if rng is None:
