@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import called, helper, kernel
-from ._math import digamma, exp, log_gamma
+from ._compile import helper, kernel
+from ._math import digamma, exp
+from .divergence import _growth
 
 # Rows per block: a block and its exponentials stay in the fastest caches.
 BLOCK = 128
@@ -193,12 +194,6 @@ def locally_tempered_shares_of(
             sums[2] += w / temperature[i]
             e = noise[start + i] if noise.shape[0] > 0 else 1.0
             _scaled(work[i], w * e * temperature[i] / total[i], shares[start + i])
-
-
-@called
-def _growth(q, p):
-    """log Γ(q) - log Γ(p), which is exactly 0 where they are equal."""
-    return log_gamma(q) - log_gamma(p) if q != p else 0.0
 
 
 @kernel("values vector out_rows", dtypes=("float64",))
