@@ -99,7 +99,8 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
         Expected sufficient statistics, of the shapes of `prior`, already multiplied by
         ``t.statistics`` in the local step.
     base : dict of ndarray
-        Base point of the family, broadcastable to `prior` (:meth:`Family.base`).
+        Base point of the family, broadcastable to `prior` (:meth:`Family.base`). At ``t.prior`` 1,
+        only statistics that are no arrays read it.
     t : Tempering
         Only ``t.prior`` is used.
 

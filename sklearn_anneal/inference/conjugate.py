@@ -67,7 +67,7 @@ def update(
     rate = rates.learning_rate(ctx.state["updates"])
     rho = method.minibatch_step(rate, 1.0 / ctx.scale) if minibatch else method.batch_step(rate)
     ctx.q_start = ctx.q
-    base = ctx.model.factors().base(ctx.q)
+    base: Natural = {}
     local = visited.local
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
@@ -86,6 +86,9 @@ def update(
         deviation = visited.step.deviation
         ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
         prior = {key: ctx.prior[key] for key in block.keys}
+        are_arrays = all(isinstance(value, np.ndarray) for value in stats.values())
+        if not base and not (are_arrays and visited.visit.t.prior == 1.0):
+            base = ctx.model.factors().base(ctx.q)
         proposed = posterior(prior, stats, base, visited.visit.t)
         if visited.visit.extrapolates:
             raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
