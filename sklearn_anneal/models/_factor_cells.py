@@ -11,7 +11,7 @@ from ..data.units import Rows
 from ..families import Natural
 from ._binary_codes import centered_blocks
 from ._gaussian_factors import always_on, posterior, posterior_of_each
-from ._packed_gaussians import multiplicity, packed
+from ._packed_gaussians import multiplicity, observed_sums, packed
 
 if TYPE_CHECKING:
     from ._factor_rows import Moments
@@ -82,7 +82,7 @@ def _variances_by_gaussians(
                 spread = packed(posterior(u.T, moments.gram, x)[1])
             else:
                 # The covariances are the second moments of Gaussians with the means 0.
-                gram = block.observed[part] @ moments.squares
+                gram = observed_sums(block.observed[part], moments.squares)
                 spread = posterior_of_each(np.zeros(u.T.shape), gram, x).second
             second = packed(u[:, :, None] * u[:, None, :]) + spread
             rows = slice(block.rows.start + begin, block.rows.start + begin + len(u))

@@ -108,7 +108,7 @@ def inferred(
             sums = whole = sums + np.tensordot(of_spread, spread, axes=1)
         else:
             assert observed is not None and second is not None
-            sums = weighted_product(observed.T, second, kind)
+            sums = _packed_gaussians.column_sums(observed, second, kind)
             whole = _packed_gaussians.symmetric(of_each @ second, k)
         moments.append(
             {
@@ -152,10 +152,10 @@ def low_rank(
     rows: Any = units.spread(_ROWS)
     # Single precision is enough for a start, and takes half the time.
     Y = np.empty((rows.n_units, d), np.float32)
-    gone = None if rows.patterns is None else np.zeros(Y.shape, dtype=bool)
+    gone = np.zeros(Y.shape, dtype=bool)
     for block in centered_blocks(rows):
         Y[block.rows] = block.X / np.sqrt(variances)
-        if gone is not None:
+        if block.observed is not None:
             gone[block.rows] = block.observed == 0
     w = np.ones(len(Y)) if rows.weights is None else np.asarray(rows.weights, dtype=np.float64)
     # These rows stand for all, whatever the weights of the others are.
@@ -163,16 +163,18 @@ def low_rank(
     W = _principal(Y, w, k, random_state)
     noise, total = np.full(d, _FIRST_NOISE), w.sum()
     covariance, v = np.zeros((k, k)), loading_variance
-    missing = np.zeros(d) if gone is None else w @ gone
-    heavy = w.astype(np.float32)[:, None]
-    squares = w @ Y**2
+    missing, heavy = w @ gone, w.astype(np.float32)[:, None]
+    squares = observed_squares = w @ Y**2
+    places = np.flatnonzero(gone)
+    columns, weights = places % d, w[places // d]
     for _ in range(_ROUNDS):
         scaled = W / noise
         spread = np.linalg.inv(np.eye(k) + scaled @ W.T + d * covariance)
         means = Y @ (spread @ scaled).T.astype(np.float32)
-        if gone is not None:
-            np.copyto(Y, means @ W.astype(np.float32), where=gone)
-            squares = w @ Y**2
+        if len(places):
+            cells = (means @ W.astype(np.float32)).ravel()[places]
+            Y.ravel()[places] = cells
+            squares = observed_squares + np.bincount(columns, weights * cells**2, d)
         weighted = means * heavy
         second = weighted.T @ means + total * spread
         root = np.linalg.cholesky(second / total)
