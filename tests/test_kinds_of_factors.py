@@ -16,9 +16,9 @@ from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.estimators._kinds_of_factors import (
     _PASSES,
     _TOL,
+    _Trial,
     _advantage,
     _drawn,
-    _scored,
     _spread,
     compared,
 )
@@ -74,7 +74,7 @@ def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
     held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
     units = Rows(X, patterns=cell_patterns(X))
     estimator = AnnealedSpikeSlabFactorAnalysis(5, noise_variance=0.5)
-    squares, log_densities = _scored(estimator, units, held, 7)
+    squares, log_densities = _Trial(estimator, units, held, 7).scores()
     gaps = np.where(held, np.nan, X)
     for i, prior in enumerate(("learned", 1.0)):
         short = fitted(gaps, activation_prior=prior, random_state=7, noise_variance=0.5,

@@ -20,7 +20,7 @@ from ..inference.checkpoint import Checkpoint
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Progress, Trace
 from ..models._componentwise import Given
-from ..models._factor_cells import drawn_cells, imputed
+from ..models._factor_cells import Cells, drawn_cells, imputed
 from ..models._gaussian_factors import always_on
 from ..models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from ..models.spike_slab_gradient import (
@@ -501,15 +501,23 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         return is_open and usual and self.max_iter > 0 and units.patterns is not None
 
     def _cells_after_fit(
-        self, units: Rows, random_state: np.random.RandomState
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means and the deviations of the cells of rows after a fit to them."""
+        self, units: Rows, random_state: np.random.RandomState, near: np.ndarray | None = None
+    ) -> tuple[Cells, np.ndarray]:
+        """Return the cells of rows after a fit to them, and the loadings in units of the data.
+
+        The fit starts at the loadings ``near``, (n_components, n_features), if they are given, and
+        at the noise that these leave.
+        """
+        self.components_init = near
         model = self._make_model(units.X, units)
+        if near is not None:
+            model.init_params = "gaussian"
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
-        found = self._start_anew(model, strategy, plan, units, None, None, random_state)
-        ctx = found.kept.ctx
-        return imputed(ctx.model, ctx.q, units.centered(ctx.summary), return_std=True)
+        ctx = self._start_anew(model, strategy, plan, units, None, None, random_state).kept.ctx
+        model, centered = ctx.model, units.centered(ctx.summary)
+        loadings = model.loadings(ctx.q).means * np.sqrt(model.noise_variance)
+        return imputed(model, ctx.q, centered, return_std=True), loadings
 
     def _make_model(self, X: np.ndarray, units: Rows) -> _Model:
         d = X.shape[1]
@@ -728,7 +736,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
                 return filled(cells)
 
             return stacked(self, table, n_draws, random_state)
-        means, std = imputed(model, q, units, return_std)
+        means, std, _ = imputed(model, q, units, return_std)
         return (filled(means), np.where(holes, std, 0.0)) if return_std else filled(means)
 
     @by_parts
