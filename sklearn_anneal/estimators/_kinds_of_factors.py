@@ -107,7 +107,9 @@ def compared(
         held &= (observed & ~held).sum(axis=0) > 1
         return _Trial(estimator, rows, held, seed) if held.sum() >= _LEAST else None
 
-    def summed(scores: Callable[[_Trial], np.ndarray], goes_on: Callable[[int, float], bool]) -> Any:
+    def summed(
+        scores: Callable[[_Trial], np.ndarray], goes_on: Callable[[int, float], bool]
+    ) -> Any:
         """Return scores of all cells that were held out, their weight, and the advantage."""
         # Squared errors and log densities of both kinds in each row, so far.
         sums, n_cells, advantage, n = np.zeros((2, 2, rows.n_units)), 0.0, 0.0, 0

@@ -88,6 +88,7 @@ def _variances_by_gaussians(
                 spread = packed(posterior(u.T, moments.gram, x)[1])
             else:
                 # The covariances are the second moments of Gaussians with the means 0.
+                assert moments.squares is not None
                 gram = observed_sums(block.observed[part], moments.squares)
                 spread = posterior_of_each(np.zeros(u.T.shape), gram, x).second
             second = packed(u[:, :, None] * u[:, None, :]) + spread
