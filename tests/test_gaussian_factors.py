@@ -10,8 +10,9 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import FactorAnalysis
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
-from sklearn_anneal.data.units import Rows
+from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.families import Gaussian
+from sklearn_anneal.models import _gaussian_factors
 from sklearn_anneal.models._binary_codes import RowBlock
 from sklearn_anneal.models._factor_rows import Likelihood, Moments
 from sklearn_anneal.models._gaussian_factors import independent, low_rank, transformation
@@ -279,3 +280,30 @@ def test_independent_factors_are_found_in_a_rotation(rng):
 
 def test_factors_without_variance_have_no_loadings(rng):
     assert np.isfinite(independent(np.zeros((9, 3)), rng.normal(size=(3, 5)), None)).all()
+
+
+def test_longer_steps_save_rounds_of_the_start(monkeypatch, rng):
+    """They lead where many rounds would, whose last changes are small long before the end."""
+    X = rows(rng, n=200, d=20, k=6, missing=0.1)
+    units = Rows(X - np.nanmean(X, axis=0), patterns=cell_patterns(X))
+    variances, counted = np.nanvar(X, axis=0), []
+    after_round = _gaussian_factors._FilledRows.after_round
+
+    def count(self, at):
+        counted.append(at)
+        return after_round(self, at)
+
+    monkeypatch.setattr(_gaussian_factors._FilledRows, "after_round", count)
+
+    def start(**settings):
+        counted.clear()
+        for name, value in settings.items():
+            monkeypatch.setattr(_gaussian_factors, name, value)
+        W = low_rank(units, 6, variances, np.ones(6), False, np.random.RandomState(0))
+        return W.T @ W, len(counted)
+
+    quick, n_quick = start()
+    plain, n_plain = start(_LONGEST_STEP=1.0)
+    best, _ = start(_SETTLED=1e-6)
+    assert n_quick < 0.7 * n_plain
+    assert np.abs(quick - best).max() < np.abs(plain - best).max()
