@@ -68,8 +68,8 @@ def observed_sums(observed: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     triangles : ndarray of shape (m, K (K + 1) / 2)
         Those of symmetric matrices without negative eigenvalues.
     """
-    n_missing, size = observed.size - observed.sum(), triangles.shape[1]
-    if size < _MANY_ENTRIES or n_missing > _FEW_MISSING * observed.size:
+    size = triangles.shape[1]
+    if size < _MANY_ENTRIES or observed.mean() < 1.0 - _FEW_MISSING:
         return np.asarray(observed @ triangles)
     total = np.ones(len(triangles)) @ triangles
     n, m = observed.shape
