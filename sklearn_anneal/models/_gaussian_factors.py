@@ -168,7 +168,7 @@ def low_rank(
 
 
 class _Rounds(NamedTuple):
-    """What a round of EM reads and changes, in units of the columns' deviations."""
+    """Values that a round of EM reads and changes, in units of the columns' deviations."""
 
     loadings: np.ndarray  # (n_components, n_features)
     log_noise: np.ndarray  # (n_features,)
