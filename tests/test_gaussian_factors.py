@@ -10,13 +10,14 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import FactorAnalysis
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
-from sklearn_anneal.data.units import Rows
+from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.families import Gaussian
+from sklearn_anneal.models import _gaussian_factors
 from sklearn_anneal.models._binary_codes import RowBlock
 from sklearn_anneal.models._factor_rows import Likelihood, Moments
-from sklearn_anneal.models._gaussian_factors import low_rank, transformation
+from sklearn_anneal.models._gaussian_factors import independent, low_rank, transformation
 from sklearn_anneal.models._loadings import Loadings
-from sklearn_anneal.models._packed_gaussians import packed, symmetric
+from sklearn_anneal.models._packed_gaussians import column_sums, observed_sums, packed, symmetric
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -232,3 +233,77 @@ def test_a_pass_computes_the_moments_of_the_loadings_once(loading_variance, monk
     many.fit(X)
     # Once when the visit begins, and once after the update, for what is learned.
     assert len(counted) - 2 * before == 2 * (many.n_passes_ - few.n_passes_)
+
+
+@pytest.mark.parametrize("weights", [np.ones(1), np.linspace(0.1, 3.0, 60)])
+@pytest.mark.parametrize("k", [3, 25])
+def test_sums_over_observed_cells_are_products(k, weights, rng):
+    """Those of many factors are differences from the sum over all cells."""
+    size = k * (k + 1) // 2
+    vectors = rng.normal(size=(60, k))
+    # Triangles are the first columns of a wider table, or lie column after column in memory.
+    wide = np.hstack([packed(vectors[:, :, None] * vectors[:, None, :]), np.ones((60, 5))])
+    for triangles in (wide[:, :size], np.asfortranarray(wide[:, :size])):
+        observed = (rng.random((60, 40)) > 0.1).astype(float)
+        observed[:, 3] = 1.0
+        expected = observed.T @ (weights[:, None] * triangles)
+        assert_allclose(column_sums(observed, triangles, weights), expected, atol=1e-11)
+        of_rows = observed[:, :7] @ triangles[:7]
+        assert_allclose(observed_sums(observed[:, :7], triangles[:7]), of_rows, atol=1e-11)
+
+
+def test_sums_over_observed_cells_keep_digits(rng):
+    """The difference from the sum over all cells would be noise if one cell has nearly all."""
+    k = 20
+    vectors = rng.normal(size=(30, k))
+    vectors[0] *= 1e7
+    triangles = packed(vectors[:, :, None] * vectors[:, None, :])
+    observed = np.ones((4, 30))
+    observed[1:, 0] = 0.0
+    assert_allclose(observed_sums(observed, triangles), observed @ triangles, rtol=1e-9)
+
+
+def test_independent_factors_are_found_in_a_rotation(rng):
+    """Weights are numbers of copies."""
+    factors = rng.standard_normal((300, 4)) * (rng.random((300, 4)) < 0.2)
+    loadings = rng.normal(size=(4, 9))
+    turned = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    found = independent(factors @ turned, turned.T @ loadings, None)
+    cosines = found @ loadings.T
+    cosines /= np.linalg.norm(found, axis=1)[:, None] * np.linalg.norm(loadings, axis=1)
+    assert_allclose(np.sort(np.abs(cosines).max(axis=0)), 1.0, atol=0.02)
+    number = rng.integers(1, 3, 300)
+    copies = independent(np.repeat(factors @ turned, number, axis=0), turned.T @ loadings, None)
+    weighted = independent(factors @ turned, turned.T @ loadings, number.astype(float))
+    assert_allclose(weighted, copies, rtol=1e-6)
+
+
+def test_factors_without_variance_have_no_loadings(rng):
+    assert np.isfinite(independent(np.zeros((9, 3)), rng.normal(size=(3, 5)), None)).all()
+
+
+def test_longer_steps_save_rounds_of_the_start(monkeypatch, rng):
+    """They lead where many rounds would, whose last changes are small long before the end."""
+    X = rows(rng, n=200, d=20, k=6, missing=0.1)
+    units = Rows(X - np.nanmean(X, axis=0), patterns=cell_patterns(X))
+    variances, counted = np.nanvar(X, axis=0), []
+    after_round = _gaussian_factors._FilledRows.after_round
+
+    def count(self, at):
+        counted.append(at)
+        return after_round(self, at)
+
+    monkeypatch.setattr(_gaussian_factors._FilledRows, "after_round", count)
+
+    def start(**settings):
+        counted.clear()
+        for name, value in settings.items():
+            monkeypatch.setattr(_gaussian_factors, name, value)
+        W = low_rank(units, 6, variances, np.ones(6), False, np.random.RandomState(0))
+        return W.T @ W, len(counted)
+
+    quick, n_quick = start()
+    plain, n_plain = start(_LONGEST_STEP=1.0)
+    best, _ = start(_SETTLED=1e-6)
+    assert n_quick < 0.7 * n_plain
+    assert np.abs(quick - best).max() < np.abs(plain - best).max()

@@ -14,12 +14,14 @@ from sklearn.datasets import load_digits
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
 from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.estimators._kinds_of_factors import (
+    _EARLY_CLEAR,
+    _EARLY_PASSES,
     _PASSES,
     _TOL,
     _advantage,
     _drawn,
-    _scored,
     _spread,
+    _Trial,
     compared,
 )
 
@@ -38,10 +40,23 @@ def dense():
     return deleted(X[:, X.std(axis=0) > 2.0])
 
 
+def many_pictures():
+    X = load_digits().data[:400]
+    X = X[:, X.std(axis=0) > 0.1 * X.std()]
+    return np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+
+
 def sparse():
     rng = np.random.default_rng(0)
     factors = rng.standard_normal((150, 5)) * (rng.random((150, 5)) < 0.2)
     return deleted(factors @ (3.0 * rng.standard_normal((5, 20))) + rng.standard_normal((150, 20)))
+
+
+def sparse_with_little_noise():
+    rng = np.random.default_rng(0)
+    factors = rng.standard_normal((150, 5)) * (rng.random((150, 5)) < 0.2)
+    X = factors @ (3.0 * rng.standard_normal((5, 20))) + 0.1 * rng.standard_normal((150, 20))
+    return deleted(X)
 
 
 def fitted(X, k=None, **params):
@@ -74,7 +89,7 @@ def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
     held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
     units = Rows(X, patterns=cell_patterns(X))
     estimator = AnnealedSpikeSlabFactorAnalysis(5, noise_variance=0.5)
-    squares, log_densities = _scored(estimator, units, held, 7)
+    squares, log_densities = _Trial(estimator, units, held, 7).scores()
     gaps = np.where(held, np.nan, X)
     for i, prior in enumerate(("learned", 1.0)):
         short = fitted(gaps, activation_prior=prior, random_state=7, noise_variance=0.5,
@@ -86,6 +101,50 @@ def test_scores_are_those_of_fits_that_do_not_see_the_cells(rng):
         cells = norm(means, np.where(held, std, 1.0)).logpdf(X)
         expected = np.where(held, cells, 0.0).sum(axis=1)
         np.testing.assert_allclose(log_densities[i], expected, rtol=1e-8)
+
+
+def test_pictures_need_only_the_fits_that_start_alike(monkeypatch):
+    """Sparse factors that start at Gaussian ones decide for these alone, and only if far ahead."""
+
+    def undecided(self):
+        raise AssertionError
+
+    monkeypatch.setattr(_Trial, "scores", undecided)
+    scores = fitted(many_pictures(), 20, max_iter=2).held_out_scores_
+    assert scores["advantage"] > _EARLY_CLEAR
+    for X in (sparse(), sparse_with_little_noise()):
+        with pytest.raises(AssertionError):
+            fitted(X, max_iter=2)
+
+
+def test_sparse_factors_start_at_rotated_gaussian_ones(rng):
+    """A few passes from there predict better than many from a draw of the prior."""
+    X = sparse()
+    held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
+    units = Rows(X, patterns=cell_patterns(X))
+    trial = _Trial(AnnealedSpikeSlabFactorAnalysis(5), units, held, 0)
+    early, usual = trial.early_scores(), trial.scores()
+    assert_array_equal(early[:, 1], usual[:, 1])
+    totals = [scores[:, 0].sum(axis=1) for scores in (early, usual)]
+    assert totals[0][0] < totals[1][0]
+    assert totals[0][1] > totals[1][1]
+
+
+def test_fits_that_start_alike_do_not_see_the_cells(monkeypatch, rng):
+    X = sparse()
+    held = ~np.isnan(X) & (rng.random(X.shape) < 0.1)
+    fit, seen = AnnealedSpikeSlabFactorAnalysis._cells_after_fit, []
+
+    def watched(self, units, *args):
+        seen.append((self.activation_prior, self.max_iter, args[-1] is None, units.X))
+        return fit(self, units, *args)
+
+    monkeypatch.setattr(AnnealedSpikeSlabFactorAnalysis, "_cells_after_fit", watched)
+    units = Rows(X, patterns=cell_patterns(X))
+    _Trial(AnnealedSpikeSlabFactorAnalysis(5), units, held, 0).early_scores()
+    assert [each[:3] for each in seen] == [(1.0, _PASSES, True), ("learned", _EARLY_PASSES, False)]
+    for *_, given in seen:
+        assert_array_equal(given, np.where(held, np.nan, X))
 
 
 def test_the_advantage_is_that_of_the_clearer_score(rng):
@@ -243,13 +302,11 @@ def test_errors_are_in_weighted_deviations_of_the_columns():
 
 
 @pytest.mark.parametrize("random_state", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
-def test_more_cells_are_held_out_while_gaussian_factors_are_ahead(random_state):
+def test_more_cells_are_held_out_while_gaussian_factors_are_ahead(random_state, monkeypatch):
     """Three tenths of these cells do not decide for some starts of the short fits."""
-    X = load_digits().data[:400]
-    X = X[:, X.std(axis=0) > 0.1 * X.std()]
-    gaps = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    monkeypatch.setattr("sklearn_anneal.estimators._kinds_of_factors._EARLY_CLEAR", np.inf)
     settings = {"annealing": "none", "max_iter": 1, "random_state": random_state}
-    est = AnnealedSpikeSlabFactorAnalysis(20, **settings).fit(gaps)
+    est = AnnealedSpikeSlabFactorAnalysis(20, **settings).fit(many_pictures())
     assert est.held_out_scores_["advantage"] > 2
 
 

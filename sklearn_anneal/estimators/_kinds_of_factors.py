@@ -8,6 +8,10 @@ smaller squared errors, or a higher log density, by some standard errors, and ar
 other. Otherwise the data may well have sparse factors, whose loadings they determine. Few outliers
 dominate the errors of some tables, and columns with hardly any noise the densities of others.
 
+Most pictures need no such pair of fits. Sparse factors that start at the rotated loadings of the
+Gaussian fit are within a few passes near the best that they can be, and if they are clearly behind
+then, that decides. Otherwise they can end at another optimum, which predicts far worse.
+
 Sparse factors can predict worse although they have drawn the data, where there is hardly any noise:
 local steps then stop early. Neither the rise of the bound nor the probabilities that short fits
 learn tell such tables from pictures.
@@ -17,13 +21,16 @@ A kind whose short fit fails is not compared: the other one is taken, and a warn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
 from .._stack import warn
 from ..data.units import Rows, cell_patterns
+from ..models._gaussian_factors import independent
 
 if TYPE_CHECKING:
     from .spike_slab_factor_analysis import AnnealedSpikeSlabFactorAnalysis
@@ -37,6 +44,10 @@ _SHARE, _LEAST = 0.1, 100
 _SHARES, _MORE_SHARES, _CLEAR, _ENOUGH = 3, 6, 3.0, 2.0
 # The largest number of rows that are compared, and the passes and tolerance of a short fit.
 _ROWS, _PASSES, _TOL = 2000, 20, 1e-2
+# The passes of sparse factors that start at Gaussian ones. A further share is held out of these
+# fits if Gaussian factors are ahead by the second number of standard errors, and they are taken if
+# it is the third one.
+_EARLY_PASSES, _PROMISING, _EARLY_CLEAR = 6, 1.0, 3.5
 
 
 class Scores(NamedTuple):
@@ -87,22 +98,36 @@ def compared(
     observed, drawn = ~np.isnan(rows.X), random_state.random_sample(rows.X.shape)
     seed = random_state.randint(2**31 - 1)
     weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
-    n_cells, advantage = 0.0, 0.0
-    # Squared errors and log densities of both kinds in each row, so far.
-    sums = np.zeros((2, 2, rows.n_units))
-    for i in range(_MORE_SHARES):
-        if i >= _SHARES and advantage <= 0.0:
-            break
+
+    @cache
+    def trial(i: int) -> _Trial | None:
+        """Hold out a share of the cells; return None if they are too few."""
         held = observed & (drawn >= i * _SHARE) & (drawn < (i + 1) * _SHARE)
         # Every column keeps some of its cells.
         held &= (observed & ~held).sum(axis=0) > 1
-        if held.sum() < _LEAST:
-            break
-        n_cells += weights @ held.sum(axis=1)
-        sums += weights * _scored(estimator, rows, held, seed)
-        advantage = _advantage(sums)
-        if abs(advantage) > _CLEAR or np.isnan(sums).any():
-            break
+        return _Trial(estimator, rows, held, seed) if held.sum() >= _LEAST else None
+
+    def summed(
+        scores: Callable[[_Trial], np.ndarray], goes_on: Callable[[int, float], bool]
+    ) -> Any:
+        """Return scores of all cells that were held out, their weight, and the advantage."""
+        # Squared errors and log densities of both kinds in each row, so far.
+        sums, n_cells, advantage, n = np.zeros((2, 2, rows.n_units)), 0.0, 0.0, 0
+        while n == 0 or (goes_on(n, advantage) and not np.isnan(sums).any()):
+            one = trial(n)
+            if one is None:
+                break
+            sums += weights * scores(one)
+            advantage = _advantage(sums)
+            n_cells += weights @ one.held.sum(axis=1)
+            n += 1
+        return sums, n_cells, advantage
+
+    sums, n_cells, advantage = summed(
+        _Trial.early_scores, lambda n, ahead: n < _SHARES and _PROMISING < ahead <= _EARLY_CLEAR
+    )
+    if not _EARLY_CLEAR < advantage < np.inf:
+        sums, n_cells, advantage = summed(_Trial.scores, _undecided)
     if n_cells == 0.0:
         return None
     _warn_of_failures(estimator, _failed(sums))
@@ -110,6 +135,12 @@ def compared(
     learned_error, gaussian_error = (float(np.sqrt(x)) for x in squares)
     learned, gaussian = (float(x) for x in log_densities)
     return Scores(learned_error, gaussian_error, learned, gaussian, advantage)
+
+
+def _undecided(n: int, advantage: float) -> bool:
+    """Return whether a further share is held out of usual fits, after ``n`` of them."""
+    more = n < _SHARES or (advantage > 0.0 and n < _MORE_SHARES)
+    return more and abs(advantage) <= _CLEAR
 
 
 def _drawn(units: Rows, random_state: np.random.RandomState) -> Rows:
@@ -175,37 +206,68 @@ def _advantage(sums: np.ndarray) -> float:
     return float(found[np.argmax(np.abs(found))])
 
 
-def _scored(
-    estimator: AnnealedSpikeSlabFactorAnalysis, rows: Rows, held: np.ndarray, seed: int
-) -> np.ndarray:
-    """Return scores of the held-out cells of each row, (2, 2, n_rows).
+class _Trial:
+    """Short fits to rows without some of their cells, and scores of these cells.
 
-    They are squared errors, in variances of the columns, and log densities, of both kinds; NaN if
-    the fit of a kind fails.
+    Scores are squared errors, in variances of the columns, and log densities of each row, of
+    learned probabilities and of Gaussian factors, (2, 2, n_rows); NaN if the fit of a kind fails.
     """
-    gaps = np.where(held, np.nan, rows.X)
-    train = Rows(gaps, rows.weights, patterns=cell_patterns(gaps))
-    spread = _spread(rows)
-    found: list[list[np.ndarray]] = [[], []]
-    for prior in ("learned", 1.0):
-        short = estimator._reader().set_params(
+
+    def __init__(
+        self, estimator: AnnealedSpikeSlabFactorAnalysis, rows: Rows, held: np.ndarray, seed: int
+    ):
+        self.estimator, self.rows, self.held, self.seed = estimator, rows, held, seed
+        gaps = np.where(held, np.nan, rows.X)
+        self.train = Rows(gaps, rows.weights, patterns=cell_patterns(gaps))
+        self.spread = _spread(rows)
+
+    def early_scores(self) -> np.ndarray:
+        """Return the scores if sparse factors start at the Gaussian ones, and make few passes."""
+        gaussian, near = self._of_gaussian
+        if near is None:
+            learned = np.full(gaussian.shape, np.nan)
+        else:
+            learned = self._fitted("learned", _EARLY_PASSES, near)[0]
+        return np.stack([learned, gaussian], axis=1)
+
+    def scores(self) -> np.ndarray:
+        """Return the scores if sparse factors start as they do in a fit."""
+        return np.stack([self._fitted("learned", _PASSES)[0], self._of_gaussian[0]], axis=1)
+
+    @cached_property
+    def _of_gaussian(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Scores of Gaussian factors, and loadings at which sparse factors can start."""
+        scores, factors, loadings = self._fitted(1.0, _PASSES)
+        if np.isnan(scores).any():
+            return scores, None
+        near = independent(factors, loadings, self.rows.weights)
+        # Factors without loadings would never move.
+        return scores, near if near.any(axis=1).all() else None
+
+    def _fitted(
+        self, prior: float | str, n_passes: int, near: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the scores of a kind, (2, n_rows), with the factors and the loadings."""
+        short = self.estimator._reader().set_params(
             activation_prior=prior,
             annealing="none",
             effort="auto",
             n_init=1,
             batch_size=None,
-            max_iter=_PASSES,
-            tol=max(estimator.tol, _TOL),
+            max_iter=n_passes,
+            tol=max(self.estimator.tol, _TOL),
         )
         try:
-            means, std = short._cells_after_fit(train, np.random.RandomState(seed))
+            cells, loadings = short._cells_after_fit(
+                self.train, np.random.RandomState(self.seed), near
+            )
         except np.linalg.LinAlgError:
-            means = std = np.full(rows.X.shape, np.nan)
-        for scores, cells in zip(
-            found, (((means - rows.X) / spread) ** 2, norm.logpdf(rows.X, means, std)), strict=True
-        ):
-            scores.append(np.where(held, cells, 0.0).sum(axis=1))
-    return np.array(found)
+            nothing = np.full((2, self.rows.n_units), np.nan)
+            return nothing, np.empty((0, 0)), np.empty((0, 0))
+        X = self.rows.X
+        each = ((cells.means - X) / self.spread) ** 2, norm.logpdf(X, cells.means, cells.std)
+        scores = np.array([np.where(self.held, of_cells, 0.0).sum(axis=1) for of_cells in each])
+        return scores, cells.factors, loadings
 
 
 def _spread(rows: Rows) -> np.ndarray:

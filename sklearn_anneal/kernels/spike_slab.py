@@ -19,6 +19,8 @@ from .simd.rows import subtract_rows
 _LANES = 64
 # The same where every data point has a matrix of its own; so few of these stay in the caches.
 _LANES_OF_GRAMS = 8
+# Number of columns of a table that :func:`subtract_missing` reads at a time.
+_COLUMNS = 256
 # Activations are kept this far from certainty, so that every factor can be switched again.
 _LARGEST_LOGIT = 30.0
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -261,3 +263,33 @@ def mean_field_of_rows(
         for i in range(count):
             energies[start + i] = energy[i]
             entropies[start + i] = entropy[i]
+
+
+@kernel("values int vector pointer pointer out2", dtypes=("float64",))
+def subtract_missing(table, width, total, places, ends, out):
+    """``out[i] = total − Σ_p table[p]`` over ``places[ends[i] : ends[i + 1]]``.
+
+    A row of the flat table begins ``width`` numbers after the one before, and has as many as
+    ``total``. Few columns at a time are read, so that these parts of all rows stay in the caches.
+    """
+    n_columns = total.shape[0]
+    for start in range(0, n_columns, _COLUMNS):
+        n = min(start + _COLUMNS, n_columns) - start
+        for i in range(out.shape[0]):
+            row = out[i, start:]
+            for c in range(n):
+                row[c] = total[start + c]
+            at, end = ends[i], ends[i + 1]
+            while at + 4 <= end:
+                first = table[places[at] * width + start :]
+                second = table[places[at + 1] * width + start :]
+                third = table[places[at + 2] * width + start :]
+                fourth = table[places[at + 3] * width + start :]
+                for c in range(n):
+                    row[c] -= (first[c] + second[c]) + (third[c] + fourth[c])
+                at += 4
+            while at < end:
+                first = table[places[at] * width + start :]
+                for c in range(n):
+                    row[c] -= first[c]
+                at += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
@@ -11,7 +11,7 @@ from ..data.units import Rows
 from ..families import Natural
 from ._binary_codes import centered_blocks
 from ._gaussian_factors import always_on, posterior, posterior_of_each
-from ._packed_gaussians import multiplicity, packed
+from ._packed_gaussians import multiplicity, observed_sums, packed
 
 if TYPE_CHECKING:
     from ._factor_rows import Moments
@@ -25,10 +25,16 @@ _ENTRIES = 1 << 20
 _FLAT = 1e-8
 
 
-def imputed(
-    model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, return_std: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the posterior means and deviations of all cells, both (n_rows, n_features).
+class Cells(NamedTuple):
+    """The posterior of the cells of rows, in units of the data."""
+
+    means: np.ndarray  # (n_rows, n_features)
+    std: np.ndarray  # (n_rows, n_features), or (n_rows, 0) if nobody reads them
+    factors: np.ndarray  # the means of the factors of the rows, (n_rows, n_components)
+
+
+def imputed(model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, return_std: bool) -> Cells:
+    """Return the posterior means and deviations of all cells.
 
     Factors u and loadings w are independent in q, and so are the factors of a row that can be off.
     In units of the noise, a cell has the variance
@@ -40,10 +46,10 @@ def imputed(
     means, noise = moments.means, np.sqrt(model.noise_variance)
     cells = factors @ means * noise + units.center
     if not return_std:
-        return cells, np.empty((len(cells), 0))
+        return Cells(cells, np.empty((len(cells), 0)), factors)
     if always_on(model.activation_prior):
         variance = _variances_by_gaussians(model, q, units, factors, moments)
-        return cells, np.sqrt(variance) * noise
+        return Cells(cells, np.sqrt(variance) * noise, factors)
     covariance = model.standard(q)["covariance"]
     variances = np.diagonal(covariance, axis1=-2, axis2=-1)
     squares = means.T**2 + variances
@@ -58,7 +64,7 @@ def imputed(
         by_loadings = np.tensordot(second, covariance, axes=([1, 2], [-2, -1]))
         by_loadings = by_loadings if by_loadings.ndim == 2 else by_loadings[:, None]
         variance[block.rows] = 1.0 + by_loadings + spread @ means**2
-    return cells, np.sqrt(variance) * noise
+    return Cells(cells, np.sqrt(variance) * noise, factors)
 
 
 def _variances_by_gaussians(
@@ -82,7 +88,8 @@ def _variances_by_gaussians(
                 spread = packed(posterior(u.T, moments.gram, x)[1])
             else:
                 # The covariances are the second moments of Gaussians with the means 0.
-                gram = block.observed[part] @ moments.squares
+                assert moments.squares is not None
+                gram = observed_sums(block.observed[part], moments.squares)
                 spread = posterior_of_each(np.zeros(u.T.shape), gram, x).second
             second = packed(u[:, :, None] * u[:, None, :]) + spread
             rows = slice(block.rows.start + begin, block.rows.start + begin + len(u))

@@ -98,7 +98,7 @@ class Likelihood:
         gram = self.moments.gram
         if observed is not None:
             assert self.moments.squares is not None
-            gram = observed @ self.moments.squares
+            gram = _packed_gaussians.observed_sums(observed, self.moments.squares)
         inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
         log_noise = LOG_2PI + np.log(self.noise_variance)
         constants = log_noise.sum() if observed is None else observed @ log_noise
@@ -203,7 +203,7 @@ class Likelihood:
             begin = i * (i + 1) // 2
             products[:, begin : begin + i] = by_rows[:, i : i + 1] * by_rows[:, :i]
             products[:, begin + i] = squares[i]
-        return weighted_product(observed.T, products, weights)
+        return _packed_gaussians.column_sums(observed, products, weights)
 
     def of_visit(self) -> Natural:
         """Return nothing, because :meth:`SpikeSlabFactorAnalysis.learned` needs sums alone."""

@@ -6,7 +6,7 @@ loadings. q(s) of a row is then a Gaussian over all factors, at its optimum in o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 _ROUNDS, _ITERATIONS, _VECTORS, _ROWS = 200, 4, 8, 10_000
 # The rounds end after one in which the variances of the noise change by a smaller share on average.
 _SETTLED = 3e-4
+# Longer steps begin after so many rounds, and stand for no more rounds than the second number.
+_ROUNDS_BEFORE_STEPS, _LONGEST_STEP = 4, 8.0
 # The noise of a column is at first this share of its variance, and never a smaller one than that.
 _FIRST_NOISE, _LEAST_FIRST_NOISE = 0.05, 0.01
+# Rotations that make factors independent make so many steps, and end when no factor turns by more.
+# Directions in which factors vary by less than this share of the largest variance are left alone.
+_STEPS, _TURN, _LEAST_SHARE = 20, 1e-3, 1e-3
 
 
 def always_on(activation_prior: np.ndarray) -> bool:
@@ -108,7 +113,7 @@ def inferred(
             sums = whole = sums + np.tensordot(of_spread, spread, axes=1)
         else:
             assert observed is not None and second is not None
-            sums = weighted_product(observed.T, second, kind)
+            sums = _packed_gaussians.column_sums(observed, second, kind)
             whole = _packed_gaussians.symmetric(of_each @ second, k)
         moments.append(
             {
@@ -136,7 +141,8 @@ def low_rank(
     each of some rounds of EM, missing cells are then latent variables like the factors, so that
     all columns have one covariance, and a round costs no more than one without missing cells. A
     fit that starts near the optimum of these rounds takes fewer passes, which cost far more.
-    Factors have the covariance I after each round (parameter-expanded EM, Liu, Rubin and Wu, 1998).
+    Factors have the covariance I after each round (parameter-expanded EM, Liu, Rubin and Wu, 1998),
+    and two rounds are followed by a longer step in their direction (Varadhan and Roland, 2008).
 
     Parameters
     ----------
@@ -148,45 +154,101 @@ def low_rank(
     learns_loading_variance : bool
     random_state : numpy.random.RandomState
     """
-    k, d = n_components, len(variances)
-    rows: Any = units.spread(_ROWS)
-    # Single precision is enough for a start, and takes half the time.
-    Y = np.empty((rows.n_units, d), np.float32)
-    gone = None if rows.patterns is None else np.zeros(Y.shape, dtype=bool)
-    for block in centered_blocks(rows):
-        Y[block.rows] = block.X / np.sqrt(variances)
-        if gone is not None:
-            gone[block.rows] = block.observed == 0
-    w = np.ones(len(Y)) if rows.weights is None else np.asarray(rows.weights, dtype=np.float64)
-    # These rows stand for all, whatever the weights of the others are.
-    w = w * (len(w) / w.sum())
-    W = _principal(Y, w, k, random_state)
-    noise, total = np.full(d, _FIRST_NOISE), w.sum()
-    covariance, v = np.zeros((k, k)), loading_variance
-    missing = np.zeros(d) if gone is None else w @ gone
-    heavy = w.astype(np.float32)[:, None]
-    squares = w @ Y**2
-    for _ in range(_ROUNDS):
+    filled = _FilledRows(units.spread(_ROWS), variances, loading_variance, learns_loading_variance)
+    W = _principal(filled.Y, filled.weights, n_components, random_state)
+    at = _Rounds(W, np.full(len(variances), np.log(_FIRST_NOISE)), filled.cells)
+    for n in range(0, _ROUNDS, 2):
+        between = filled.after_round(at)
+        found = filled.after_round(between)
+        if found.settled_after(between):
+            at = found
+            break
+        at = found.extended(at, between) if n >= _ROUNDS_BEFORE_STEPS else found
+    return np.asarray(at.loadings * np.sqrt(variances))
+
+
+class _Rounds(NamedTuple):
+    """Values that a round of EM reads and changes, in units of the columns' deviations."""
+
+    loadings: np.ndarray  # (n_components, n_features)
+    log_noise: np.ndarray  # (n_features,)
+    cells: np.ndarray  # the missing cells
+
+    def settled_after(self, last: _Rounds) -> bool:
+        return bool(np.abs(np.expm1(self.log_noise - last.log_noise)).mean() < _SETTLED)
+
+    def extended(self, before: _Rounds, last: _Rounds) -> _Rounds:
+        """Return where a longer step leads, given what was there before two rounds, and between.
+
+        The changes r of a round shrink by v to the next one; r / |v| rounds are left.
+        """
+        changes = [b - a for a, b in zip(before, last, strict=True)]
+        shrinks = [c - b - r for b, c, r in zip(last, self, changes, strict=True)]
+        ratio = sum((r * r).sum() for r in changes) / max(
+            sum((v * v).sum() for v in shrinks), 1e-300
+        )
+        n = min(np.sqrt(ratio), _LONGEST_STEP)
+        if n <= 1.0:
+            return self
+        moved = (
+            a + 2.0 * n * r + n * n * v for a, r, v in zip(before, changes, shrinks, strict=True)
+        )
+        loadings, log_noise, cells = moved
+        return _Rounds(loadings, np.maximum(log_noise, np.log(_LEAST_FIRST_NOISE)), cells)
+
+
+class _FilledRows:
+    """Rows in units of the columns' deviations, whose missing cells are filled in by rounds of EM.
+
+    Single precision is enough for a start, and takes half the time.
+    """
+
+    def __init__(self, rows: Any, variances: np.ndarray, v: np.ndarray, learns_v: bool):
+        self.Y = Y = np.empty((rows.n_units, len(variances)), np.float32)
+        gone = np.zeros(Y.shape, dtype=bool)
+        for block in centered_blocks(rows):
+            Y[block.rows] = block.X / np.sqrt(variances)
+            if block.observed is not None:
+                gone[block.rows] = block.observed == 0
+        w = np.ones(len(Y)) if rows.weights is None else np.asarray(rows.weights, dtype=np.float64)
+        # These rows stand for all, whatever the weights of the others are.
+        self.weights = w * (len(w) / w.sum())
+        self.v, self.learns_v = v, learns_v
+        self.squares, self.missing = self.weights @ Y**2, self.weights @ gone
+        self.places = np.flatnonzero(gone)
+        rows_of, self.columns = np.divmod(self.places, Y.shape[1])
+        self.weights_of_cells = self.weights[rows_of]
+        self.heavy = self.weights.astype(np.float32)[:, None]
+
+    @property
+    def cells(self) -> np.ndarray:
+        return self.Y.ravel()[self.places]
+
+    def after_round(self, at: _Rounds) -> _Rounds:
+        """Return the loadings, the noise and the missing cells after a round of EM."""
+        W, cells, Y = at.loadings, at.cells, self.Y
+        (k, d), total, noise = W.shape, self.weights.sum(), np.exp(at.log_noise)
+        Y.ravel()[self.places] = cells
+        variances = 1.0 / (total + 1.0 / self.v)
         scaled = W / noise
-        spread = np.linalg.inv(np.eye(k) + scaled @ W.T + d * covariance)
+        spread = np.linalg.inv(np.eye(k) + scaled @ W.T + d * np.diag(variances))
         means = Y @ (spread @ scaled).T.astype(np.float32)
-        if gone is not None:
-            np.copyto(Y, means @ W.astype(np.float32), where=gone)
-            squares = w @ Y**2
-        weighted = means * heavy
+        squares = self.squares
+        if len(cells):
+            cells = (means @ W.astype(np.float32)).ravel()[self.places]
+            Y.ravel()[self.places] = cells
+            squares = squares + np.bincount(self.columns, self.weights_of_cells * cells**2, d)
+        weighted = means * self.heavy
         second = weighted.T @ means + total * spread
         root = np.linalg.cholesky(second / total)
         first = np.linalg.solve(root, weighted.T @ Y)
-        covariance = np.diag(1.0 / (total + 1.0 / v))
-        W = covariance @ first
+        W = variances[:, None] * first
         errors = squares - 2.0 * (W * first).sum(axis=0) + total * (W**2).sum(axis=0)
-        errors += (total * np.trace(covariance) + missing) * noise
-        last, noise = noise, np.maximum(errors / total, _LEAST_FIRST_NOISE)
-        if learns_loading_variance:
-            v = np.mean(W**2 / noise, axis=1) + np.diagonal(covariance)
-        if np.abs(noise / last - 1.0).mean() < _SETTLED:
-            break
-    return np.asarray(W * np.sqrt(variances))
+        errors += (total * variances.sum() + self.missing) * noise
+        noise = np.maximum(errors / total, _LEAST_FIRST_NOISE)
+        if self.learns_v:
+            self.v = np.mean(W**2 / noise, axis=1) + variances
+        return _Rounds(W, np.log(noise), cells)
 
 
 def _principal(
@@ -256,3 +318,35 @@ def transformation(
 def noise_left(loadings: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return the variances that loadings, (n_components, n_features), leave of the columns."""
     return np.maximum(variances - (loadings**2).sum(axis=0), _LEAST_FIRST_NOISE * variances)
+
+
+def independent(
+    factors: np.ndarray, loadings: np.ndarray, weights: np.ndarray | None
+) -> np.ndarray:
+    """Return the loadings of factors that are as far from Gaussian as rotations can make them.
+
+    Factors that are mostly off have heavy tails, and others only mixtures of these. The fixed-point
+    iteration for the kurtosis finds them (FastICA, Hyvärinen, 1999), so that sparse factors can
+    start at a fit of Gaussian ones.
+
+    Parameters
+    ----------
+    factors : ndarray of shape (n_rows, n_components)
+    loadings : ndarray of shape (n_components, n_features)
+    weights : ndarray of shape (n_rows,) or None
+        Those of the rows.
+    """
+    n, k = factors.shape
+    w = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+    away = factors - w @ factors
+    variances, axes = np.linalg.eigh((away.T * w) @ away)
+    lengths = np.sqrt(np.maximum(variances, _LEAST_SHARE * max(variances[-1], 0.0)))
+    white = away @ axes / np.where(lengths > 0.0, lengths, 1.0)
+    turned = np.eye(k)
+    for _ in range(_STEPS):
+        found = white @ turned
+        left, _, right = np.linalg.svd((white.T * w) @ (found * found * found) - 3.0 * turned)
+        last, turned = turned, left @ right
+        if (1.0 - np.abs((last * turned).sum(axis=0))).max() < _TURN:
+            break
+    return np.asarray(turned.T @ (lengths[:, None] * (axes.T @ loadings)))
