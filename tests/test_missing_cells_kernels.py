@@ -175,9 +175,10 @@ def test_matrices_fill_the_vectors_of_the_processor(monkeypatch):
 @pytest.mark.parametrize("with_weights", [False, True])
 @pytest.mark.parametrize("one_matrix", [False, True])
 def test_local_steps_are_densities_shares_and_moments(
-    problem, spread, with_weights, one_matrix, rng
+    problem, spread, with_weights, one_matrix, rng, monkeypatch
 ):
     """Where rows share components, and where others take the places of those that do not."""
+    monkeypatch.setattr(cells, "_CELLS", 1)
     rows, order, gaussians, _ = problem
     order = order[np.argsort(rows.n_missing[order], kind="stable")]
     precision = spread * gaussians.precision
@@ -207,6 +208,10 @@ def test_local_steps_are_densities_shares_and_moments(
 
 def test_local_steps_that_need_another_way(problem, monkeypatch):
     rows, order, gaussians, _ = problem
+    monkeypatch.setattr(cells, "_CELLS", 1)
     assert cells.local_step(rows, order, Tempering(1.0, -0.5), gaussians) is None
+    monkeypatch.setattr(cells, "_CELLS", rows.n_missing[order].max() + 1)
+    assert cells.local_step(rows, order, Tempering(), gaussians) is None
+    monkeypatch.setattr(cells, "_CELLS", 1)
     monkeypatch.setattr(cells, "_FACTORS", 0)
     assert cells.local_step(rows, order, Tempering(), gaussians) is None

@@ -39,6 +39,8 @@ _GROUP = 4096
 # Entries of the largest matrices of missing cells, of all components together, that are factorised
 # before they are used.
 _FACTORS = 1 << 17
+# If no row lacks so many cells, factors take too little time for one kernel to save any of it.
+_CELLS = 8
 
 kernels = partial(compiled, "missing_cells")
 _NOTHING = np.empty((0, 0))
@@ -239,12 +241,13 @@ def local_step(rows: Rows, order: np.ndarray, t: Tempering, gaussians: Gaussians
 
     The matrices of a row are factorised once for its densities and its statistics, which is not
     possible between two kernels: those of all rows take more memory than the caches have. The
-    result is None where rows need another way: plain rows, large groups of rows that lack the same
-    cells, diagonal matrices, those of too many components at once, and factors below zero.
+    result is None where rows need another way: plain rows, those that lack few cells, large groups
+    that lack the same cells, diagonal matrices, those of too many components at once, and factors
+    below zero.
     """
     mean, (k, d) = np.ascontiguousarray(gaussians.mean), gaussians.mean.shape
     most = int(rows.n_missing[order].max(initial=0))
-    if rows.plain or gaussians.diagonal or not 0 < most:
+    if rows.plain or gaussians.diagonal or most < _CELLS:
         return None
     precision = gaussians.distinct
     if len(precision) // d * most**2 > _FACTORS:

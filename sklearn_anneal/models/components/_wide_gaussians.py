@@ -32,7 +32,7 @@ NO_SHARE = 1e-30
 # The share of a component is below exp(−80) where its log density is by so many nats below another.
 _GAP = 80.0
 # Copies of some rows take as long as products with fewer columns.
-_COLUMNS_OF_BOUNDS = 200
+_COLUMNS_OF_BOUNDS = 400
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices G: with 10 components from 90 columns on, and with 40 from 180.
 SQUARE_PER_MATRIX = 800
