@@ -13,7 +13,7 @@ from ..families import STRONG, Natural
 from ._count_visits import LARGE, Activations, dense
 
 # A pass of the loop is followed by so many.
-_FURTHER_PASSES = 20
+_FURTHER_PASSES = 12
 # exp ψ(s) of a small shape s is about exp(−1/s). Products of two such numbers are not subnormal in
 # single precision if the sum of 1/s is below this.
 _LARGEST_INVERSE = 80.0

@@ -40,7 +40,7 @@ _SEARCH = SearchOptions(least_passes=12, least_visits=float("inf"))
 _SEARCH_IF_DENSE = replace(
     _SEARCH,
     noises=(0.2,),
-    passes_of_reheat=4,
+    passes_of_reheat=3,
     swaps=(True,),
     repeats_swaps=False,
     starts_anew=False,
@@ -49,7 +49,7 @@ _SEARCH_IF_DENSE = replace(
 )
 # The effort of this search for large tables, and for small ones, whose first fits make fewer passes
 # because others follow each of these.
-_EFFORT_IF_DENSE, _EFFORT_IF_SMALL = 2.25, 2.5
+_EFFORT_IF_DENSE, _EFFORT_IF_SMALL = 2.25, 2.4
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.

@@ -32,7 +32,7 @@ _LANES = 8
 _CELLS = 1 << 17
 # Above so many products of rows, columns and components, steps that do not decide the result
 # compute in single precision.
-LARGE = 1 << 17
+LARGE = 1 << 15
 # Rows fill the lanes of vector instructions if the activations of one take no more bytes than this.
 # For more components it takes less time to leave out cells without counts.
 _MOST_TOGETHER = 96
@@ -71,6 +71,11 @@ class Activations:
     x: float = 1.0
     evidence: float | None = None
     summed: np.ndarray | None = None
+
+    @property
+    def given(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, float]:
+        """The distributions without the sums over rows."""
+        return self.shape, self.rate, self.powers, self.x
 
     def __getitem__(self, rows: slice) -> Activations:
         """Return the activations of some of the rows."""
@@ -198,7 +203,10 @@ class CountsVisit(Visit):
     def without_bound(self) -> CountsVisit:
         if self.sweeps or not self.counts_components:
             return self
-        return replace(self, bound=False)
+        found = object.__new__(type(self))
+        # Attributes that are computed once are the same without the bound.
+        vars(found).update(vars(self), bound=False)
+        return found
 
     def start(
         self,
@@ -242,6 +250,8 @@ class CountsVisit(Visit):
         """The shape and the rate of activations without any data."""
         model, nothing = self.model, np.zeros(1)
         prior = dict.fromkeys(("shape", "rate"), np.array([model.activation_prior]))
+        if self.t.prior == 1.0:
+            return prior
         return model.activations.fold_in({"shape": nothing, "rate": nothing}, prior, self.t)
 
     def rates_of(self, units: DenseCounts | SparseCounts) -> np.ndarray:
@@ -543,7 +553,7 @@ class CountsVisit(Visit):
             entropy=float(entropies + sums.divisions[0]),
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
-            local=replace(activations, evidence=evidence, summed=summed),
+            local=Activations(*activations.given, evidence, summed),
             exact_bound=exact,
         )
 
