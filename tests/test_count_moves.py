@@ -118,8 +118,10 @@ def test_parts_are_divided_together_as_they_are_alone(rng):
         assert_allclose(own.sum(axis=0), known.counts_of(k).T @ weights)
     assert_allclose(known.totals.sum(), weights @ counts.sum(axis=1))
     assert gains.shape == (3,)
-    other, _ = best_division(known, 1, rng)
+    other, own, gain = best_division(known, 1, rng)
     assert other in numbers
+    assert_allclose(own.sum(axis=0), known.counts_of(other).T @ weights)
+    assert gain > 0
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -257,3 +259,16 @@ def test_workers_do_not_change_a_search_with_swaps(kind):
     assert "guided swap" in one.search_results_["move"]
     assert_array_equal(one.components_, other.components_)
     assert_array_equal(one.search_results_["lower_bound"], other.search_results_["lower_bound"])
+
+
+def test_swaps_of_dense_tables_promise_enough():
+    """One that gives up far more than a division promises is not made."""
+    X, truth = rows()
+    _, ctx, units = state(X, truth[[0, 1, 2, 2]])
+    ctx.model.search_dense_table()
+    assert 0.0 < ctx.model.least_gain < 1.0
+    for least, proposes in ((0.0, True), (np.inf, False)):
+        ctx.model.least_gain = least
+        rng = np.random.default_rng(0)
+        found = ctx.model.swapped(units, ctx.q, ctx.summary, ctx.prior, rng, True)
+        assert (found is not None) == proposes
