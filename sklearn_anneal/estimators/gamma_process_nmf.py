@@ -181,7 +181,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         up after a few passes if a higher bound is out of reach. The search ends early when every
         move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but
         1 once a start by collapsed Gibbs sampling is the best, because the sampler has searched
-        already, 2.1 or 2.25 for dense tables (see Notes), and 0 with other methods and in
+        already, 2.25 or 2.5 for dense tables (see Notes), and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
@@ -308,7 +308,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
     Activations belong to rows. They start anew at every pass until the bound hardly rises any more,
     because this leads to better optima with fewer components. From then on they start from the
     result of the last pass, so that the bound can no longer fall. Where at least a quarter of the
-    cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 80 times ``tol``
+    cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 40 times ``tol``
     is small enough, because starting anew takes most of the time there. In the search of such
     tables reheats begin with more noise, which falls in 3 passes, swaps divide another component,
     and are not tried where that promises less than 3% of what giving one up costs, there are no
@@ -317,14 +317,14 @@ class AnnealedGammaProcessNMF(CountPredictions):
     it rises by less than 20 times what ends a fit; only the best goes on, after the last move.
 
     Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
-    followed by 12 that compute no bound and learn no prior. They have momentum, which goes on after
-    the next bound, and are taken back if the bound falls. ``tol`` is then compared with a quarter
-    of the rise between two bounds. There are none of these passes over data in parts. If the
-    product of rows, columns and components is at most 1,048,576, each pass in which activations
-    start anew is followed by 5 others of its kind, over data in parts too, or by 2 in moves over
+    followed by 20 that compute no bound and learn no prior. They have momentum, which goes on after
+    the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
+    the rise between two bounds. There are none of these passes over data in parts. If the product
+    of rows, columns and components is at most 1,048,576, they are 12, ``tol`` is compared with a
+    quarter of the rise, and each pass in which activations start anew is followed by 5 others of its kind, over data in parts too, or by 2 in moves over
     data in memory; limits for the rise between two bounds are multiplied by 6 or 3, and
-    ``effort="auto"`` is 2.25, elsewhere 2.1. ``max_iter`` and ``n_iter_`` count none of these passes, which
-    ``dispersion``, ``popularity_prior`` and ``max_sweeps`` rule out.
+    ``effort="auto"`` is 2.5, elsewhere 2.25. ``max_iter`` and ``n_iter_`` count none of these
+    passes, which ``dispersion``, ``popularity_prior`` and ``max_sweeps`` rule out.
 
     Single precision serves where it does not decide the result, if the product of rows, columns and
     components is above 32,768: in these passes but the last, unless priors are very sparse, and in

@@ -12,8 +12,9 @@ from ..data.units import DenseCounts, SparseCounts
 from ..families import STRONG, Natural
 from ._count_visits import LARGE, Activations, dense
 
-# A pass of the loop is followed by so many.
-_FURTHER_PASSES = 12
+# A pass of the loop is followed by so many, and by fewer over small tables, whose fits pause sooner
+# then and end about as high.
+_FURTHER_PASSES, _FURTHER_IF_SMALL = 20, 12
 # exp ψ(s) of a small shape s is about exp(−1/s). Products of two such numbers are not subnormal in
 # single precision if the sum of 1/s is below this.
 _LARGEST_INVERSE = 80.0
@@ -38,8 +39,10 @@ def further_passes(
     prior: Natural,
     local: list[Activations],
     momentum: ShapeMomentum | None,
+    small: bool = False,
 ) -> tuple[Natural, list[Activations], int, ShapeMomentum] | None:
     """Return what ``Model.further`` does for rows in memory; None if some cells are missing."""
+    n_passes = _FURTHER_IF_SMALL if small else _FURTHER_PASSES
     X = full_table(units, n_columns)
     if X is None:
         return None
@@ -49,11 +52,11 @@ def further_passes(
     # Quotients of huge counts can overflow in single precision.
     for may_be_single in (True, False):
         momentum = replace(begun)
-        found = PlainPasses(*how, momentum, may_be_single).run(_FURTHER_PASSES)
+        found = PlainPasses(*how, momentum, may_be_single).run(n_passes)
         if found is not None:
             q, own = found
             chunks = [own] if len(local) == 1 else [own[rows] for rows in units.chunks()]
-            return q, chunks, _FURTHER_PASSES, momentum
+            return q, chunks, n_passes, momentum
     return None
 
 

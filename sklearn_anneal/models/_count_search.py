@@ -49,7 +49,7 @@ _SEARCH_IF_DENSE = replace(
 )
 # The effort of this search for large tables, and for small ones, whose first fits make fewer passes
 # because others follow each of these.
-_EFFORT_IF_DENSE, _EFFORT_IF_SMALL = 2.1, 2.25
+_EFFORT_IF_DENSE, _EFFORT_IF_SMALL = 2.25, 2.5
 # The other parts take over most of what a part explains, so that a swap can pay where its gain is
 # below the loss. Of swaps with a smaller gain than this share of the loss, one in sixty paid.
 _LEAST_GAIN_IF_DENSE = 0.03

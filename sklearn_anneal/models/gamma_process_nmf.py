@@ -78,7 +78,7 @@ _FEW_PER_CELL = 3.0
 # Fits to tables with at least this share of cells that are not zero explore until the bound rises
 # by less than so many times the rise at which a fit has converged, unless cells hold few counts or
 # have noise. An exploring pass takes up to 16 sweeps, and a later one only one.
-_DENSE, _EXPLORING_FACTOR = 0.25, 80.0
+_DENSE, _EXPLORING_FACTOR = 0.25, 40.0
 # A pass that explores is followed by others if the product of rows, columns and components is not
 # above this. Passes over larger tables take far longer than the calls around them, and threads
 # share those of the loop. Rows count by their weights, wherever they are.
@@ -493,7 +493,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
             return None
         if not exploring:
-            how = q, prior, local, momentum
+            how = q, prior, local, momentum, self.explores_further
             return further_passes(units, self.n_columns, self.activation_prior, *how)
         if not self.explores_further:
             return None
