@@ -321,10 +321,11 @@ class AnnealedGammaProcessNMF(CountPredictions):
     the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
     the rise between two bounds. There are none of these passes over data in parts. If the product
     of rows, columns and components is at most 1,048,576, they are 12, ``tol`` is compared with a
-    quarter of the rise, and each pass in which activations start anew is followed by 5 others of its kind, over data in parts too, or by 2 in moves over
-    data in memory; limits for the rise between two bounds are multiplied by 6 or 3, and
-    ``effort="auto"`` is 2.5, elsewhere 2.25. ``max_iter`` and ``n_iter_`` count none of these
-    passes, which ``dispersion``, ``popularity_prior`` and ``max_sweeps`` rule out.
+    quarter of the rise, and each pass in which activations start anew is followed by 5 others of
+    its kind, over data in parts too, or by 2 in moves over data in memory; limits for the rise
+    between two bounds are multiplied by 6 or 3, and ``effort="auto"`` is 2.5, elsewhere 2.25.
+    ``max_iter`` and ``n_iter_`` count none of these passes, which ``dispersion``,
+    ``popularity_prior`` and ``max_sweeps`` rule out.
 
     Single precision serves where it does not decide the result, if the product of rows, columns and
     components is above 32,768: in these passes but the last, unless priors are very sparse, and in
