@@ -328,7 +328,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
     ``popularity_prior`` and ``max_sweeps`` rule out.
 
     Single precision serves where it does not decide the result, if the product of rows, columns and
-    components is above 32,768: in these passes but the last, unless priors are very sparse, and in
+    components is above 65,536: in these passes but the last, unless priors are very sparse, and in
     sweeps of dense tables whose activations start anew. Fits to such tables with weights and with
     repeated rows, or as sparse and as dense arrays, agree to about five digits of the components.
 

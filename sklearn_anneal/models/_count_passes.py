@@ -141,8 +141,10 @@ class PlainPasses:
         if self.X.dtype == np.float32 or not self.may_be_single:
             return self.may_be_single
         inverse = 1.0 / self.activation_prior + 1.0 / self._component_prior
-        size = self.X.size * self.activations.shape.shape[1]
-        return size > LARGE and inverse < _LARGEST_INVERSE
+        # Rows count by their weights, so that copies of rows are the same.
+        rows = len(self.X) if self.weights is None else float(self.weights.sum())
+        size = rows * self.X.shape[1] * self.activations.shape.shape[1]
+        return bool(size > LARGE and inverse < _LARGEST_INVERSE)
 
     @property
     def _component_prior(self) -> float:

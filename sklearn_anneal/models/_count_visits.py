@@ -31,8 +31,8 @@ _LANES = 8
 # Dense rows are processed in blocks of about this many cells, which stay in the caches.
 _CELLS = 1 << 17
 # Above so many products of rows, columns and components, steps that do not decide the result
-# compute in single precision.
-LARGE = 1 << 15
+# compute in single precision. Rows count by their weights, so that copies of rows are the same.
+LARGE = 1 << 16
 # Rows fill the lanes of vector instructions if the activations of one take no more bytes than this.
 # For more components it takes less time to leave out cells without counts.
 _MOST_TOGETHER = 96
@@ -392,7 +392,8 @@ class CountsVisit(Visit):
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             if n_sweeps > 1:
                 weights = _of_rows(factor, rows)
-                self._sweep(counts, e, weights, start, current, powers[rows])
+                how = start, units.total_weight * model.n_columns * k > LARGE
+                self._sweep(counts, e, weights, *how, current, powers[rows])
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             of_rates, updates = (largest, _of_rows(log_rate, rows)), n_sweeps > 0
             yield _Block(rows, counts, e, *of_rates, updates, current, powers[rows], buffer)
@@ -456,19 +457,19 @@ class CountsVisit(Visit):
         e: np.ndarray,
         factor: np.ndarray,
         start: Start,
+        large: bool,
         shape: np.ndarray,
         powers: np.ndarray,
     ) -> None:
         """Make the sweeps over dense rows before the last one.
 
-        Visits that explore make those over large blocks in single precision: the last sweep, from
+        Visits that explore make those over large tables in single precision: the last sweep, from
         which statistics and bound come, has the precision of the model.
         """
         x, base = float(self.t.local), float(self._tempered_prior["shape"][0])
         arrays, step = (counts, self.expected.table, e), float(self.t.statistics)
         how = factor, x, base, step, start.n_sweeps - 1, start.momentum, self.model.sweep_tol
-        large = start.momentum and counts.size * shape.shape[1] > LARGE
-        single = large and powers.dtype != np.float32
+        single = large and start.momentum and powers.dtype != np.float32
         together = self._together(4 if single else powers.itemsize)
         update = dense().dense_updates_together if together else kernels().dense_updates
         if single:
