@@ -10,6 +10,7 @@ from scipy.sparse import csr_array, csr_matrix
 
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.datasets import make_gamma_process_nmf
+from sklearn_anneal.models import _count_search
 from sklearn_anneal.models._count_moves import (
     Explained,
     best_division,
@@ -118,8 +119,10 @@ def test_parts_are_divided_together_as_they_are_alone(rng):
         assert_allclose(own.sum(axis=0), known.counts_of(k).T @ weights)
     assert_allclose(known.totals.sum(), weights @ counts.sum(axis=1))
     assert gains.shape == (3,)
-    other, _ = best_division(known, 1, rng)
+    other, own, gain = best_division(known, 1, rng)
     assert other in numbers
+    assert_allclose(own.sum(axis=0), known.counts_of(other).T @ weights)
+    assert gain > 0
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -214,6 +217,13 @@ def test_a_sample_of_the_rows_stands_for_all_of_them(kind, monkeypatch):
     assert_allclose(*counts.values(), rtol=0.4)
 
 
+@pytest.fixture
+def all_swaps(monkeypatch):
+    """Guided swaps are tried however little they promise."""
+    monkeypatch.setattr(_count_search, "_LEAST_GAIN_IF_DENSE", 0.0)
+
+
+@pytest.mark.usefixtures("all_swaps")
 def test_numbers_of_any_size_can_be_searched(rng):
     """Expected logarithms of parts without counts underflow, and counts are as large as 2**53."""
     X = rng.poisson(1.0, (12, 6)).astype(float) * np.array([1.0, 1e-9, 2.0**50, 1.0, 0.0, 1e6])
@@ -244,6 +254,7 @@ def test_one_part_has_nothing_to_swap():
     assert not any("swap" in move or move == "merge" for move in est.search_results_["move"])
 
 
+@pytest.mark.usefixtures("all_swaps")
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_do_not_change_a_search_with_swaps(kind):
     X, _ = rows(kind, n=80)
@@ -257,3 +268,16 @@ def test_workers_do_not_change_a_search_with_swaps(kind):
     assert "guided swap" in one.search_results_["move"]
     assert_array_equal(one.components_, other.components_)
     assert_array_equal(one.search_results_["lower_bound"], other.search_results_["lower_bound"])
+
+
+def test_swaps_of_dense_tables_promise_enough():
+    """One that gives up far more than a division promises is not made."""
+    X, truth = rows()
+    _, ctx, units = state(X, truth[[0, 1, 2, 2]])
+    ctx.model.search_dense_table()
+    assert 0.0 < ctx.model.least_gain < 1.0
+    for least, proposes in ((0.0, True), (np.inf, False)):
+        ctx.model.least_gain = least
+        rng = np.random.default_rng(0)
+        found = ctx.model.swapped(units, ctx.q, ctx.summary, ctx.prior, rng, True)
+        assert (found is not None) == proposes

@@ -60,6 +60,9 @@ def test_they_raise_the_bound_and_keep_all_counts(X):
     before = lower_bound(ctx, units, SEQUENTIAL)
     ctx.q, (activations,), n_passes, _ = further(ctx, units, local)
     assert n_passes == _count_passes._FURTHER_PASSES
+    ctx.model.explores_further = True
+    *_, n_passes, _ = further(ctx, units, local)
+    assert n_passes == _count_passes._FURTHER_IF_SMALL
     assert lower_bound(ctx, units, SEQUENTIAL) > before
     assert_allclose(ctx.model.expected_counts(ctx.q, ctx.prior).sum(), X.sum(), rtol=1e-12)
     assert_allclose((activations.shape - ctx.model.activation_prior).sum(), X.sum(), rtol=1e-12)

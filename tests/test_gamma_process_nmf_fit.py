@@ -46,7 +46,8 @@ def test_fits_to_full_tables_explore_until_the_bound_rises_little(monkeypatch, r
         explored.clear()
         est = nmf(max_iter=400, tol=1e-5).fit(X)
         rises = np.abs(np.diff(est.lower_bounds_)) / X.sum()
-        n_passes = 1 + np.flatnonzero(rises < 40 * together * est.tol)[0]
+        limit = gamma_process_nmf._EXPLORING_FACTOR * together * est.tol
+        n_passes = 1 + np.flatnonzero(rises < limit)[0]
         # The first visit precedes all bounds, and the next one shows the first.
         assert explored.index(False) == n_passes + 2
         assert rises[n_passes - 1] > est.tol
@@ -101,7 +102,7 @@ def test_a_fit_that_has_paused_ends_where_it_would_have_ended_at_once(rng):
         est = nmf(n_components=6, max_iter=0).fit(X)
         units = est._make_units(X, None)
         progress = Progress(context_of(est), PLAIN)
-        settings = Settings(100, RiseOfBound(1e-7), None, 1.0, 0.6, pause_factor=factor)
+        settings = Settings(200, RiseOfBound(1e-7), None, 1.0, 0.6, pause_factor=factor)
         loop.fit(progress, units, settings, SEQUENTIAL)
         assert progress.paused == (factor > 1.0) != progress.finished
         paused_at = progress.trace.final

@@ -57,6 +57,23 @@ def test_transform_returns_the_expected_activations(missing, rng):
     assert_allclose(est.transform(X), collapsed(est, X), rtol=1e-9)
 
 
+def test_threads_of_blas_are_limited_where_predictions_multiply_matrices(rng, monkeypatch):
+    """Setting the limit takes longer than the activations of a small table."""
+    full, missing = (drawn_counts(rng, n=400, missing=share) for share in (0.0, 0.2))
+    limited, usual = [], AnnealedGammaProcessNMF._workers_for
+
+    def workers_for(*args):
+        limited.append(args)
+        return usual(*args)
+
+    monkeypatch.setattr(AnnealedGammaProcessNMF, "_workers_for", workers_for)
+    for X, n in ((full, 0), (missing, 1)):
+        est = nmf(**SWEEPS).fit(X)
+        limited.clear()
+        est.transform(X)
+        assert len(limited) == n
+
+
 def test_rows_converge_to_a_fixed_point_of_collapsed_topics(rng):
     """Topics with a prior b and parts divided by the rates, whose words are updated in turn."""
     X = drawn_counts(rng, size=20.0)

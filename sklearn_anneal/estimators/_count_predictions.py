@@ -15,6 +15,7 @@ from ..models._count_activations import are_few
 from ..models._count_cells import drawn_cells, imputed
 from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
+from ..parallel.workers import SEQUENTIAL
 from ._attributes import read_only
 from ._base import BaseAnnealed
 from ._draws import check_rounds, stacked, wants_draws
@@ -457,6 +458,11 @@ class CountPredictions(
         own = units, ctx.q, self._means(ctx)
         if _are_few(ctx.model, units):
             return finite(ctx.model.predicted(*own, None, exposure), OVERFLOW)
+        multiplies = units.patterns is not None or ctx.model.dispersion is not None
+        if not multiplies and self._jobs_for(ctx, units) == 1:
+            # Without products of matrices, BLAS needs no limit, which threads would set.
+            self._load_kernels()
+            return finite(ctx.model.predicted(*own, SEQUENTIAL, exposure), OVERFLOW)
         with self._workers_for(ctx, units) as workers:
             return finite(ctx.model.predicted(*own, workers, exposure), OVERFLOW)
 

@@ -310,23 +310,25 @@ class AnnealedGammaProcessNMF(CountPredictions):
     result of the last pass, so that the bound can no longer fall. Where at least a quarter of the
     cells hold counts, of 3 on average, and there is no ``dispersion``, a rise of 40 times ``tol``
     is small enough, because starting anew takes most of the time there. In the search of such
-    tables reheats begin with more noise, which falls in 4 passes, swaps divide another component,
-    there are no other starts, and a swap that has paid is not made again at once; three moves in
-    vain end it. Moves explore until the bound rises by less than 20 times as much, and pause when
+    tables reheats begin with more noise, which falls in 3 passes, swaps divide another component,
+    and are not tried where that promises less than 3% of what giving one up costs, there are no
+    other starts, and a swap that has paid is not made again at once; three moves in vain end it.
+    Moves explore until the bound rises by less than 20 times as much, and pause when
     it rises by less than 20 times what ends a fit; only the best goes on, after the last move.
 
     Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
     followed by 20 that compute no bound and learn no prior. They have momentum, which goes on after
     the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
     the rise between two bounds. There are none of these passes over data in parts. If the product
-    of rows, columns and components is at most 1,048,576, each pass in which activations start anew
-    is followed by 5 others of its kind, over data in parts too, or by 2 in moves over data in
-    memory; limits for the rise between two bounds are multiplied by 6 or 3, and ``effort="auto"``
-    is 2.5, elsewhere 2.25. ``max_iter`` and ``n_iter_`` count none of these passes, which
-    ``dispersion``, ``popularity_prior`` and ``max_sweeps`` rule out.
+    of rows, columns and components is at most 1,048,576, they are 12, ``tol`` is compared with a
+    quarter of the rise, and each pass in which activations start anew is followed by 5 others of
+    its kind, over data in parts too, or by 2 in moves over data in memory; limits for the rise
+    between two bounds are multiplied by 6 or 3, and ``effort="auto"`` is 2.5, elsewhere 2.25.
+    ``max_iter`` and ``n_iter_`` count none of these passes, which ``dispersion``,
+    ``popularity_prior`` and ``max_sweeps`` rule out.
 
     Single precision serves where it does not decide the result, if the product of rows, columns and
-    components is above 131,072: in these passes but the last, unless priors are very sparse, and in
+    components is above 65,536: in these passes but the last, unless priors are very sparse, and in
     sweeps of dense tables whose activations start anew. Fits to such tables with weights and with
     repeated rows, or as sparse and as dense arrays, agree to about five digits of the components.
 

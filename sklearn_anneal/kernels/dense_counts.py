@@ -516,9 +516,37 @@ def _update_weights(priors, total, activation_prior, totals, rate, sums, of_weig
         rates[k] = rates_of_prior[k] + sums[k] * totals[k]
 
 
+@helper
+def _begin_momentum(shape, base, past):
+    """Set the three parts of the ``past`` of shapes, of which the second has their last change."""
+    n = shape.shape[0]
+    for d in range(n):
+        for k in range(shape.shape[1]):
+            root = np.sqrt(max(shape[d, k] - base, 0.0))
+            past[d, k], past[2 * n + d, k] = root, root
+            past[n + d, k] = root - past[n + d, k]
+
+
+@helper
+def _moving(shape, past):
+    """Return shapes and the three parts of their past as arrays of one dimension."""
+    n, numbers = shape.size, past.reshape(past.size)
+    return shape.reshape(n), numbers[:n], numbers[n : 2 * n], numbers[2 * n :]
+
+
+@helper
+def _zero_if_finite(numbers):
+    """Return 0 if all numbers are finite, and NaN otherwise."""
+    terms = np.zeros(_SUMMED)
+    for begin in range(0, numbers.shape[0], _SUMMED):
+        for i in range(min(_SUMMED, numbers.shape[0] - begin)):
+            terms[i] += 0.0 * numbers[begin + i]
+    return terms.sum()
+
+
 @kernel(
-    "rows vector vector vector float float float float int out1 out1 out1 out1 out1"
-    " out2 out2 out2 out2 out2 out2 out2 out2"
+    "rows vector vector vector float float float float int int out1 out1 out1 out1 out1"
+    " out2 out2 out2 out2"
 )
 def coordinate_passes(
     x,
@@ -530,19 +558,16 @@ def coordinate_passes(
     component_rate,
     strong,
     n_passes,
+    begins,
     count,
     of_weights,
     rate_of_weights,
     rate_of_parts,
     rate,
     shape,
-    roots,
-    earlier,
-    ahead,
+    past,
     parts,
-    roots_of_parts,
-    earlier_parts,
-    ahead_parts,
+    past_of_parts,
 ):
     """Make passes of coordinate ascent with momentum (:mod:`.models._count_passes`).
 
@@ -559,15 +584,23 @@ def coordinate_passes(
     strong : float
         Shapes whose prior is larger have no momentum.
     n_passes : int
-    count : array of shape (1,)
-        The number of updates since momentum began anew.
+    begins : int
+        Whether the past is that of a call before, of which the changes alone are known.
+    count : array of shape (2,)
+        The number of updates since momentum began anew. The second number becomes 0 if all results
+        are finite, and NaN otherwise.
     of_weights, rate_of_weights, rate_of_parts : array of shape (n_components,)
         Start, and result.
     rate : array of shape (n_components,)
         Receives the rates of the activations.
-    shape, roots, earlier, ahead : array of shape (n_rows, n_components)
-        The shapes of the activations, and the arrays of their momentum.
-    parts, roots_of_parts, earlier_parts, ahead_parts : array of shape (n_columns, n_components)
+    shape : array of shape (n_rows, n_components)
+        The shapes of the activations.
+    past : array of shape (3 * n_rows, n_components)
+        √(shape − prior) of these shapes after the last update, after the update before, and where
+        the last update came from, one below the other. If the call ``begins``, the second part has
+        the change in the last update, and the others nothing.
+    parts : array of shape (n_columns, n_components)
+    past_of_parts : array of shape (3 * n_columns, n_components)
         The same for the parts.
     """
     (n_rows, n_columns), n_components = x.shape, shape.shape[1]
@@ -581,12 +614,10 @@ def coordinate_passes(
     factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
     memory = np.empty(n_components), np.empty(n_components), np.empty(n_components)
     priors = prior_of_weights, prior_rate_of_weights
-    n, m = shape.size, parts.size
-    moving = shape.reshape(n), roots.reshape(n), earlier.reshape(n), ahead.reshape(n)
-    moving_parts = (
-        parts.reshape(m), roots_of_parts.reshape(m), earlier_parts.reshape(m),
-        ahead_parts.reshape(m),
-    )  # fmt: skip
+    if begins:
+        _begin_momentum(shape, activation_prior, past)
+        _begin_momentum(parts, component_prior, past_of_parts)
+    moving, moving_parts = _moving(shape, past), _moving(parts, past_of_parts)
     total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
     for _ in range(n_passes):
         share = count[0] / (count[0] + _DELAY)
@@ -617,6 +648,9 @@ def coordinate_passes(
             turn += _turn(*moving_parts, component_prior)
         if turn < 0.0:
             count[0] = 0.0
+    count[1] = _zero_if_finite(of_weights) + _zero_if_finite(rate_of_weights)
+    count[1] += _zero_if_finite(rate_of_parts)
+    count[1] += _zero_if_finite(moving[0]) + _zero_if_finite(moving_parts[0])
 
 
 @kernel("rows vector vector vector float float float int int float out1 out1 out1 out1 out2 out2")

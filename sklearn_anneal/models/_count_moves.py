@@ -229,11 +229,11 @@ def _smoothed(counts: np.ndarray, base: np.ndarray) -> np.ndarray:
 
 def best_division(
     explained: Explained, without: int, rng: np.random.Generator
-) -> tuple[int, np.ndarray] | None:
+) -> tuple[int, np.ndarray, float] | None:
     """Return the part whose division promises the highest gain, up to chance, and its halves.
 
-    None stands for parts of which none explains counts. ``without`` has the number of the part that
-    is given up.
+    The gain of log-likelihood comes with them, nats. None stands for parts of which none explains
+    counts. ``without`` has the number of the part that is given up.
     """
     totals = explained.totals
     numbers = np.flatnonzero(np.isfinite(totals) & (totals > 1.0))
@@ -245,7 +245,7 @@ def best_division(
         promised = np.log(np.maximum(gains, 1.0)) + _CHANCE_OF_GAIN * rng.gumbel(size=len(gains))
         if promised.max() > highest:
             i = int(np.argmax(promised))
-            best, highest = (int(group[i]), halves[i]), promised[i]
+            best, highest = (int(group[i]), halves[i], float(gains[i])), promised[i]
     return best
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,8 +12,9 @@ from ..data.units import DenseCounts, SparseCounts
 from ..families import STRONG, Natural
 from ._count_visits import LARGE, Activations, dense
 
-# A pass of the loop is followed by so many.
-_FURTHER_PASSES = 20
+# A pass of the loop is followed by so many, and by fewer over small tables, whose fits pause sooner
+# then and end about as high.
+_FURTHER_PASSES, _FURTHER_IF_SMALL = 20, 12
 # exp ψ(s) of a small shape s is about exp(−1/s). Products of two such numbers are not subnormal in
 # single precision if the sum of 1/s is below this.
 _LARGEST_INVERSE = 80.0
@@ -38,20 +39,24 @@ def further_passes(
     prior: Natural,
     local: list[Activations],
     momentum: ShapeMomentum | None,
+    small: bool = False,
 ) -> tuple[Natural, list[Activations], int, ShapeMomentum] | None:
     """Return what ``Model.further`` does for rows in memory; None if some cells are missing."""
+    n_passes = _FURTHER_IF_SMALL if small else _FURTHER_PASSES
     X = full_table(units, n_columns)
     if X is None:
         return None
-    own = Activations(np.concatenate([each.shape for each in local]), local[0].rate)
+    shapes = [each.shape for each in local]
+    own = Activations(shapes[0] if len(shapes) == 1 else np.concatenate(shapes), local[0].rate)
     how, begun = (X, units.weights, prior, activation_prior, q, own), momentum or ShapeMomentum()
     # Quotients of huge counts can overflow in single precision.
     for may_be_single in (True, False):
         momentum = replace(begun)
-        found = PlainPasses(*how, momentum, may_be_single).run(_FURTHER_PASSES)
+        found = PlainPasses(*how, momentum, may_be_single).run(n_passes)
         if found is not None:
             q, own = found
-            return q, [own[rows] for rows in units.chunks()], _FURTHER_PASSES, momentum
+            chunks = [own] if len(local) == 1 else [own[rows] for rows in units.chunks()]
+            return q, chunks, n_passes, momentum
     return None
 
 
@@ -96,21 +101,6 @@ class ShapeMomentum:
     changes: list[np.ndarray] = field(default_factory=list)
 
 
-class _Moving(NamedTuple):
-    """Shapes that move, and the arrays of their past from which momentum follows."""
-
-    shapes: np.ndarray
-    roots: np.ndarray  # √(shape − prior), after the last update
-    earlier: np.ndarray  # the roots after the update before
-    ahead: np.ndarray  # the roots from which the last update came
-
-    @classmethod
-    def of(cls, shapes: np.ndarray, prior: float, change: np.ndarray | None) -> _Moving:
-        roots = np.sqrt(np.maximum(shapes - prior, 0.0))
-        earlier = roots.copy() if change is None else roots - change
-        return cls(shapes, roots, earlier, roots.copy())
-
-
 @dataclass
 class PlainPasses:
     """Coordinate ascent at fixed priors, as visits and updates make it, in one compiled kernel.
@@ -151,8 +141,10 @@ class PlainPasses:
         if self.X.dtype == np.float32 or not self.may_be_single:
             return self.may_be_single
         inverse = 1.0 / self.activation_prior + 1.0 / self._component_prior
-        size = self.X.size * self.activations.shape.shape[1]
-        return size > LARGE and inverse < _LARGEST_INVERSE
+        # Rows count by their weights, so that copies of rows are the same.
+        rows = len(self.X) if self.weights is None else float(self.weights.sum())
+        size = rows * self.X.shape[1] * self.activations.shape.shape[1]
+        return bool(size > LARGE and inverse < _LARGEST_INVERSE)
 
     @property
     def _component_prior(self) -> float:
@@ -169,7 +161,8 @@ class PlainPasses:
             *(n_passes, n_updates, tol, of_weights, rate_of_weights, rate_of_parts, rate),
             *(self.activations.shape, parts),
         )
-        return self._finite(of_weights, rate_of_weights, rate_of_parts, parts)
+        found = self._q(of_weights, rate_of_weights, rate_of_parts, parts)
+        return found if all(np.isfinite(value).all() for value in found.values()) else None
 
     def _copies(self) -> tuple[np.ndarray, ...]:
         """Copies of q for kernels to change, and memory for the rates of activations."""
@@ -190,41 +183,46 @@ class PlainPasses:
         )
 
     @staticmethod
-    def _finite(
+    def _q(
         of_weights: np.ndarray,
         rate_of_weights: np.ndarray,
         rate_of_parts: np.ndarray,
         parts: np.ndarray,
-    ) -> Natural | None:
-        """Return q of its arrays; None if they are not finite."""
-        found = {
+    ) -> Natural:
+        """Return q of its arrays."""
+        return {
             "weights_shape": of_weights,
             "weights_rate": rate_of_weights,
-            "components_shape": np.asfortranarray(parts.T),
+            "components_shape": parts.T,
             "components_rate": rate_of_parts[:, None],
         }
-        return found if all(np.isfinite(value).all() for value in found.values()) else None
 
     def run(self, n_passes: int) -> tuple[Natural, Activations] | None:
         """Return q and the activations; None if the precision cannot express them."""
         momentum = self.momentum
         of_weights, rate_of_weights, rate_of_parts, rate, parts = self._copies()
         shapes = np.array(self.activations.shape), parts
-        priors = self.activation_prior, self._component_prior
-        moving = list(map(_Moving.of, shapes, priors, momentum.changes or (None, None)))
-        count = np.array([float(momentum.count)])
-        how = *self._arguments, STRONG
-        arrays = count, of_weights, rate_of_weights, rate_of_parts, rate, *moving[0], *moving[1]
+        pasts = [np.zeros((3 * len(each), each.shape[1])) for each in shapes]
+        for each, past, change in zip(shapes, pasts, momentum.changes, strict=False):
+            past[len(each) : 2 * len(each)] = change
+        state = np.array([float(momentum.count), 0.0])
+        how, begins = (*self._arguments, STRONG), True
+        moving = shapes[0], pasts[0], shapes[1], pasts[1]
+        arrays = state, of_weights, rate_of_weights, rate_of_parts, rate, *moving
         n_single = n_passes - 1 if self._single else 0
         for kind, n in ((np.float32, n_single), (np.float64, n_passes - n_single)):
             if n > 0:
-                dense().coordinate_passes(
-                    np.ascontiguousarray(self.X, dtype=kind), *how, n, *arrays
-                )
-        # An update without momentum follows.
-        momentum.count = int(count[0]) + 1
-        momentum.changes = [each.roots - each.earlier for each in moving]
-        found = self._finite(of_weights, rate_of_weights, rate_of_parts, parts)
-        if found is None or not np.isfinite(shapes[0]).all():
+                X = np.ascontiguousarray(self.X, dtype=kind)
+                dense().coordinate_passes(X, *how, n, begins, *arrays)
+                begins = False
+        count, rest = state.tolist()
+        if rest != 0.0:
             return None
+        # An update without momentum follows.
+        momentum.count = int(count) + 1
+        momentum.changes = [
+            past[: len(each)] - past[len(each) : 2 * len(each)]
+            for each, past in zip(shapes, pasts, strict=True)
+        ]
+        found = self._q(of_weights, rate_of_weights, rate_of_parts, parts)
         return found, Activations(shapes[0], rate[None])

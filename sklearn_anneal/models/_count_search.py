@@ -40,7 +40,7 @@ _SEARCH = SearchOptions(least_passes=12, least_visits=float("inf"))
 _SEARCH_IF_DENSE = replace(
     _SEARCH,
     noises=(0.2,),
-    passes_of_reheat=4,
+    passes_of_reheat=3,
     swaps=(True,),
     repeats_swaps=False,
     starts_anew=False,
@@ -50,6 +50,9 @@ _SEARCH_IF_DENSE = replace(
 # The effort of this search for large tables, and for small ones, whose first fits make fewer passes
 # because others follow each of these.
 _EFFORT_IF_DENSE, _EFFORT_IF_SMALL = 2.25, 2.5
+# The other parts take over most of what a part explains, so that a swap can pay where its gain is
+# below the loss. Of swaps with a smaller gain than this share of the loss, one in sixty paid.
+_LEAST_GAIN_IF_DENSE = 0.03
 # The dispersion of the other start of a search that learns it.
 _STRONG_NOISE = 10.0
 # The mean count from which moves come before this start.
@@ -74,12 +77,16 @@ class SearchableCounts(Searchable[Counts, Summary]):
     exploring_factor: float
     effort_if_dense: float | None = None
     cells_for_moves: int | None = None
+    # The share of the loss without a part that the division of another one promises at least, in
+    # guided swaps.
+    least_gain: float = 0.0
     search_options = _SEARCH
 
     def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
         self.effort_if_dense = _EFFORT_IF_SMALL if small else _EFFORT_IF_DENSE
         self.cells_for_moves = _CELLS_IF_SMALL if small else _CELLS_FOR_MOVES
+        self.least_gain = _LEAST_GAIN_IF_DENSE
         self.search_options = _SEARCH_IF_DENSE
 
     @property
@@ -131,7 +138,9 @@ class SearchableCounts(Searchable[Counts, Summary]):
             division = best_division(explained, number, rng)
             if division is None:
                 return None
-            other, halves = division
+            other, halves, gain = division
+            if gain < self.least_gain * losses[number]:
+                return None
             return self._with_counts([other, number], halves, explained, q, summary, prior)
         rest = explained.without([number])
         found = [

@@ -31,8 +31,8 @@ _LANES = 8
 # Dense rows are processed in blocks of about this many cells, which stay in the caches.
 _CELLS = 1 << 17
 # Above so many products of rows, columns and components, steps that do not decide the result
-# compute in single precision.
-LARGE = 1 << 17
+# compute in single precision. Rows count by their weights, so that copies of rows are the same.
+LARGE = 1 << 16
 # Rows fill the lanes of vector instructions if the activations of one take no more bytes than this.
 # For more components it takes less time to leave out cells without counts.
 _MOST_TOGETHER = 96
@@ -71,6 +71,11 @@ class Activations:
     x: float = 1.0
     evidence: float | None = None
     summed: np.ndarray | None = None
+
+    @property
+    def given(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, float]:
+        """The distributions without the sums over rows."""
+        return self.shape, self.rate, self.powers, self.x
 
     def __getitem__(self, rows: slice) -> Activations:
         """Return the activations of some of the rows."""
@@ -198,7 +203,10 @@ class CountsVisit(Visit):
     def without_bound(self) -> CountsVisit:
         if self.sweeps or not self.counts_components:
             return self
-        return replace(self, bound=False)
+        found = object.__new__(type(self))
+        # Attributes that are computed once are the same without the bound.
+        vars(found).update(vars(self), bound=False)
+        return found
 
     def start(
         self,
@@ -242,6 +250,8 @@ class CountsVisit(Visit):
         """The shape and the rate of activations without any data."""
         model, nothing = self.model, np.zeros(1)
         prior = dict.fromkeys(("shape", "rate"), np.array([model.activation_prior]))
+        if self.t.prior == 1.0:
+            return prior
         return model.activations.fold_in({"shape": nothing, "rate": nothing}, prior, self.t)
 
     def rates_of(self, units: DenseCounts | SparseCounts) -> np.ndarray:
@@ -382,7 +392,8 @@ class CountsVisit(Visit):
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             if n_sweeps > 1:
                 weights = _of_rows(factor, rows)
-                self._sweep(counts, e, weights, start, current, powers[rows])
+                how = start, units.total_weight * model.n_columns * k > LARGE
+                self._sweep(counts, e, weights, *how, current, powers[rows])
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
             of_rates, updates = (largest, _of_rows(log_rate, rows)), n_sweeps > 0
             yield _Block(rows, counts, e, *of_rates, updates, current, powers[rows], buffer)
@@ -446,19 +457,19 @@ class CountsVisit(Visit):
         e: np.ndarray,
         factor: np.ndarray,
         start: Start,
+        large: bool,
         shape: np.ndarray,
         powers: np.ndarray,
     ) -> None:
         """Make the sweeps over dense rows before the last one.
 
-        Visits that explore make those over large blocks in single precision: the last sweep, from
+        Visits that explore make those over large tables in single precision: the last sweep, from
         which statistics and bound come, has the precision of the model.
         """
         x, base = float(self.t.local), float(self._tempered_prior["shape"][0])
         arrays, step = (counts, self.expected.table, e), float(self.t.statistics)
         how = factor, x, base, step, start.n_sweeps - 1, start.momentum, self.model.sweep_tol
-        large = start.momentum and counts.size * shape.shape[1] > LARGE
-        single = large and powers.dtype != np.float32
+        single = large and start.momentum and powers.dtype != np.float32
         together = self._together(4 if single else powers.itemsize)
         update = dense().dense_updates_together if together else kernels().dense_updates
         if single:
@@ -543,7 +554,7 @@ class CountsVisit(Visit):
             entropy=float(entropies + sums.divisions[0]),
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
-            local=replace(activations, evidence=evidence, summed=summed),
+            local=Activations(*activations.given, evidence, summed),
             exact_bound=exact,
         )
 

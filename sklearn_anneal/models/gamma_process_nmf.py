@@ -493,7 +493,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         if not (self.is_dense and alike and self.dispersion is None and self.max_sweeps is None):
             return None
         if not exploring:
-            how = q, prior, local, momentum
+            how = q, prior, local, momentum, self.explores_further
             return further_passes(units, self.n_columns, self.activation_prior, *how)
         if not self.explores_further:
             return None
