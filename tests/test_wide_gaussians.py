@@ -14,9 +14,8 @@ from sklearn.base import clone
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM, Shards
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import NormalWishart
-from sklearn_anneal.families.wishart import Roots
 from sklearn_anneal.models.components import _wide_gaussians
-from sklearn_anneal.models.components._features import Features, FeatureSums, LastSums, Terms
+from sklearn_anneal.models.components._features import FeatureSums, LastSums
 from sklearn_anneal.models.components._resolved_gaussians import resolved_gaussians
 from sklearn_anneal.models.components.fused_gaussian import FusedGaussian
 from sklearn_anneal.models.components.gaussian import GaussianComponents
@@ -276,45 +275,3 @@ def test_units_of_columns_do_not_matter_to_scores(n, largest, rng):
     expected = clone(made).fit(X).score_samples(X)
     scores = clone(made).fit(X * units).score_samples(X * units)
     assert_allclose(scores, expected - np.log(units).sum(), rtol=1e-5)
-
-
-def test_bounds_of_densities_stand_where_components_have_no_share(rng):
-    """They are above the densities, and by 80 nats below the highest one of the row."""
-    k, d, n = 3, 24, 300
-    root = 0.2 * rng.standard_normal((k, d, d)) + np.eye(d)
-    mean = 4.0 * rng.standard_normal((k, d))
-    # Two components share rows.
-    mean[2], root[2] = mean[1] + 0.1, root[1]
-    precisions = np.linalg.inv(root @ root.swapaxes(1, 2))
-    x = mean[rng.integers(0, 2, n)] + rng.standard_normal((n, d))
-    terms = Terms(mean, rng.standard_normal(k), np.zeros(k))
-    nothing = np.empty((1, 0))
-    features = Features("full", nothing, nothing, terms, roots=Roots.of(precisions))
-    exact = _wide_gaussians.log_joint(x.copy(), features)
-    found = _wide_gaussians.log_joint_or_bound(x.copy(), features)
-    same = np.isclose(found, exact, rtol=1e-10)
-    assert 0.3 * n * k < same.sum() < 0.9 * n * k
-    assert (found >= exact - 1e-8).all()
-    highest = np.broadcast_to(exact.max(axis=1, keepdims=True), exact.shape)
-    assert (found[~same] <= highest[~same] - 80.0 + 1e-8).all()
-
-
-@pytest.mark.parametrize("annealing", ["none", "deterministic", "svi_plus"])
-def test_fits_with_bounds_of_densities_are_those_without(annealing, rng, monkeypatch):
-    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
-    X = rng.standard_normal((150, 12)) + 6.0 * rng.integers(0, 3, (150, 1))
-    found, bounds = [], []
-    original = _wide_gaussians.log_joint_or_bound
-
-    def counted(*arguments):
-        bounds.append(1)
-        return original(*arguments)
-
-    monkeypatch.setattr(_wide_gaussians, "log_joint_or_bound", counted)
-    for least in (4, 10**9):
-        monkeypatch.setattr(_wide_gaussians, "_COLUMNS_OF_BOUNDS", least)
-        est = AnnealedBayesianGaussianMixture(3, annealing=annealing, tol=0.0, **QUICK).fit(X)
-        found.append(est.lower_bounds_)
-        assert bool(bounds) == (least == 4)
-        bounds.clear()
-    np.testing.assert_allclose(*found, rtol=1e-9)

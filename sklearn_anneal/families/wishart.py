@@ -57,19 +57,12 @@ class Roots(NamedTuple):
         return self.factors[..., None, None] * product_of_lower(self.matrices)
 
     def turn(self, k: int, rows: np.ndarray) -> None:
-        """Replace rows x by G_k x, or by the first entries of it, given the first ones of x.
-
-        The other triangle of G_k is not read.
-        """
-        n = rows.shape[1]
+        """Replace rows x by G_k x. The other triangle of G_k is not read."""
         # In Fortran's order, which transposes have, the products replace the rows.
-        dtrmm(1.0, self.matrices[k, :n, :n].T, rows.T, trans_a=True, overwrite_b=True)
+        dtrmm(1.0, self.matrices[k].T, rows.T, trans_a=True, overwrite_b=True)
 
     def distances(self, k: int, rows: np.ndarray) -> np.ndarray:
-        """Return xᵀ Λ_k x of rows x, which are overwritten.
-
-        Given their first entries alone, it is a number that is not above.
-        """
+        """Return xᵀ Λ_k x of rows x, which are overwritten."""
         self.turn(k, rows)
         return self.factors[k] * np.einsum("nd,nd->n", rows, rows)
 

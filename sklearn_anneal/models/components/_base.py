@@ -705,10 +705,7 @@ class Components(ABC, Generic[P, R]):
             fused = self.fused_step(rows, joint, t, noise, separate_noise)
             if fused is not None:
                 return fused
-        density = self.density_or_bounds(rows, joint, t)
-        if density is None:
-            density = self.log_density(rows, joint.own)
-        log_joint = joint.of(rows, density)
+        log_joint = joint.of(rows, self.log_density(rows, joint.own))
         found = responsibilities_step(log_joint, t, rows.weights, noise, separate_noise)
         last = self.last_sums(joint.own)
         raw = None if last is None else last.of(rows, found.shares)
@@ -724,14 +721,6 @@ class Components(ABC, Generic[P, R]):
             self.add(rows, found.noisy, raw, joint.own)
             step.deviation = self._as_statistics(rows, found.noisy, raw, joint.gate)
         return step
-
-    def density_or_bounds(self, rows: Rows, joint: Joint, t: Tempering) -> np.ndarray | None:
-        """Return what can take the place of :meth:`log_density` in a local step, in new memory.
-
-        Where a component has no share in a row, these are bounds that show it. None stands for the
-        densities themselves.
-        """
-        return None
 
     def last_sums(self, expected: Expected) -> Any:
         """Return the ``LastSums`` of the visit before; None if it is no help."""

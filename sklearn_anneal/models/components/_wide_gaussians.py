@@ -19,7 +19,6 @@ from scipy.linalg.blas import dsyrk
 
 from ...data.units import Rows
 from ...families._structure import Triangle
-from ...families.wishart import Roots
 from ...parallel import kept_memory
 from .._base import LOG_2PI
 from ._features import Block, Features, FeatureSums
@@ -29,10 +28,6 @@ from ._features import Block, Features, FeatureSums
 _ENTRIES, _ROWS = 1 << 19, 2
 # Shares below this multiple of the largest one change no digit of the sums over rows.
 NO_SHARE = 1e-30
-# The share of a component is below exp(−80) where its log density is by so many nats below another.
-_GAP = 80.0
-# Copies of some rows take as long as products with fewer columns.
-_COLUMNS_OF_BOUNDS = 400
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices G: with 10 components from 90 columns on, and with 40 from 180.
 SQUARE_PER_MATRIX = 800
@@ -77,53 +72,6 @@ def log_joint(x: np.ndarray, features: Features) -> np.ndarray:
             np.subtract(x, mean[k], out=product)
             found[k] = roots.distances(k, product)
     return (constant - 0.5 * d * LOG_2PI) - 0.5 * found.T
-
-
-def has_bounds(features: Features) -> bool:
-    """Return whether a few entries of G (x − m) bound the densities of several components.
-
-    The factors of few rows are no triangular matrices.
-    """
-    k, d = features.terms.mean.shape
-    large = k > 1 and d >= _COLUMNS_OF_BOUNDS
-    return large and features.layout == "full" and isinstance(features.roots, Roots)
-
-
-def log_joint_or_bound(x: np.ndarray, features: Features) -> np.ndarray:
-    """Return :func:`log_joint`, or a number above it where this is enough, (n_rows, K).
-
-    The first entries of G (x − m) depend on the first columns alone, because G is lower triangular,
-    and their squares add up to less than the squared distance. A quarter of them takes a sixteenth
-    of the operations. Where the bound is by ``_GAP`` below the density of another component, the
-    share of this one changes no digit of any sum.
-    """
-    (n, d), (mean, constant, _), roots = x.shape, features.terms, features.roots
-    first = d // 4
-    found, part = np.empty((len(mean), n)), np.ascontiguousarray(x[:, :first])
-    some, product = kept_memory.empty(part.shape), kept_memory.empty(x.shape)
-    for k in range(len(mean)):
-        np.subtract(part, mean[k, :first], out=some)
-        found[k] = roots.distances(k, some)
-    constant = constant[:, None] - 0.5 * d * LOG_2PI
-    found *= -0.5
-    found += constant
-
-    def complete(k: int, index: np.ndarray) -> None:
-        if len(index) == n:
-            np.subtract(x, mean[k], out=product)
-            found[k] = constant[k] - 0.5 * roots.distances(k, product)
-        elif len(index):
-            rows = np.take(x, index, axis=0, out=product[: len(index)], mode="clip")
-            rows -= mean[k]
-            found[k, index] = constant[k] - 0.5 * roots.distances(k, rows)
-
-    best = found.argmax(axis=0)
-    for k in range(len(mean)):
-        complete(k, np.flatnonzero(best == k))
-    least = found[best, np.arange(n)] - _GAP
-    for k in range(len(mean)):
-        complete(k, np.flatnonzero((best != k) & (found[k] > least)))
-    return found.T
 
 
 def add(x: np.ndarray, shares: np.ndarray, raw: FeatureSums, upper: Triangle) -> None:

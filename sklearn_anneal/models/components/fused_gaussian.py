@@ -25,7 +25,6 @@ from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
 from . import _missing_cells as missing_cells
 from . import _narrow_gaussians as narrow
-from . import _wide_gaussians as wide
 from ._base import Joint, Next
 from ._features import (
     FEATURE_KINDS,
@@ -130,16 +129,6 @@ class FactoredGaussian(GaussianComponents):
             common, factors = self.shared_scale
             return factors * precision.traces(common)
         return precision.traces(self._normal_wishart.to_standard(prior)["inverse_scale"])
-
-    def density_or_bounds(self, rows: Rows, joint: Joint, t: Tempering) -> np.ndarray | None:
-        expected: Features = joint.own
-        alike = rows.classes is None and joint.gate is None and bool(np.min(t.local) >= 1.0)
-        if rows.patterns is not None or not (alike and wide.has_bounds(expected)):
-            return None
-        out = np.empty((rows.n_units, self.n_components))
-        for part in wide.parts(rows):
-            out[part] = wide.log_joint_or_bound(wide.centered(rows, part), expected)
-        return out
 
     def for_several_chunks(self, expected: Features) -> Features:
         return expected._replace(last=None)
