@@ -219,8 +219,7 @@ class NormalWishart(Family):
         # E tr(S Lambda) of q is nu D.
         of_scale = (q["dof"] - p["dof"]) * log_det - (q["dof"] * self.n_features - traces)
         linear = 0.5 * (np.sum(of_means) + wishart._copies * np.sum(of_scale))
-        log_det_of_scatter = wishart._log_det_of(q, 0.0) - log_det
-        log_normalizer = wishart._log_normalizer(q, log_det_of_scatter)
+        log_normalizer = wishart._log_normalizer(q, precision.log_dets)
         log_normalizer = self._log_normalizer_of_mean(q) + log_normalizer
         return float(linear - np.sum(log_normalizer) + np.sum(log_normalizer_of_p))
 

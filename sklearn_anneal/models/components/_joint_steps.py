@@ -85,7 +85,8 @@ class JointStep(Step):
         self.first = q["mean_natural"] - prior["mean_natural"]
         self.old_center = self.center
         self.rows, self.start = rows, self.scale
-        self.products: list[tuple[Precisions, np.ndarray, np.ndarray]] = []
+        # u and W u as :attr:`_before`, at the m₀ now, if it has moved.
+        self._now: tuple[np.ndarray, np.ndarray] | None = None
         self.precisions = self._precisions() if precisions is None else precisions
 
     def learn_scale(self, rho: float) -> None:
@@ -189,47 +190,45 @@ class JointStep(Step):
                 break
         vars(self).update(vars(trial))
 
-    def best_mean(self) -> np.ndarray:
-        """Return m₀, on the line from the one now to the weighted mean of the rows' means.
+    def move_mean(self, rho: float) -> np.ndarray:
+        """Move m₀ on the line from the one now to the weighted mean of the rows' means.
 
         Without μ_k, the mean of N_k rows has the precision β₀ N_k / (β₀ + N_k) Λ_k. For fixed Λ_k
         the weighted mean is the best one. As q(Λ_k) follows the means, to go further is better.
         """
-        shares = self.old_strength / (self.old_strength + self.counts)
-        weights = np.tensordot(shares * self.counts, self.precisions.matrices, axes=1)
-        total = self._multiplied(shares[:, None] * self.first).sum(axis=0)
-        change = self.structure.solve(weights[None], total)[0] - self.center[0]
         n, old, dof = self.counts, self.old_strength, self.q["dof"]
-        moved, solved = self._moved(self.center), self._solved(self.center)
-        along, (mean, factor) = n[:, None] * change, self._of_means
-        of_along, step = self._multiplied(along) / dof[:, None], np.array([1.0, _LONGEST_STEP])
-        factors = np.array([n * (old + n) / old, factor])
+        moved, solved = self._before
+        shares = old / (old + n)
+        weights = np.tensordot(shares * n, self.precisions.matrices, axes=1)
+        change = self.structure.solve(weights[None], (shares * dof) @ solved)[0]
+        along = n[:, None] * change
+        (mean, factor), of_along = self._of_means, self._solved(along)
+        step, factors = np.array([1.0, _LONGEST_STEP]), np.array([n * (old + n) / old, factor])
         how = moved, solved, along, of_along, mean, _PRECISION_OF_STEP, step
         kernels().step_of_mean(n, dof, factors, *how)
-        return self.center[0] + step[0] * change
+        size = rho * step[0]
+        self._now = moved - size * along, solved - size * of_along
+        self.center = self.center + size * change
+        return size * change
 
     def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
         """Return the products of E Λ_k and vectors, (n_components, n_features)."""
         return self.precisions.multiply(vectors[:, :, None])[:, :, 0]
 
-    def _moved(self, center: np.ndarray) -> np.ndarray:
-        """Return N_k (x̄_k − m₀), with the means x̄_k of the rows of components."""
-        return self.first - self.counts[:, None] * center
+    def _solved(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the products of W_k and vectors, (n_components, n_features)."""
+        return self._multiplied(vectors) / self.q["dof"][:, None]
 
-    def _solved(self, center: np.ndarray) -> np.ndarray:
-        """Return W_k N_k (x̄_k − m₀), which is computed once for each m₀."""
-        for precisions, of_center, found in self.products:
-            if precisions is self.precisions and of_center is center:
-                return found
-        found = self._multiplied(self._moved(center)) / self.q["dof"][:, None]
-        self.products = [*self.products, (self.precisions, center, found)]
-        return found
+    @cached_property
+    def _before(self) -> tuple[np.ndarray, np.ndarray]:
+        """u = N_k (x̄_k − m₀), with the means x̄_k of the rows, and W_k u, at the m₀ of q."""
+        moved = self.first - self.counts[:, None] * self.old_center
+        return moved, self._solved(moved)
 
     @cached_property
     def _of_means(self) -> tuple[np.ndarray, np.ndarray]:
-        """y = W_k N_k (x̄_k − m₀) and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
-        moved, n = self._moved(self.old_center), np.where(self.counts > 0.0, self.counts, 1.0)
-        solved = self._solved(self.old_center)
+        """y = W_k u and the number by which y yᵀ is multiplied in M_k⁻¹ − W_k."""
+        (moved, solved), n = self._before, np.where(self.counts > 0.0, self.counts, 1.0)
         h = np.where(self.counts > 0.0, self.old_strength / ((self.old_strength + n) * n), 0.0)
         return solved, h / np.maximum(1.0 - h * (moved * solved).sum(axis=1), _SMALLEST_REST)
 
@@ -240,7 +239,7 @@ class JointStep(Step):
         bound are D log(h / N) − (ν₀ + N) log|M + h x xᵀ|, halved. The determinant is that of M
         times 1 + h xᵀ M⁻¹ x.
         """
-        moved, solved = self._moved(self.center), self._solved(self.center)
+        moved, solved = self._now or self._before
         mean, factor = self._of_means
         old, d = float(self.old_strength[0]), self.components.n_features
         best = np.array([old, SMALLEST_STRENGTH])
@@ -254,17 +253,18 @@ class JointStep(Step):
         The inverse scale has the term β₀ N / (β₀ + N) x xᵀ, of which the old one is taken away and
         the new one is added. So W = (s_k V + S_k)⁻¹ becomes W − W u C uᵀ W.
         """
-        d, dof, k = self.components.n_features, self.q["dof"], len(self.counts)
+        d, k = self.components.n_features, len(self.counts)
         some, n = self.counts > 0.0, np.where(self.counts > 0.0, self.counts, 1.0)
-        both = (self.old_strength, self.old_center), (strength, self.center)
-        scales = np.concatenate([some * np.sqrt(beta / ((beta + n) * n)) for beta, _ in both])
-        moved = np.concatenate([self._moved(center) for _, center in both])
-        solved = np.concatenate([self._solved(center) for _, center in both])
+        both = self.old_strength, strength
+        scales = np.concatenate([some * np.sqrt(beta / ((beta + n) * n)) for beta in both])
+        before, now = self._before, self._now or self._before
+        moved, solved = map(np.concatenate, zip(before, now, strict=True))
         turned = self._of_scale(solved)
-        again = np.concatenate([self._multiplied(part) for part in (turned[:k], turned[k:])])
-        again /= np.tile(dof, 2)[:, None]
+        again = self.precisions.multiply(turned.reshape(2, k, d).transpose(1, 2, 0))
+        again = again.transpose(2, 0, 1) / self.q["dof"][:, None]
         change = np.empty((3, k))
-        kernels().change_of_means(scales, moved, solved, turned, again, change)
+        how = np.ascontiguousarray(again).reshape(2 * k, d), change
+        kernels().change_of_means(scales, moved, solved, turned, *how)
         self.log_dets = self.precisions.log_dets + change[0]
         # Rounding must not leave the domain of the traces.
         traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size - change[1]
@@ -369,6 +369,9 @@ class SharedStep(JointStep):
         moved = self.structure.plus_outer(self.scale + self._within, roots)
         return Precisions(moved[None], self.after)
 
+    def move_mean(self, rho: float) -> np.ndarray:
+        return Step.move_mean(self, rho)
+
     def best_mean(self) -> np.ndarray:
         """Return m₀, the mean of the rows' means with the weights h_k, for any matrix M."""
         shares = self.old_strength / (self.old_strength + self.counts)
@@ -387,7 +390,7 @@ class SharedStep(JointStep):
         if not some.any():
             return old
         n = self.counts[some]
-        x = self._moved(self.center)[some] / n[:, None]
+        x = self.first[some] / n[:, None] - self.center[some]
         solved = self.structure.solve((self.scale + self._within)[None], x)
         gram, total = x @ solved.T, float(self.after[0])
 

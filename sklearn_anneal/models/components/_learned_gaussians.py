@@ -86,9 +86,7 @@ def learned_gaussians(
         joint.learn_scale(rho)
         new.n_alike, new.tried = joint.n_alike, joint.tried
     if "mean_prior" in components.auto:
-        change = rho * (step.best_mean() - step.center[0])
-        new.mean_prior = components.mean_prior + change
-        step.center = step.center + change
+        new.mean_prior = components.mean_prior + step.move_mean(rho)
     if "mean_precision_prior" in components.auto:
         best = step.best_strength()
         new.mean_precision_prior = damped(components.mean_precision_prior, best, rho)
@@ -176,6 +174,12 @@ class Step:
         """Return the smallest eigenvalue of an inverse scale relative to the data's covariance."""
         reference = np.asarray(self.components.reference) / self.smallest
         return float(np.min(self.structure.relative(scale, reference, self.components.n_features)))
+
+    def move_mean(self, rho: float) -> np.ndarray:
+        """Move m₀ by the share ρ of the way to the best one, and return by how much it moves."""
+        change = rho * (self.best_mean() - self.center[0])
+        self.center = self.center + change
+        return change
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the mean of E μ_k, weighted by the expected prior precisions of the means."""
