@@ -8,7 +8,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.data.units import Rows, cell_patterns
+from sklearn_anneal.families import Tempering
 from sklearn_anneal.kernels.simd import tiles
+from sklearn_anneal.models._mixture_steps import responsibilities_step
 from sklearn_anneal.models.components import _missing_cells as cells
 
 
@@ -139,7 +141,8 @@ def test_half_solutions_serve_densities_and_statistics(problem, size_of_groups, 
 
 
 def test_fits_keep_half_solutions_of_many_columns(rng, monkeypatch):
-    """Their bounds are those of fits that compute them twice."""
+    """Their bounds are those of fits that compute them twice, where no kernel does both."""
+    monkeypatch.setattr(cells, "_FACTORS", 0)
     X = rng.normal(size=(80, 45)) @ rng.normal(size=(45, 45))
     X[rng.random(X.shape) < 0.2] = np.nan
     used = []
@@ -166,3 +169,49 @@ def test_matrices_fill_the_vectors_of_the_processor(monkeypatch):
     for features, n in (("+avx2,+fma", 4), ("+avx2,+avx512f", 8), ("", 4)):
         monkeypatch.setattr(tiles.config, "CPU_FEATURES", features)
         assert tiles._n_lanes() == n
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 1e4], ids=["shared", "usual", "certain"])
+@pytest.mark.parametrize("with_weights", [False, True])
+@pytest.mark.parametrize("one_matrix", [False, True])
+def test_local_steps_are_densities_shares_and_moments(
+    problem, spread, with_weights, one_matrix, rng, monkeypatch
+):
+    """Where rows share components, and where others take the places of those that do not."""
+    monkeypatch.setattr(cells, "_CELLS", 1)
+    rows, order, gaussians, _ = problem
+    order = order[np.argsort(rows.n_missing[order], kind="stable")]
+    precision = spread * gaussians.precision
+    if one_matrix:
+        precision = np.broadcast_to(precision[0], precision.shape)
+    gaussians = gaussians._replace(precision=precision)
+    if not gaussians.diagonal:
+        assert len(gaussians.distinct) == (1 if one_matrix else 3) * precision.shape[1]
+    if with_weights:
+        rows.weights = rng.random(rows.n_units) + 0.5
+    local = rng.random(rows.n_units) + 0.1 if with_weights else 0.7
+    t = Tempering(local, 0.9)
+    found = cells.local_step(rows, order, t, gaussians)
+    if gaussians.diagonal or not rows.n_missing[order].any():
+        assert found is None
+        return
+    joint = cells.log_density(rows, order, gaussians)
+    weights = rows.weights[order] if with_weights else None
+    given = Tempering(local[order] if with_weights else local, 0.9)
+    expected = responsibilities_step(joint, given, weights)
+    assert found.energy == pytest.approx(expected.energy, rel=1e-10)
+    assert found.entropy == pytest.approx(expected.entropy, rel=1e-9, abs=1e-9)
+    moments = cells.completed_moments(rows, order, expected.shares, gaussians)
+    for one, other in zip(found.moments, moments, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_local_steps_that_need_another_way(problem, monkeypatch):
+    rows, order, gaussians, _ = problem
+    monkeypatch.setattr(cells, "_CELLS", 1)
+    assert cells.local_step(rows, order, Tempering(1.0, -0.5), gaussians) is None
+    monkeypatch.setattr(cells, "_CELLS", rows.n_missing[order].max() + 1)
+    assert cells.local_step(rows, order, Tempering(), gaussians) is None
+    monkeypatch.setattr(cells, "_CELLS", 1)
+    monkeypatch.setattr(cells, "_FACTORS", 0)
+    assert cells.local_step(rows, order, Tempering(), gaussians) is None

@@ -7,6 +7,8 @@ N(m_m − P_mm⁻¹ P_mo (x_o − m_o), P_mm⁻¹), and the observed ones have t
 distance is (x_o − m_o)ᵀ v_o − |L⁻¹ v_m|².
 
 The statistics of a row need L⁻¹ v_m as well, and can take it from the computation of its density.
+A step of a mixture, which knows the responsibilities of a row as soon as it has its densities, does
+both while L is in the cache (:func:`local_step`).
 
 Rows are read in a given order. If rows with the same missing cells follow each other, P_mm is
 factorised once for all of them (at least once in every block of rows). ``LANES`` matrices P_mm are
@@ -20,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import called, helper, kernel
-from ._math import log
+from ._math import exp, log
 from .simd.tiles import (
     LANES,
     TILE,
@@ -33,6 +35,7 @@ from .simd.tiles import (
 
 # One product of vectors takes as long as so many of a product of matrices.
 _COST_OF_VECTORS = 8
+_LOG_2PI = np.log(2.0 * np.pi)
 # Numbers of a tile, of one of its rows, and of the corners of a row of tiles.
 _ROW = TILE * LANES
 _SQUARE = TILE * _ROW
@@ -341,6 +344,35 @@ def _kept(halves, size, listed, pattern, n_patterns, step, row, place, y):
             y[a * LANES + lane] = 0.0
 
 
+@called
+def _distances(factors, of_rows, listed, p, n_patterns, start, k, out):
+    """Write the squared distances, log|P_mm| and L⁻¹ v_m of the rows of ``LANES`` patterns.
+
+    ``factors`` has those of :func:`_factorise` with their size, and space for a vector. ``start``
+    is the number of the first row of the block, and ``k`` that of the component.
+    """
+    (root, corners, size, y), (residual, product) = factors, of_rows
+    distances, log_dets, halves = out
+    first, log_det, square = listed[4], np.zeros(LANES), np.empty(LANES)
+    for a in range(size):
+        for i in range(LANES):
+            log_det[i] += 2.0 * log(root[a * (size + 1) * LANES + i])
+    for step in range(_most_rows(listed, p, n_patterns)):
+        _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
+        if halves.shape[1] > 0:
+            _keep(y, listed, p, n_patterns, step, start, 0, halves)
+        square[:] = 0.0
+        for a in range(size):
+            for i in range(LANES):
+                square[i] += y[a * LANES + i] ** 2
+        for lane in range(min(LANES, n_patterns - p)):
+            i = first[p + lane] + step
+            if i < first[p + lane + 1]:
+                distance = _inner(residual[i], product[i])
+                distances[start + i, k] = max(distance - square[lane], 0.0)
+                log_dets[start + i, k] = log_det[lane]
+
+
 @kernel("rows vector pointer matrix matrix int out2 out2 out2")
 def marginals(x, center, order, precision, mean, block, distances, log_dets, halves):
     """Squared distances of the observed cells from the means, and log|P_mm|.
@@ -368,10 +400,8 @@ def marginals(x, center, order, precision, mean, block, distances, log_dets, hal
     residual = np.empty((block, n_features))
     product = np.empty((block, n_features))
     listed = _lists(block, n_features)
-    first, most = listed[4], halves.shape[1] // n_components
+    most = halves.shape[1] // n_components
     root, inverse_root, corners, y, _, columns = _space(n_features)
-    log_det = np.empty(LANES)
-    square = np.empty(LANES)
     for start in range(0, order.shape[0], block):
         m = min(block, order.shape[0] - start)
         _read(x, center, order, start, m, rows, listed)
@@ -384,24 +414,9 @@ def marginals(x, center, order, precision, mean, block, distances, log_dets, hal
                 size = _factorise(
                     matrix, listed, p, n_patterns, root, corners, inverse_root, columns
                 )
-                log_det[:] = 0.0
-                for a in range(size):
-                    for i in range(LANES):
-                        log_det[i] += 2.0 * log(root[a * (size + 1) * LANES + i])
-                for step in range(_most_rows(listed, p, n_patterns)):
-                    _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
-                    if most > 0:
-                        _keep(y, listed, p, n_patterns, step, start, k * most, halves)
-                    square[:] = 0.0
-                    for a in range(size):
-                        for i in range(LANES):
-                            square[i] += y[a * LANES + i] ** 2
-                    for lane in range(min(LANES, n_patterns - p)):
-                        i = first[p + lane] + step
-                        if i < first[p + lane + 1]:
-                            distance = _inner(residual[i], product[i])
-                            distances[start + i, k] = max(distance - square[lane], 0.0)
-                            log_dets[start + i, k] = log_det[lane]
+                factors, of_rows = (root, corners, size, y), (residual, product)
+                out = distances, log_dets, halves[:, k * most : (k + 1) * most]
+                _distances(factors, of_rows, listed, p, n_patterns, start, k, out)
 
 
 @helper
@@ -426,6 +441,72 @@ def _inverses(matrix, listed, p, n_patterns, space):
     size = _factorise(matrix, listed, p, n_patterns, root, corners, inverse_root, columns)
     _invert(root, corners, size, inverse_root)
     return size
+
+
+@called
+def _add_group(space, size, product, of_rows, listed, p, n_patterns, tile, target):
+    """Complete the rows of ``LANES`` patterns, and add the covariances of their missing cells.
+
+    Parameters
+    ----------
+    space : tuple of arrays
+        Those of :func:`_space`, with the transposes of L⁻¹.
+    size : int
+    product : array of shape (n_chosen, n_features)
+        v of the chosen rows, which is read if there are no halves.
+    of_rows : tuple
+        The residuals of the chosen rows, which are completed; the halves L⁻¹ v_m of all rows, or
+        nothing; the weights of all rows; and the number of the first row of the block.
+    listed : tuple of arrays
+    p, n_patterns : int
+    tile : array
+    target : array of shape (n_features, n_features)
+        Receives Σ R P_mm⁻¹ in its lower triangle.
+    """
+    root, inverse_root, corners, y, solution, _ = space
+    residual, halves, shares, start = of_rows
+    chosen, first = listed[3:]
+    for step in range(_most_rows(listed, p, n_patterns)):
+        if halves.shape[1] > 0:
+            _kept(halves, size, listed, p, n_patterns, step, start, 0, y)
+        else:
+            _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
+        _complete(inverse_root, size, listed, p, n_patterns, step, y, solution, residual)
+    weights = np.zeros(LANES)
+    for lane in range(min(LANES, n_patterns - p)):
+        for i in range(first[p + lane], first[p + lane + 1]):
+            weights[lane] += shares[start + chosen[i]]
+    _add_inverses(inverse_root, size, listed, p, n_patterns, weights, tile, target)
+
+
+@helper
+def _add_row(r, residual, total, completed):
+    """Add a completed row to the sum Σ R E (x − m), and write √|R| times this row."""
+    root = np.sqrt(abs(r))
+    for d in range(residual.shape[0]):
+        total[d] += r * residual[d]
+        completed[d] = root * residual[d]
+
+
+@helper
+def _add_chosen(rows, of_component, listed, m, of_rows, space, tile, target, total, residual):
+    """Add the moments of the m chosen rows of a block for one component.
+
+    ``of_component`` has its precision and its mean, and ``of_rows`` the halves, the shares and the
+    number of the first row. The residuals of the chosen rows receive √|R| E (x − m).
+    """
+    (matrix, mean), (halves, shares, start) = of_component, of_rows
+    chosen, n_patterns = listed[3], _patterns(listed, m)
+    _residuals(rows, mean, listed, m, residual)
+    product = np.empty((m if halves.shape[1] == 0 else 0, mean.shape[0]))
+    if halves.shape[1] == 0:
+        _of_missing(residual, matrix, listed, m, product)
+    for p in range(0, n_patterns, LANES):
+        size = _inverses(matrix, listed, p, n_patterns, space)
+        of_chosen = residual, halves, shares, start
+        _add_group(space, size, product, of_chosen, listed, p, n_patterns, tile, target)
+    for i in range(m):
+        _add_row(shares[start + chosen[i]], residual[i], total, residual[i])
 
 
 @kernel(
@@ -473,19 +554,14 @@ def add_moments(
     """
     n_components, n_features = mean.shape
     rows = np.empty((block, n_features))
-    product = np.empty((block, n_features))
     listed = _lists(block, n_features)
-    chosen, first = listed[3:]
-    space = _space(n_features)
-    (root, inverse_root, corners, y, solution, _), tile = space, np.empty(_SQUARE)
-    weights, most = np.empty(LANES), halves.shape[1] // n_components
+    chosen, space, tile = listed[3], _space(n_features), np.empty(_SQUARE)
+    most = halves.shape[1] // n_components
     n_completed[:] = 0
     for start in range(0, order.shape[0], block):
         size_of_block = min(block, order.shape[0] - start)
         _read(x, center, order, start, size_of_block, rows, listed)
         for k in range(n_components):
-            matrix = precision[k * n_features : (k + 1) * n_features]
-            target = covariances[k * n_features : (k + 1) * n_features]
             m = 0
             for i in range(size_of_block):
                 if sign * shares[start + i, k] > least[k]:
@@ -493,34 +569,235 @@ def add_moments(
                     m += 1
             if m == 0:
                 continue
-            n_patterns = _patterns(listed, m)
-            begin = k * order.shape[0] + n_completed[k]
-            residual = completed[begin : begin + m]
+            begin, part = k * order.shape[0] + n_completed[k], slice(k * most, (k + 1) * most)
             n_completed[k] += m
-            _residuals(rows, mean[k], listed, m, residual)
-            if most == 0:
-                _of_missing(residual, matrix, listed, m, product)
-            for p in range(0, n_patterns, LANES):
-                size = _inverses(matrix, listed, p, n_patterns, space)
-                for step in range(_most_rows(listed, p, n_patterns)):
-                    if most > 0:
-                        _kept(halves, size, listed, p, n_patterns, step, start, k * most, y)
-                    else:
-                        _half_solve(root, corners, size, product, listed, p, n_patterns, step, y)
-                    _complete(
-                        inverse_root, size, listed, p, n_patterns, step, y, solution, residual
-                    )
-                weights[:] = 0.0
-                for lane in range(min(LANES, n_patterns - p)):
-                    for i in range(first[p + lane], first[p + lane + 1]):
-                        weights[lane] += shares[start + chosen[i], k]
-                _add_inverses(inverse_root, size, listed, p, n_patterns, weights, tile, target)
-            for i in range(m):
-                r = shares[start + chosen[i], k]
-                root_of_r = np.sqrt(abs(r))
-                for d in range(n_features):
-                    total[k, d] += r * residual[i, d]
-                    residual[i, d] *= root_of_r
+            of_component = precision[k * n_features : (k + 1) * n_features], mean[k]
+            of_rows = halves[:, part], shares[:, k], start
+            target = covariances[k * n_features : (k + 1) * n_features]
+            how = space, tile, target, total[k], completed[begin : begin + m]
+            _add_chosen(rows, of_component, listed, m, of_rows, *how)
+
+
+@helper
+def _set_shares(i, row, joint, settings, shares, sums):
+    """Write the weights of a row in the statistics, from its log densities, and add its sums.
+
+    ``settings`` has the inverse temperature, the factor of the statistics and the weights of all
+    rows, as those of ``mixture_steps.shares_of``.
+    """
+    inverse_temperature, factor, weights = settings
+    x = inverse_temperature[row if inverse_temperature.shape[0] > 1 else 0]
+    w = weights[row] if weights.shape[0] > 0 else 1.0
+    f = factor[row if factor.shape[0] > 1 else 0]
+    maximum, total, energy = joint[i, 0], 0.0, 0.0
+    for k in range(1, joint.shape[1]):
+        maximum = max(maximum, joint[i, k])
+    for k in range(joint.shape[1]):
+        difference = joint[i, k] - maximum
+        value = exp(x * difference)
+        shares[i, k] = value
+        total += value
+        energy += value * difference
+    energy /= total
+    sums[0] += w * (maximum + energy)
+    sums[1] += w * (log(total) - x * energy)
+    for k in range(joint.shape[1]):
+        shares[i, k] *= w * f / total
+
+
+@helper
+def _density_of_group(work, model, n_features, p, n_patterns):
+    """Write the log densities of the rows of ``LANES`` patterns, and return the size of the P_mm.
+
+    Factors stay for the moments. ``work`` and ``model`` are those of :func:`local_step`.
+    """
+    listed, residuals, products, roots, corners, inverse_roots, space, halves, joint = work[1:10]
+    precision, _, constant = model
+    _, n_missing, _, _, first = listed
+    size, most = 0, halves.shape[1] // constant.shape[0]
+    log_dets = np.empty(joint.shape)
+    for k in range(constant.shape[0]):
+        j = k % roots.shape[0]
+        root, own = roots[j], corners[j]
+        if j == k:
+            matrix = precision[j * n_features : (j + 1) * n_features]
+            size = _factorise(matrix, listed, p, n_patterns, root, own, inverse_roots[j], space[5])
+        out = joint, log_dets, halves[:, k * most : (k + 1) * most]
+        factors, of_rows = (root, own, size, space[3]), (residuals[k], products[k])
+        _distances(factors, of_rows, listed, p, n_patterns, 0, k, out)
+    for i in range(first[p], first[min(p + LANES, n_patterns)]):
+        own_part = 0.5 * _LOG_2PI * (n_features - n_missing[i])
+        for k in range(constant.shape[0]):
+            joint[i, k] = constant[k] - 0.5 * (joint[i, k] + log_dets[i, k]) - own_part
+    return size
+
+
+@helper
+def _is_dense(shares, k, least, first, p, n_patterns):
+    """Whether at least half of ``LANES`` patterns have rows of a component."""
+    n, most = 0, min(LANES, n_patterns - p)
+    for lane in range(most):
+        some = False
+        for i in range(first[p + lane], first[p + lane + 1]):
+            some = some or shares[i, k] > least
+        n += some
+    return 2 * n >= most
+
+
+@helper
+def _add_dense(work, out, size, p, n_patterns, n_read):
+    """Add the moments of the rows of ``LANES`` patterns for the components of most of them."""
+    listed, residuals, _, roots, corners, inverse_roots, space, halves, _, shares, done = work[1:]
+    least, covariances, total, completed, n_completed = out
+    n_components, n_features = total.shape
+    first, most, tile = listed[4], halves.shape[1] // n_components, np.empty(_SQUARE)
+    inverted = -1
+    # The last factor is still in the nearest cache.
+    for k in range(n_components - 1, -1, -1):
+        if not _is_dense(shares, k, least[k], first, p, n_patterns):
+            continue
+        j = k % roots.shape[0]
+        if j != inverted:
+            _invert(roots[j], corners[j], size, inverse_roots[j])
+            inverted = j
+        own = roots[j], inverse_roots[j], corners[j], space[3], space[4], space[5]
+        target = covariances[k * n_features : (k + 1) * n_features]
+        half = halves[:, k * most : (k + 1) * most]
+        of_rows = residuals[k], half, shares[:, k], 0
+        _add_group(own, size, residuals[k], of_rows, listed, p, n_patterns, tile, target)
+        for i in range(first[p], first[min(p + LANES, n_patterns)]):
+            done[k, i] = True
+            if shares[i, k] > least[k]:
+                place = k * n_read + n_completed[k]
+                n_completed[k] += 1
+                _add_row(shares[i, k], residuals[k, i], total[k], completed[place])
+
+
+@helper
+def _add_others(work, model, out, m, n_read):
+    """Add the moments of those of m rows that :func:`_add_dense` has left out."""
+    rows, listed, _, _, _, _, _, space, halves, _, shares, done = work
+    precision, mean, _ = model
+    least, covariances, total, completed, n_completed = out
+    n_components, n_features = mean.shape
+    chosen, most, tile = listed[3], halves.shape[1] // n_components, np.empty(_SQUARE)
+    for k in range(n_components):
+        n = 0
+        for i in range(m):
+            if not done[k, i] and shares[i, k] > least[k]:
+                chosen[n] = i
+                n += 1
+        if n > 0:
+            begin = k * n_read + n_completed[k]
+            n_completed[k] += n
+            j = k % (precision.shape[0] // n_features)
+            of_component = precision[j * n_features : (j + 1) * n_features], mean[k]
+            of_rows = halves[:, k * most : (k + 1) * most], shares[:, k], 0
+            target, own = covariances[k * n_features : (k + 1) * n_features], total[k]
+            some = completed[begin : begin + n]
+            _add_chosen(rows, of_component, listed, n, of_rows, space, tile, target, own, some)
+
+
+@kernel(
+    "rows vector pointer matrix matrix vector vector vector vector int int float "
+    "out1 out2 out2 out2 out_int out1 out1",
+)
+def local_step(
+    x,
+    center,
+    order,
+    precision,
+    mean,
+    constant,
+    inverse_temperature,
+    factor,
+    weights,
+    most,
+    block,
+    no_share,
+    largest,
+    covariances,
+    total,
+    completed,
+    n_completed,
+    counts,
+    sums,
+):
+    """Infer the responsibilities of rows and add the moments that follow.
+
+    Each P_mm is factorised once for both, while its factor is in the cache. Where most of
+    ``LANES`` rows do not belong to a component, others take their places, and the matrices are
+    factorised again. The first arguments are those of :func:`marginals`, but ``precision`` may have
+    one matrix for all components, which is factorised once for all of them.
+
+    Parameters
+    ----------
+    constant : array of shape (n_components,)
+        c of the log density c − D/2 log 2π − ½ (x − m)ᵀ P (x − m), with the weights of components.
+    inverse_temperature, factor, weights : arrays
+        Those of ``mixture_steps.shares_of``; no factor may be negative.
+    most : int
+        No row lacks more cells.
+    block : int
+    no_share : float
+        Rows whose shares are at most this multiple of the largest so far are left out.
+    largest : array of shape (n_components,)
+        The largest shares so far.
+    covariances, total, completed, n_completed : arrays
+        Those of :func:`add_moments`.
+    counts : array of shape (n_components,)
+        Receives Σ R.
+    sums : array of shape (2,)
+        Receives Σ w Σ_k R L and Σ w H[R].
+    """
+    (n_components, n_features), n_read = mean.shape, order.shape[0]
+    rows, listed, space = np.empty((block, n_features)), _lists(block, n_features), _space(most)
+    residuals = np.empty((n_components, block, n_features))
+    products, joint = np.empty(residuals.shape), np.empty((block, n_components))
+    n_matrices = precision.shape[0] // n_features
+    roots = np.empty((n_matrices, space[0].shape[0]))
+    inverse_roots, corners = np.empty(roots.shape), np.empty((n_matrices, space[2].shape[0]))
+    halves, shares = np.empty((block, n_components * most)), np.empty((block, n_components))
+    done, least = np.empty((n_components, block), dtype=np.bool_), np.empty(n_components)
+    work = (
+        rows,
+        listed,
+        residuals,
+        products,
+        roots,
+        corners,
+        inverse_roots,
+        space,
+        halves,
+        joint,
+        shares,
+        done,
+    )
+    model, settings = (precision, mean, constant), (inverse_temperature, factor, weights)
+    out = least, covariances, total, completed, n_completed
+    n_completed[:] = 0
+    for start in range(0, n_read, block):
+        m = min(block, n_read - start)
+        _read(x, center, order, start, m, rows, listed)
+        for i in range(m):
+            listed[3][i] = i
+        n_patterns, first = _patterns(listed, m), listed[4]
+        for k in range(n_components):
+            _residuals(rows, mean[k], listed, m, residuals[k])
+            j = k % n_matrices
+            matrix = precision[j * n_features : (j + 1) * n_features]
+            np.dot(residuals[k, :m], matrix, products[k, :m])
+        done[:] = False
+        for p in range(0, n_patterns, LANES):
+            size = _density_of_group(work, model, n_features, p, n_patterns)
+            for i in range(first[p], first[min(p + LANES, n_patterns)]):
+                _set_shares(i, start + i, joint, settings, shares, sums)
+                for k in range(n_components):
+                    counts[k] += shares[i, k]
+                    largest[k] = max(largest[k], shares[i, k])
+                    least[k] = no_share * largest[k]
+            _add_dense(work, out, size, p, n_patterns, n_read)
+        _add_others(work, model, out, m, n_read)
 
 
 @kernel("rows vector pointer matrix matrix matrix matrix matrix int out2 out2")

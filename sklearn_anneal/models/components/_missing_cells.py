@@ -17,8 +17,10 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from ...data.units import Rows
+from ...families import Tempering
 from ...families._structure import Triangle, mirror
-from .._base import LOG_2PI, compiled
+from .._base import LOG_2PI, compiled, vector
+from .._mixture_steps import values_at
 from ._features import Features
 from ._moments import CHUNK, Summary, comparable_units
 from ._pattern_groups import Group
@@ -34,6 +36,11 @@ _KEPT = 1 << 21
 # Rows that lack the same cells are a group of their own if there are so many of them, times the
 # number of components.
 _GROUP = 4096
+# Entries of the largest matrices of missing cells, of all components together, that are factorised
+# before they are used.
+_FACTORS = 1 << 17
+# If no row lacks so many cells, factors take too little time for one kernel to save any of it.
+_CELLS = 8
 
 kernels = partial(compiled, "missing_cells")
 _NOTHING = np.empty((0, 0))
@@ -83,6 +90,12 @@ class Gaussians(NamedTuple):
     def stacked(self) -> np.ndarray:
         """The precision matrices below each other, as kernels read them."""
         return np.ascontiguousarray(self.precision.reshape(-1, self.mean.shape[1]))
+
+    @property
+    def distinct(self) -> np.ndarray:
+        """The precision matrices below each other, but one if all components share it."""
+        shared = self.precision.strides[0] == 0
+        return np.ascontiguousarray(self.precision[0]) if shared else self.stacked
 
 
 def gaussians_of(features: Features, triangle: Triangle) -> Gaussians:
@@ -195,18 +208,87 @@ def completed_moments(
     second = np.zeros((k, d, d))
     _add_moments(rows, order[others], shares[others], gaussians, (first, second))
     count += shares[others].sum(axis=0)
-    mirror(second)
-    # Moments about the center, and no longer about the means.
-    added = count[:, None] * mean
-    shift = (first + 0.5 * added)[:, :, None] * mean[:, None, :]
-    second += shift
-    second += np.swapaxes(shift, 1, 2)
-    first += added
+    _about_center(mean, count, first, second)
     for index in groups:
         group = Group.of(rows.X[order[index]], rows.center, precision)
         found = group.moments(mean, shares[index])
         count, first, second = count + found[0], first + found[1], second + found[2]
     return Moments(count, first, second)
+
+
+def _about_center(
+    mean: np.ndarray, count: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> None:
+    """Turn moments about the means, of which the lower triangles are read, to the center."""
+    mirror(second)
+    added = count[:, None] * mean
+    shift = (first + 0.5 * added)[:, :, None] * mean[:, None, :]
+    second += shift
+    second += np.swapaxes(shift, 1, 2)
+    first += added
+
+
+class Step(NamedTuple):
+    """The statistics of rows, Σ w Σ_k R L and Σ w H[R], the latter two in nats."""
+
+    moments: Moments
+    energy: float
+    entropy: float
+
+
+def local_step(rows: Rows, order: np.ndarray, t: Tempering, gaussians: Gaussians) -> Step | None:
+    """Make the local step of a mixture for rows with missing cells, each of them once.
+
+    The matrices of a row are factorised once for its densities and its statistics, which is not
+    possible between two kernels: those of all rows take more memory than the caches have. The
+    result is None where rows need another way: plain rows, those that lack few cells, large groups
+    that lack the same cells, diagonal matrices, those of too many components at once, and factors
+    below zero.
+    """
+    mean, (k, d) = np.ascontiguousarray(gaussians.mean), gaussians.mean.shape
+    most = int(rows.n_missing[order].max(initial=0))
+    if rows.plain or gaussians.diagonal or most < _CELLS:
+        return None
+    precision = gaussians.distinct
+    if len(precision) // d * most**2 > _FACTORS:
+        return None
+    if _grouped(rows, order, k)[0] or np.min(t.statistics) < 0.0:
+        return None
+    count, first, second = np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d))
+    largest, sums, local = np.zeros(k), np.zeros(2), vector(values_at(t.local, order))
+    factor, weights = vector(values_at(t.statistics, order)), vector(values_at(rows.weights, order))
+    x, order = np.ascontiguousarray(rows.X), np.ascontiguousarray(order, dtype=np.int64)
+    for part, completed, n_completed in _places(len(order), k, d):
+        of_rows = (values if len(values) < 2 else values[part] for values in (local, factor))
+        kernels().local_step(
+            *(x, rows.center, order[part], precision, mean, gaussians.constant),
+            *(*of_rows, weights[part], most, _BLOCK, NO_SHARE, largest),
+            *(second.reshape(k * d, d), first, completed, n_completed, count, sums),
+        )
+        _add_completed(second, completed, n_completed, 1.0)
+    _about_center(mean, count, first, second)
+    return Step(Moments(count, first, second), float(sums[0]), float(sums[1]))
+
+
+def _places(n: int, k: int, d: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yield parts of n rows, memory for their completed rows, and for the numbers of these."""
+    size = min(max(_ENTRIES // (k * d) // _BLOCK * _BLOCK, _ROWS), n)
+    completed, n_completed = np.empty((k * size, d)), np.empty(k, dtype=np.int64)
+    for start in range(0, n, size or 1):
+        part = slice(start, min(start + size, n))
+        yield part, completed[: k * (part.stop - start)], n_completed
+
+
+def _add_completed(
+    second: np.ndarray, completed: np.ndarray, n_completed: np.ndarray, sign: float
+) -> None:
+    """Add the products of completed rows to the lower triangles of second moments."""
+    begins = range(0, len(completed), len(completed) // len(second))
+    for one, begin, number in zip(second, begins, n_completed, strict=True):
+        if number:
+            # Transposes are in Fortran's order, and the sum replaces the matrix.
+            found = completed[begin : begin + number]
+            dsyrk(sign, found.T, beta=1.0, c=one.T, overwrite_c=True)
 
 
 def _add_moments(
@@ -227,23 +309,13 @@ def _add_moments(
     least = NO_SHARE * np.abs(shares).max(axis=0, initial=0.0)
     # Factors of an annealing method can make shares negative.
     signs = (1.0, -1.0) if shares.min(initial=0.0) < 0.0 else (1.0,)
-    size = max(_ENTRIES // (k * d) // _BLOCK * _BLOCK, _ROWS)
-    size = min(size, len(order))
-    completed, n_completed = np.empty((k * size, d)), np.empty(k, dtype=np.int64)
-    for start in range(0, len(order), size or 1):
-        part = slice(start, start + size)
-        n = len(order[part])
+    for part, completed, n_completed in _places(len(order), k, d):
         for sign in signs:
             kernels().add_moments(
                 *(x, rows.center, order[part], stacked, mean, shares[part], halves[part]),
-                *(least, sign, _BLOCK, second.reshape(k * d, d), first),
-                *(completed[: k * n], n_completed),
+                *(least, sign, _BLOCK, second.reshape(k * d, d), first, completed, n_completed),
             )
-            for one, begin, number in zip(second, range(0, k * n, n), n_completed, strict=True):
-                found = completed[begin : begin + number]
-                if number:
-                    # Transposes are in Fortran's order, and the sum replaces the matrix.
-                    dsyrk(sign, found.T, beta=1.0, c=one.T, overwrite_c=True)
+            _add_completed(second, completed, n_completed, sign)
 
 
 def _grouped(

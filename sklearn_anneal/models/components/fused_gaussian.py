@@ -5,8 +5,10 @@ A block of rows becomes quadratic features f(x) = [x_i x_j, x, 1]. The kernel th
     L_nk = c_k · f(x_n),  R_nk ∝ exp{x L_nk},  S_k += Σ_n R_nk f(x_n),
 
 where c_k has the coefficients of E log p(x, z = k), which include the weights of the components.
-Rows with missing cells have no such features; their steps are those of all components, and so are
-those of many columns, where products of matrices are faster (``_wide_gaussians.py``).
+Rows with missing cells have no such features; a kernel of their own makes their steps
+(``_missing_cells.py``), unless random factors or temperatures of single rows ask for the steps of
+all components. Those are the steps of many columns as well, where products of matrices are faster
+(``_wide_gaussians.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ...families import STRONG, Natural, Tempering, UnitTemperatures
 from ...families.wishart import Precisions
 from .._base import Known, LocalStep, Recommended, vector
 from .._mixture_steps import partition_polynomials, rows_at_a_time, values_at
+from . import _missing_cells as missing_cells
 from ._base import Joint, Next
 from ._features import (
     FEATURE_KINDS,
@@ -257,6 +260,27 @@ class FusedGaussian(FactoredGaussian):
         step = LocalStep(self._all_counted(noiseless), float(sums[0]), float(sums[1]))
         step.deviation = self._all_counted(out)
         return step
+
+    def fused_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        t: Tempering,
+        noise: np.ndarray | None,
+        separate_noise: bool,
+    ) -> LocalStep | None:
+        """Return the step of rows that all have missing cells, and some others; None elsewhere."""
+        if rows.patterns is None or noise is not None or separate_noise:
+            return None
+        complete, some, blank = rows.by_completeness
+        if len(complete) or len(blank) or len(some) == 0:
+            return None
+        found = missing_cells.local_step(rows, some, t, self.gaussians_of(joint.own))
+        if found is None:
+            return None
+        raw = self.empty_statistics(joint.own.layout)
+        self._add_moments(found.moments, raw)
+        return LocalStep(self._all_counted(raw), found.energy, found.entropy)
 
     def locally_tempered_step(
         self,

@@ -776,12 +776,16 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             self.add(rows.whole(complete), whole, raw, expected)
         if len(some) == 0:
             return
-        if raw.kept is not None:
-            raw.kept[:] = [None] * self.n_components
         gaussians = self.gaussians_of(expected)
         found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
+        self._add_moments(found, raw)
+
+    def _add_moments(self, found: Moments, raw: FeatureSums) -> None:
+        """Add the statistics of completed rows, which are not kept as those of whole rows are."""
+        if raw.kept is not None:
+            raw.kept[:] = [None] * self.n_components
         second = found.second
-        if not gaussians.diagonal:
+        if second.ndim == 3:
             second = second.reshape(len(second), -1).take(self._triangle.entries, axis=1)
         elif raw.layout == "spherical":
             second = second.sum(axis=1, keepdims=True)
