@@ -30,7 +30,12 @@ def counts(rng):
 # The kernels of a default fit and of the prediction after it. Each takes up to seconds on a machine
 # that has not compiled it yet, which should be worth it.
 KERNELS = {
-    "AnnealedBayesianGaussianMixture": (rows, "predict", "local_step statistics_of"),
+    "AnnealedBayesianGaussianMixture": (
+        rows,
+        "predict",
+        "coefficients divergence local_step moments statistics statistics_of stick_divergence "
+        "stick_logs",
+    ),
     "AnnealedBayesianMixture": (
         bits,
         "predict",
@@ -47,7 +52,8 @@ KERNELS = {
     "AnnealedHMM": (
         rows,
         "predict",
-        "_forward_backward_of_4 log_joint statistics_of viterbi",
+        "_forward_backward_of_4 coefficients divergence log_joint moments statistics "
+        "statistics_of viterbi",
     ),
     "AnnealedLatentDirichletAllocation": (
         counts,

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import psi
 
 from ...data.tables import Coded, Packing
 from ...data.units import Rows
@@ -153,7 +154,10 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
         if rng is None:
-            return self._expected_logs(self._by_level(q))
+            # Predictions of few rows import no compiler.
+            concentration = self._by_level(q)
+            total = np.add.reduceat(concentration, self._first_level[:-1], axis=0)
+            return psi(concentration) - np.repeat(psi(total), self.n_levels, axis=0)
         return self.coefficients(self.draw(q, rng))
 
     def known(self, q: Natural, before: Known | None) -> Known | None:

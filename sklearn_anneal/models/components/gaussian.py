@@ -467,7 +467,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     ) -> Natural:
         if raw.derived:
             return raw.derived
-        if self.is_narrow:
+        # Draws have full precision matrices for every covariance type.
+        if self.is_narrow and raw.layout == self.form:
             return narrow.statistics(self, raw)
         s = self.unpack(raw)
         if self.joint:
