@@ -15,6 +15,7 @@ from sklearn_anneal.data.units import Rows
 from sklearn_anneal.models.components import _narrow_gaussians as narrow
 from sklearn_anneal.models.components._features import FeatureSums
 from sklearn_anneal.models.components.fused_gaussian import FusedGaussian
+from sklearn_anneal.models.components.gaussian_columns import GaussianColumns
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -173,3 +174,25 @@ def test_fits_are_those_of_the_plain_forms(what, rng, monkeypatch):
     assert_allclose(found.lower_bounds_[:n], plain.lower_bounds_[:n], rtol=1e-7)
     assert_allclose(found.lower_bound_, plain.lower_bound_, rtol=1e-6)
     assert_allclose(found.means_, plain.means_, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("k", "d"), SIZES)
+def test_columns_of_independent_gaussians(k, d, rng):
+    """Each of them is a Gaussian of one column."""
+    X = 3.0 * rng.standard_normal((40, d)) + 50.0
+    components = GaussianColumns(k, d)
+    summary = components.summary(Rows(X, None))
+    components = components.resolved(summary)
+    prior = components.prior(summary)
+    q = components.random_natural(rng.gamma(2.0, 5.0, k), summary, prior, rng)
+    components, prior = components._learned(q, prior, 0.5)
+    known, log_weights = components.known(q, None), np.log(rng.dirichlet(np.ones(k)))
+    joint = components.joint_expectations(q, log_weights, known=known)
+    plain = components.joint_expectations(q, log_weights)
+    for one, other in zip(joint.own, plain.own, strict=True):
+        assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    family, pick = components.factors[0].family, components.factors[0].pick
+    expected = family.kl(pick(q), pick(prior))
+    assert_allclose(components.kl_given(q, prior, known), expected, rtol=1e-10)
+    strong = prior | {"dof": prior["dof"] + 1e9}
+    assert components.kl_given(q, strong, known) is None

@@ -37,7 +37,8 @@ kernels = partial(compiled, "normal_wishart")
 Narrow = tuple[np.ndarray, None, np.ndarray, np.ndarray]
 """Moments: E μ, None, E Λ and E log|Λ|."""
 
-_KEYS = ("dof", "mean_precision", "mean_natural", "scatter")
+# The natural parameters, in the order of the kernels.
+KEYS = ("dof", "mean_precision", "mean_natural", "scatter")
 
 
 def _stacked(matrices: np.ndarray) -> np.ndarray:
@@ -47,7 +48,7 @@ def _stacked(matrices: np.ndarray) -> np.ndarray:
 
 def _arrays(natural: Natural) -> list[np.ndarray]:
     """Return natural parameters in the order of the kernels."""
-    dof, strength, mean, scatter = (np.ascontiguousarray(natural[key]) for key in _KEYS)
+    dof, strength, mean, scatter = (np.ascontiguousarray(natural[key]) for key in KEYS)
     return [dof, strength, mean, _stacked(scatter)]
 
 
@@ -100,7 +101,7 @@ def statistics(components: GaussianComponents, raw: FeatureSums) -> Natural:
     counts, first = np.empty(k), np.empty((k, d))
     scatter = np.empty((k, *(d,) * components.structure.event_ndim))
     kernels().statistics(raw.own, components.reg_covar, counts, first, _stacked(scatter))
-    return dict(zip(_KEYS, (counts, counts, first, scatter), strict=True))
+    return dict(zip(KEYS, (counts, counts, first, scatter), strict=True))
 
 
 def divergence(
@@ -155,7 +156,7 @@ def learned(
     )
     spread = np.empty((2, 0)) if sizes is None else np.array([sizes.shape, sizes.rate])
     found = np.empty(4)
-    new, moved = ({key: np.empty(prior[key].shape) for key in _KEYS} for _ in range(2))
+    new, moved = ({key: np.empty(prior[key].shape) for key in KEYS} for _ in range(2))
     k, d = c.n_components, c.n_features
     mean, precision, log_det = np.empty((k, d)), np.empty(q["scatter"].shape), np.empty(k)
     kernels().learned_prior(

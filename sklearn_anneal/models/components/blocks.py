@@ -216,7 +216,8 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return {n: part.expectations(self.own(n, q), rng) for n, part in self.parts.items()}
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        return {n: part.known(self.own(n, q), None) for n, part in self.parts.items()}
+        # Blocks have any names, so that their values are by themselves.
+        return {"blocks": {n: part.known(self.own(n, q), None) for n, part in self.parts.items()}}
 
     def joint_expectations(
         self,
@@ -229,7 +230,7 @@ class BlockComponents(Components[Summaries, BlockSums]):
         none = np.zeros(self.n_components)
         own = {
             n: part.joint_expectations(
-                self.own(n, q), none, rng, None if known is None else known[n]
+                self.own(n, q), none, rng, None if known is None else known["blocks"][n]
             ).own
             for n, part in self.parts.items()
         }
@@ -238,7 +239,7 @@ class BlockComponents(Components[Summaries, BlockSums]):
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         total = 0.0
         for name, part in self.parts.items():
-            own, other, given = self.own(name, q), self.own(name, prior), known[name]
+            own, other, given = self.own(name, q), self.own(name, prior), known["blocks"][name]
             found = None if given is None else part.kl_given(own, other, given)
             total += Factors(part.factors).kl(own, other) if found is None else found
         return total

@@ -11,11 +11,12 @@ import numpy as np
 from scipy.special import psi
 
 from ...data.units import Rows
-from ...families import Factor, Natural, NormalWishart, log_rising
+from ...families import STRONG, Factor, Natural, NormalWishart, log_rising
 from ...families._empirical_bayes import trigamma
-from .._base import LOG_2PI, DataSummary, Expected, first_center, with_center
-from ._base import Draws, Profile, moved
+from .._base import LOG_2PI, DataSummary, Expected, Known, first_center, with_center
+from ._base import Draws, Joint, Profile, moved
 from ._linear import Coefficients, LinearComponents, LinearSums, filled
+from ._narrow_gaussians import KEYS, kernels
 from ._predictive_moments import CellMoments, student_t_spreads
 
 # Rows whose predictive densities are computed at a time.
@@ -24,6 +25,7 @@ _CHUNK = 8192
 _SMALLEST_SCALE = 1e-6
 # The smallest permitted precision of the means, in units of the precision of a component.
 _SMALLEST_STRENGTH = 1e-8
+_ONE = np.ones((1, 1))
 # Newton's method for all columns stops at this relative precision, or after so many steps.
 _PRECISION, _STEPS = 1e-12, 50
 
@@ -318,6 +320,40 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         precision, log_precision = _expected_precisions(now)
         spread = 1.0 / now["mean_precision"] + self.noise_variance * precision
         return self._coefficients(now["mean"], precision, log_precision, spread)
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        """Return E μ, E λ and E log λ, of the shapes (K D, 1), (K D, 1) and (K D,).
+
+        Each column of each component is a normal-Wishart distribution of one feature.
+        """
+        arrays = [np.ascontiguousarray(q[key]) for key in KEYS]
+        precision, log_precision = np.empty(q["scatter"].shape), np.empty(q["dof"].shape)
+        kernels().moments(*arrays, precision, log_precision)
+        mean = q["mean_natural"] / q["mean_precision"][:, None]
+        return {"moments": (mean, precision, log_precision)}
+
+    def joint_expectations(
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: Known | None = None,
+    ) -> Joint:
+        if known is None:
+            return super().joint_expectations(q, log_weights, rng)
+        shape = self.n_components, self.n_features
+        mean, precision, log_precision = (each.reshape(shape) for each in known["moments"])
+        spread = 1.0 / q["mean_precision"].reshape(shape) + self.noise_variance * precision
+        return Joint(self._coefficients(mean, precision, log_precision, spread), log_weights)
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        found = np.empty(2)
+        arrays = q["dof"], q["mean_precision"], *known["moments"]
+        of_prior = prior["dof"], prior["mean_precision"]
+        mean = prior["mean_natural"] / prior["mean_precision"][:, None]
+        scales = np.ascontiguousarray(self.priors["scale_prior"], dtype=np.float64).ravel()
+        kernels().divergence(*arrays, *of_prior, mean, _ONE, scales, found, np.empty((2, 1)))
+        return float(found[0]) if found[1] <= STRONG else None
 
     def coefficients(self, draws: Draws) -> Coefficients:
         (draw,) = draws
