@@ -12,6 +12,7 @@ from sklearn.datasets import load_iris, load_wine
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
 from sklearn_anneal.data.units import Rows
+from sklearn_anneal.families import NormalWishart
 from sklearn_anneal.models.components import _narrow_gaussians as narrow
 from sklearn_anneal.models.components._features import FeatureSums
 from sklearn_anneal.models.components.fused_gaussian import FusedGaussian
@@ -196,3 +197,21 @@ def test_columns_of_independent_gaussians(k, d, rng):
     assert_allclose(components.kl_given(q, prior, known), expected, rtol=1e-10)
     strong = prior | {"dof": prior["dof"] + 1e9}
     assert components.kl_given(q, strong, known) is None
+
+
+@both_forms
+@pytest.mark.parametrize(("k", "d"), SIZES)
+def test_changes_stay_inside_the_domain(k, d, covariance_type, rng, monkeypatch):
+    """Components that would leave it stay as they are, and so do those that would lose half."""
+    components, prior, q, _ = state_of(k, d, rng, covariance_type=covariance_type)
+    (factor,) = components.factors
+    family = factor.family
+    for size in (0.1, 1.0, 30.0):
+        change = {key: size * (q[key] - prior[key]) * rng.normal(size=k).reshape(
+            -1, *(1,) * (q[key].ndim - 1)) for key in q}  # fmt: skip
+        found = family.extended(q, change, prior)
+        plain = super(NormalWishart, family).extended(q, change, prior)
+        for key in KEYS:
+            assert_allclose(found[key], plain[key], rtol=1e-13, atol=1e-13)
+        kept = (found["dof"] == q["dof"]).sum()
+        assert kept > 0 or size < 30.0

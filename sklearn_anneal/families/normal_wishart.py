@@ -14,6 +14,22 @@ from ._divergence import log1p_excess
 from ._structure import Structure, get_structure, symmetrize
 from .wishart import FORMS, Precisions, Wishart
 
+# Kernels are slower than LAPACK from so many columns on.
+MOST_COLUMNS = 64
+# The natural parameters, in the order in which kernels take them.
+ORDER = ("dof", "mean_precision", "mean_natural", "scatter")
+
+
+def stacked(matrices: np.ndarray) -> np.ndarray:
+    """Return matrices, or the diagonals of some, one below the other, as kernels take them."""
+    return matrices.reshape(-1, matrices.shape[-1])
+
+
+def in_order(natural: Natural) -> list[np.ndarray]:
+    """Return natural parameters as kernels take them."""
+    dof, strength, mean, scatter = (np.ascontiguousarray(natural[key]) for key in ORDER)
+    return [dof, strength, mean, stacked(scatter)]
+
 
 @dataclass(frozen=True)
 class NormalWishart(Family):
@@ -230,6 +246,20 @@ class NormalWishart(Family):
         of_wishart = wishart._log_normalizer(marginal, log_det)
         log_normalizer = self._log_normalizer_of_mean(natural) + of_wishart
         return self._expectations_given(natural, *moments), log_normalizer
+
+    def extended(self, q: Natural, change: Natural, prior: Natural) -> Natural:
+        """Return :meth:`Family.extended`, of few columns by one kernel."""
+        few = self.n_features <= MOST_COLUMNS and self.covariance_type in ("full", "diag")
+        strength = prior["mean_precision"]
+        if not (few and strength.shape == q["mean_precision"].shape):
+            return super().extended(q, change, prior)
+        from ..kernels import normal_wishart
+
+        found = {key: np.empty(q[key].shape) for key in ORDER}
+        arrays, outputs = (*in_order(q), *in_order(change)), in_order(found)
+        work = np.empty((len(outputs[-1]) // self.n_components, self.n_features))
+        normal_wishart.extended(*arrays, np.ascontiguousarray(strength), *outputs, work)
+        return found
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every row once. The rows are independent, even if they share parameters (tied)."""

@@ -124,6 +124,68 @@ def moments(dof, strength, natural_mean, scatter, precision, log_det):
         log_det[k] = _moments_of(k, dof, strength, natural_mean, scatter, precision)
 
 
+@kernel(
+    "values vector matrix matrix vector vector matrix matrix vector out1 out1 out2 out2 out2",
+    dtypes=("float64",),
+)
+def extended(
+    dof,
+    strength,
+    natural_mean,
+    scatter,
+    of_dof,
+    of_strength,
+    of_mean,
+    of_scatter,
+    prior_strength,
+    new_dof,
+    new_strength,
+    new_mean,
+    new_scatter,
+    work,
+):
+    """Add a change to natural parameters, but for components that would leave their domain.
+
+    Nor do those change of which less than half of what β adds to its prior would remain.
+
+    Parameters
+    ----------
+    dof, strength, natural_mean, scatter : arrays
+        The natural parameters.
+    of_dof, of_strength, of_mean, of_scatter : arrays
+        Their changes.
+    prior_strength : array of shape (n_components,)
+        β of the prior.
+    new_dof, new_strength, new_mean, new_scatter : arrays
+        Receive the result.
+    work : array of shape (n_lines, n_features)
+        Memory for what is computed on the way.
+    """
+    n_components, d = natural_mean.shape
+    n_lines = scatter.shape[0] // n_components
+    for k in range(n_components):
+        beta, nu = strength[k] + of_strength[k], dof[k] + of_dof[k]
+        inside = 0.0 < beta < np.inf and d - 1 < nu < np.inf
+        inside = inside and beta >= 0.5 * (prior_strength[k] + strength[k])
+        for i in range(d):
+            new_mean[k, i] = natural_mean[k, i] + of_mean[k, i]
+        for line in range(n_lines):
+            row, own = k * n_lines + line, work[line]
+            for j in range(d):
+                new_scatter[row, j] = scatter[row, j] + of_scatter[row, j]
+                other = new_mean[k, j if n_lines == 1 else line] / beta
+                own[j] = new_scatter[row, j] - other * new_mean[k, j]
+        log_det = _invert(work, 0, n_lines) if inside else np.nan
+        inside = -np.inf < log_det < np.inf
+        new_dof[k], new_strength[k] = nu if inside else dof[k], beta if inside else strength[k]
+        if not inside:
+            for i in range(d):
+                new_mean[k, i] = natural_mean[k, i]
+            for line in range(k * n_lines, (k + 1) * n_lines):
+                for j in range(d):
+                    new_scatter[line, j] = scatter[line, j]
+
+
 @kernel("rows float out1 out2 out2", dtypes=("float64",))
 def statistics(sums, noise, counts, first, scatter):
     """Take statistics apart.
