@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...families import STRONG, Natural
+from ...families.normal_wishart import MOST_COLUMNS, ORDER, in_order, stacked
 from .._base import Known, compiled
 from ._base import Next
 from ._correlated_scale import SMALLEST_SCALE
@@ -29,27 +30,10 @@ from ._learned_gaussians import (
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
 
-# Kernels are slower than LAPACK from so many columns on.
-MOST_COLUMNS = 64
-
 kernels = partial(compiled, "normal_wishart")
 
 Narrow = tuple[np.ndarray, None, np.ndarray, np.ndarray]
 """Moments: E μ, None, E Λ and E log|Λ|."""
-
-# The natural parameters, in the order of the kernels.
-KEYS = ("dof", "mean_precision", "mean_natural", "scatter")
-
-
-def _stacked(matrices: np.ndarray) -> np.ndarray:
-    """Return matrices one below the other, as kernels take them."""
-    return matrices.reshape(-1, matrices.shape[-1])
-
-
-def _arrays(natural: Natural) -> list[np.ndarray]:
-    """Return natural parameters in the order of the kernels."""
-    dof, strength, mean, scatter = (np.ascontiguousarray(natural[key]) for key in KEYS)
-    return [dof, strength, mean, _stacked(scatter)]
 
 
 def is_narrow(components: GaussianComponents) -> bool:
@@ -68,7 +52,7 @@ def moments(components: GaussianComponents, q: Natural) -> Narrow:
         If an inverse scale is not positive definite.
     """
     precision, log_det = np.empty(q["scatter"].shape), np.empty(components.n_components)
-    kernels().moments(*_arrays(q), _stacked(precision), log_det)
+    kernels().moments(*in_order(q), stacked(precision), log_det)
     if not np.isfinite(log_det).all():
         raise np.linalg.LinAlgError("Matrix is not positive definite")
     return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
@@ -85,7 +69,7 @@ def features(
     kernels().coefficients(
         q["mean_precision"],
         mean,
-        _stacked(precision),
+        stacked(precision),
         log_det,
         log_weights,
         components.noise_variance,
@@ -100,8 +84,8 @@ def statistics(components: GaussianComponents, raw: FeatureSums) -> Natural:
     k, d = components.n_components, components.n_features
     counts, first = np.empty(k), np.empty((k, d))
     scatter = np.empty((k, *(d,) * components.structure.event_ndim))
-    kernels().statistics(raw.own, components.reg_covar, counts, first, _stacked(scatter))
-    return dict(zip(KEYS, (counts, counts, first, scatter), strict=True))
+    kernels().statistics(raw.own, components.reg_covar, counts, first, stacked(scatter))
+    return dict(zip(ORDER, (counts, counts, first, scatter), strict=True))
 
 
 def divergence(
@@ -117,15 +101,15 @@ def divergence(
         q["dof"],
         q["mean_precision"],
         mean,
-        _stacked(precision),
+        stacked(precision),
         log_det,
         prior["dof"],
         prior["mean_precision"],
         prior["mean_natural"] / prior["mean_precision"][:, None],
-        _stacked(np.ascontiguousarray(scale)),
+        stacked(np.ascontiguousarray(scale)),
         np.full(len(mean), factors) if np.ndim(factors) == 0 else np.asarray(factors),
         result,
-        np.empty((_stacked(scale).shape[0] + 1, components.n_features)),
+        np.empty((stacked(scale).shape[0] + 1, components.n_features)),
     )
     return None if result[1] > STRONG or np.isnan(result[0]) else float(result[0])
 
@@ -156,27 +140,27 @@ def learned(
     )
     spread = np.empty((2, 0)) if sizes is None else np.array([sizes.shape, sizes.rate])
     found = np.empty(4)
-    new, moved = ({key: np.empty(prior[key].shape) for key in KEYS} for _ in range(2))
+    new, moved = ({key: np.empty(prior[key].shape) for key in ORDER} for _ in range(2))
     k, d = c.n_components, c.n_features
     mean, precision, log_det = np.empty((k, d)), np.empty(q["scatter"].shape), np.empty(k)
     kernels().learned_prior(
-        *_arrays(q),
-        *_arrays(prior),
+        *in_order(q),
+        *in_order(prior),
         np.array(settings),
         GRID_OF_STRENGTHS,
-        _stacked(np.ascontiguousarray(c.reference)),
+        stacked(np.ascontiguousarray(c.reference)),
         found,
         center,
-        _stacked(scale),
+        stacked(scale),
         spread,
-        *_arrays(new),
-        *_arrays(moved),
+        *in_order(new),
+        *in_order(moved),
         mean,
-        _stacked(precision),
+        stacked(precision),
         log_det,
         np.empty(k),
         np.empty((6, k)),
-        np.empty((_stacked(scale).shape[0] + 1, d)),
+        np.empty((stacked(scale).shape[0] + 1, d)),
     )
     if not found[0]:
         return None

@@ -13,10 +13,11 @@ from scipy.special import psi
 from ...data.units import Rows
 from ...families import STRONG, Factor, Natural, NormalWishart, log_rising
 from ...families._empirical_bayes import trigamma
+from ...families.normal_wishart import in_order
 from .._base import LOG_2PI, DataSummary, Expected, Known, first_center, with_center
 from ._base import Draws, Joint, Profile, moved
 from ._linear import Coefficients, LinearComponents, LinearSums, filled
-from ._narrow_gaussians import KEYS, kernels
+from ._narrow_gaussians import kernels
 from ._predictive_moments import CellMoments, student_t_spreads
 
 # Rows whose predictive densities are computed at a time.
@@ -326,7 +327,7 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
 
         Each column of each component is a normal-Wishart distribution of one feature.
         """
-        arrays = [np.ascontiguousarray(q[key]) for key in KEYS]
+        arrays = in_order(q)
         precision, log_precision = np.empty(q["scatter"].shape), np.empty(q["dof"].shape)
         kernels().moments(*arrays, precision, log_precision)
         mean = q["mean_natural"] / q["mean_precision"][:, None]
