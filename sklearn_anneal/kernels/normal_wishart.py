@@ -328,7 +328,10 @@ def divergence(
 
 @called
 def _best_mean(precision, mean, prior_strength, center, work):
-    """Write the mean of the component means, weighted by their prior precisions, to ``center``."""
+    """Write the mean of the component means, weighted by their prior precisions, to ``center``.
+
+    The log-determinant of the sum of these is returned, or NaN if it is not positive definite.
+    """
     n_components, d = mean.shape
     n_lines = precision.shape[0] // n_components
     total = work[n_lines]
@@ -473,16 +476,16 @@ def _write_prior(
 
 
 @called
-def _follow(a, b, c, d, a_old, b_old, c_old, d_old, a_new, b_new, c_new, d_new, a_q, b_q, c_q, d_q):
-    """Write four parameters of q plus the change of those of its prior."""
-    for k in range(a.shape[0]):
-        a_q[k] = a[k] + (a_new[k] - a_old[k])
-        b_q[k] = b[k] + (b_new[k] - b_old[k])
-        for i in range(c.shape[1]):
-            c_q[k, i] = c[k, i] + (c_new[k, i] - c_old[k, i])
-    for i in range(d.shape[0]):
-        for j in range(d.shape[1]):
-            d_q[i, j] = d[i, j] + (d_new[i, j] - d_old[i, j])
+def _follow(q, old, new, moved):
+    """Write q plus the change of its prior, each of them a tuple of the four natural parameters."""
+    for k in range(q[0].shape[0]):
+        moved[0][k] = q[0][k] + (new[0][k] - old[0][k])
+        moved[1][k] = q[1][k] + (new[1][k] - old[1][k])
+        for i in range(q[2].shape[1]):
+            moved[2][k, i] = q[2][k, i] + (new[2][k, i] - old[2][k, i])
+    for i in range(q[3].shape[0]):
+        for j in range(q[3].shape[1]):
+            moved[3][i, j] = q[3][i, j] + (new[3][i, j] - old[3][i, j])
 
 
 @kernel(
@@ -558,7 +561,6 @@ def learned_prior(
         Memory for what is computed on the way.
     """
     n_components, d = natural_mean.shape
-    n_components, d = natural_mean.shape
     found[0], rows_each, mean_log_det, smallest = 0.0, 0.0, 0.0, 1.0
     for k in range(n_components):
         own = _moments_of(k, dof, strength, natural_mean, scatter, precision)
@@ -569,8 +571,8 @@ def learned_prior(
             mean[k, i] = natural_mean[k, i] / strength[k]
     rows_each, is_matrix = max(rows_each, 0.0), np.isnan(settings[4])
     n_rows = max(n_components * rows_each, 1.0) if is_matrix else settings[4]
-    mean_log_det += 0.0 * _best_mean(precision, mean, prior_strength, center, work)
-    if not -np.inf < mean_log_det < np.inf:
+    log_det_of_weights = _best_mean(precision, mean, prior_strength, center, work)
+    if not (-np.inf < mean_log_det < np.inf and -np.inf < log_det_of_weights < np.inf):
         return
     square = _mean_square(precision, mean, strength, center, work[scale.shape[0]])
     best = max(n_components * d / square, settings[3])
@@ -598,7 +600,7 @@ def learned_prior(
     _write_prior(found[1], center, factors, scale, found[2], *new)
     before = prior_dof, prior_strength, prior_natural_mean, prior_scatter
     moved = moved_dof, moved_strength, moved_natural_mean, moved_scatter
-    _follow(dof, strength, natural_mean, scatter, *before, *new, *moved)
+    _follow((dof, strength, natural_mean, scatter), before, new, moved)
     inside = True
     for k in range(n_components):
         log_det[k] = _moments_of(k, *moved, precision)

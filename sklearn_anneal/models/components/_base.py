@@ -676,7 +676,13 @@ class Components(ABC, Generic[P, R]):
 
         ``known`` is the result of :meth:`known` at q.
         """
-        return Joint(self.expectations(q, rng), log_weights)
+        if known is None:
+            return Joint(self.expectations(q, rng), log_weights)
+        return Joint(self.expectations_given(q, known), log_weights)
+
+    def expectations_given(self, q: Natural, known: Known) -> Expected:
+        """Return the expectations of :meth:`expectations` by what is ``known`` about q."""
+        return self.expectations(q)
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         """Return KL(q(β) ‖ p(β)) in nats by what is ``known``; None if that is no help."""

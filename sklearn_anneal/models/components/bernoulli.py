@@ -11,7 +11,7 @@ from ...data.units import Rows
 from ...families import Beta, Factor, Natural
 from ...families._divergence import STRONG
 from .._base import Known, compiled, shallow
-from ._base import BOUNDS, Draws, Joint, Profile, least_mean, moved, multiplied
+from ._base import BOUNDS, Draws, Profile, least_mean, moved, multiplied
 from ._linear import Coefficients, LinearComponents, LinearSums, points_of
 
 
@@ -98,16 +98,8 @@ class BernoulliComponents(LinearComponents[None]):
     def known(self, q: Natural, before: Known | None) -> Known | None:
         return {"logs": self._expected_logs(q)}
 
-    def joint_expectations(
-        self,
-        q: Natural,
-        log_weights: np.ndarray,
-        rng: np.random.Generator | None = None,
-        known: Known | None = None,
-    ) -> Joint:
-        if known is None:
-            return super().joint_expectations(q, log_weights, rng)
-        return Joint(self._coefficients(known["logs"]["a"], known["logs"]["b"]), log_weights)
+    def expectations_given(self, q: Natural, known: Known) -> Coefficients:
+        return self._coefficients(known["logs"]["a"], known["logs"]["b"])
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         found = np.empty(2)

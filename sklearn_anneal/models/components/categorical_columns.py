@@ -15,7 +15,7 @@ from ...families import Dirichlet, Factor, Natural
 from ...families._divergence import STRONG
 from .._base import Expected, Known, compiled, shallow
 from .._draws import drawn_labels, holes_of
-from ._base import BOUNDS, Draws, Joint, Profile, RawStatistics, log_means, moved, multiplied
+from ._base import BOUNDS, Draws, Profile, RawStatistics, log_means, moved, multiplied
 from ._linear import (
     Levels,
     PackedComponents,
@@ -164,16 +164,9 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         concentration = self._by_level(q)
         return {"concentration": concentration, "logs": self._expected_logs(concentration)}
 
-    def joint_expectations(
-        self,
-        q: Natural,
-        log_weights: np.ndarray,
-        rng: np.random.Generator | None = None,
-        known: Known | None = None,
-    ) -> Joint:
-        if known is None:
-            return super().joint_expectations(q, log_weights, rng)
-        return Joint(known["logs"], log_weights)
+    def expectations_given(self, q: Natural, known: Known) -> np.ndarray:
+        logs: np.ndarray = known["logs"]
+        return logs
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         arrays = known["concentration"], self._by_level(prior), known["logs"]

@@ -85,6 +85,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
     ----------
     auto : tuple of str
         Names of the priors that are learned: those that are ``"auto"``.
+    learns, learns_all : bool
+        Whether there are any, and whether all four are.
     form : str
         The covariance type, or ``"common"`` where components have one precision matrix.
     n_matrices : int

@@ -15,7 +15,7 @@ from ...families import STRONG, Factor, Natural, NormalWishart, log_rising
 from ...families._empirical_bayes import trigamma
 from ...families.normal_wishart import in_order
 from .._base import LOG_2PI, DataSummary, Expected, Known, first_center, with_center
-from ._base import Draws, Joint, Profile, moved
+from ._base import Draws, Profile, moved
 from ._linear import Coefficients, LinearComponents, LinearSums, filled
 from ._narrow_gaussians import kernels
 from ._predictive_moments import CellMoments, student_t_spreads
@@ -333,19 +333,11 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         mean = q["mean_natural"] / q["mean_precision"][:, None]
         return {"moments": (mean, precision, log_precision)}
 
-    def joint_expectations(
-        self,
-        q: Natural,
-        log_weights: np.ndarray,
-        rng: np.random.Generator | None = None,
-        known: Known | None = None,
-    ) -> Joint:
-        if known is None:
-            return super().joint_expectations(q, log_weights, rng)
+    def expectations_given(self, q: Natural, known: Known) -> Coefficients:
         shape = self.n_components, self.n_features
         mean, precision, log_precision = (each.reshape(shape) for each in known["moments"])
         spread = 1.0 / q["mean_precision"].reshape(shape) + self.noise_variance * precision
-        return Joint(self._coefficients(mean, precision, log_precision, spread), log_weights)
+        return self._coefficients(mean, precision, log_precision, spread)
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         found = np.empty(2)
