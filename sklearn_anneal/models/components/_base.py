@@ -119,12 +119,15 @@ class Next(NamedTuple):
         The moments of these.
     raw : object
         The statistics of rows from which the prior was learned.
+    exact : bool
+        Whether the parameters are known to be the prior plus these statistics.
     """
 
     prior: Natural | None = None
     q: Natural = {}
     moments: tuple[Any, ...] | None = None
     raw: Any = None
+    exact: bool = False
 
 
 class Components(ABC, Generic[P, R]):
@@ -720,6 +723,8 @@ class Components(ABC, Generic[P, R]):
             self.add(rows, found.shares, raw, joint.own)
             if last is not None:
                 last.keep(rows, found.shares, raw)
+        elif found.noisy is None:
+            last.note(joint.own, log_joint)
         statistics = self._as_statistics(rows, found.shares, raw, joint.gate)
         step = LocalStep(statistics, found.energy, found.entropy)
         if found.noisy is not None:

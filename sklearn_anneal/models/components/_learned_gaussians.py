@@ -70,13 +70,14 @@ def learned_gaussians(
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     raw = None if known is None else known.pop("raw", None)
-    rows = precisions = None
+    rows, precisions, exact = None, None, False
     if together and raw is not None:
         assert known is not None
         of_prior, of_raw = known["made_of"]
         same = raw is of_raw and all(prior[key] is of_prior[key] for key in components.keys)
         few = components.scale_prior_dof == np.inf and are_few(raw)
-        if (same or few) and is_posterior(components, q, prior, raw):
+        exact = (same or few) and is_posterior(components, q, prior, raw)
+        if exact:
             rows = FewRows.of(components, raw) if few else None
             precisions = known["moments"][2] if same else None
     if rho == 1.0 and not together:
@@ -108,7 +109,7 @@ def learned_gaussians(
         inside = factors.valid(moved)
     else:
         moments = moments_inside(new, moved, natural, rows)
-        known["next"] = Next(natural, moved, moments, raw)
+        known["next"] = Next(natural, moved, moments, raw, exact)
         inside = moments is not None
     if inside:
         return new, natural

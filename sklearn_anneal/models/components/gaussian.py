@@ -708,7 +708,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         # All chunks of rows with missing cells read the same matrices.
         if rows.patterns is None:
             return expected
-        return expected._replace(gaussians=self.gaussians_of(expected), last=None)
+        return expected.for_other_rows()._replace(gaussians=self.gaussians_of(expected))
 
     def is_wide(self, layout: str) -> bool:
         """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``).

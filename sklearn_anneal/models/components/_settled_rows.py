@@ -1,0 +1,140 @@
+"""Local steps of rows each of which certainly stays with its component.
+
+With many columns, rows soon belong to one component each, while their priors are still learned.
+That they stay is then shown by how little the parameters have changed since all densities were
+computed. Let q be a prior plus the statistics of the rows. With the inverse scale s V of the prior,
+the distance e of the mean of N rows from the prior mean, and h = β₀ N / (β₀ + N), it has
+
+    W⁻¹ = s V + S + h e eᵀ
+
+where S does not change. With a diagonal V, a change of the prior is at most a multiple of s V, and
+this is at most as much of s V + S. A shift f of the prior mean changes e eᵀ by at most the shares ±q
+of e eᵀ and of s V + S with q² = h fᵀ (s V)⁻¹ f, if terms of higher order are kept. So the old W⁻¹
+times two numbers are limits of the new one, and the distances of all rows have limits as well. If
+these leave no share to any other component, the statistics are those of the last visit, and the
+energy follows from them, because tr(W⁻¹ E Λ) = ν D. Such a visit does not read the rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...data.units import Rows
+from ...families import Natural, Tempering
+from ...families.wishart import Precisions
+from .._base import LOG_2PI, LocalStep
+from ._features import Features, FeatureSums, LastSums, Terms
+
+if TYPE_CHECKING:
+    from .gaussian import GaussianComponents
+
+# Another component has no share of a row if its log density is lower by so many nats.
+_MARGIN = 60.0
+
+
+class Origin(NamedTuple):
+    """The prior and the statistics of rows of which q is the sum, and what follows from them.
+
+    All arrays have one row or one number for each component.
+    """
+
+    last: LastSums
+    raw: FeatureSums
+    counts: np.ndarray  # N
+    scales: np.ndarray  # the diagonals of s V, (n_components, n_features)
+    strength: np.ndarray  # β₀
+    centers: np.ndarray  # m₀, (n_components, n_features)
+    dof: np.ndarray  # ν
+    # Σ w (x − m)ᵀ E Λ (x − m)
+    within: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        components: GaussianComponents,
+        last: LastSums,
+        raw: FeatureSums,
+        prior: Natural,
+        precisions: Precisions,
+        traces: np.ndarray,
+        distances: np.ndarray,
+    ) -> Origin:
+        """Return that of a q with these precisions.
+
+        ``traces`` and ``distances`` are tr(W₀⁻¹ E Λ) and β₀ (m − m₀)ᵀ E Λ (m − m₀).
+        """
+        (common, factors), counts = components.shared_scale, components.counted(raw)
+        scales = np.multiply.outer(
+            np.broadcast_to(factors, len(counts)), np.diagonal(np.asarray(common))
+        )
+        within = precisions.dof * scales.shape[1] - traces - distances
+        if components.reg_covar:
+            # The scatter has this variance for each row besides the rows.
+            within -= components.reg_covar * counts * precisions.diagonals.sum(axis=1)
+        strength, centers = prior["mean_precision"], components.prior_means(prior)
+        return cls(last, raw, counts, scales, strength, centers, precisions.dof, within)
+
+    def noted(self, terms: Terms, log_joint: np.ndarray) -> Noted:
+        """Return this with the distances of all rows from the means, given the log densities."""
+        squares = 2.0 * (terms.constant - log_joint) - self.scales.shape[1] * LOG_2PI
+        return Noted(self._replace(last=None), terms.mean, np.sqrt(np.maximum(squares, 0.0)))
+
+    @property
+    def pull(self) -> np.ndarray:
+        """h, which is 0 without rows."""
+        return self.strength * self.counts / (self.strength + self.counts)
+
+
+class Noted(NamedTuple):
+    """A visit that has computed all densities."""
+
+    origin: Origin
+    mean: np.ndarray
+    distances: np.ndarray  # the roots of (x − m)ᵀ E Λ (x − m), (n_rows, n_components)
+
+    def limits(self, now: Origin, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return limits of the squares of these distances now, or None if there are none.
+
+        They are above all and below all squares.
+        """
+        before, pull = self.origin, now.pull
+        ratios = now.scales / before.scales
+        shift = before.centers - now.centers
+        q = np.sqrt(pull * (shift**2 / before.scales).sum(axis=1))
+        # That of e eᵀ.
+        ratio = np.where(pull > 0.0, pull / np.where(pull > 0.0, before.pull, 1.0), 1.0)
+        least = np.minimum(np.minimum(ratios.min(axis=1), ratio), 1.0) - q
+        most = np.maximum(np.maximum(ratios.max(axis=1), ratio), 1.0) * (1.0 + q) + q**2
+        if not (least > 0.0).all():
+            return None
+        moved = np.sqrt(before.dof * ((mean - self.mean) ** 2 / before.scales).sum(axis=1))
+        of_dof = now.dof / before.dof
+        above = of_dof / least * (self.distances + moved) ** 2
+        return above, of_dof / most * np.maximum(self.distances - moved, 0.0) ** 2
+
+
+def settled_step(
+    components: GaussianComponents, rows: Rows, features: Features, t: Tempering
+) -> LocalStep | None:
+    """Return the local step of rows that certainly stay with their components; None for others."""
+    origin: Origin | None = features.origin
+    if origin is None or np.ndim(t.local) or t.local != 1.0:
+        return None
+    if np.ndim(t.statistics) or t.statistics != 1.0:
+        return None
+    found = origin.last.owned(rows, origin.raw)
+    if found is None:
+        return None
+    shares, is_own, noted = found
+    limits = noted.limits(origin, features.terms.mean)
+    if limits is None:
+        return None
+    above, below = (features.terms.constant - 0.5 * squares for squares in limits)
+    least = np.where(is_own, above, -np.inf).max(axis=1)
+    if not ((least[:, None] - below >= _MARGIN) | is_own).all():
+        return None
+    constant = features.terms.constant - 0.5 * rows.X.shape[1] * LOG_2PI
+    energy = origin.counts @ constant - 0.5 * origin.within.sum()
+    return LocalStep(components._as_statistics(rows, shares, origin.raw), float(energy), 0.0)
