@@ -503,10 +503,13 @@ def _solved(
     matrices: np.ndarray, vectors: np.ndarray, routine: Callable[..., tuple[np.ndarray, int]]
 ) -> np.ndarray:
     """Return what a routine of LAPACK computes of the transpose of each matrix and its vector."""
-    shape = np.broadcast_shapes(matrices.shape[:-1], vectors.shape)
-    d = shape[-1]
-    each = np.broadcast_to(matrices, (*shape, d)).reshape(-1, d, d)
-    result = np.array(np.broadcast_to(vectors, shape), dtype=np.float64).reshape(-1, d)
+    shape, d = vectors.shape, vectors.shape[-1]
+    if matrices.shape[:-1] != shape:
+        shape = np.broadcast_shapes(matrices.shape[:-1], shape)
+        matrices = np.broadcast_to(matrices, (*shape, d))
+        vectors = np.broadcast_to(vectors, shape)
+    each = matrices.reshape(-1, d, d)
+    result = np.array(vectors, dtype=np.float64).reshape(-1, d)
     for matrix, vector in zip(each, result, strict=True):
         vector[:], failed = routine(matrix.T, vector)
         if failed:

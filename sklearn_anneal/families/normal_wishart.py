@@ -237,10 +237,10 @@ class NormalWishart(Family):
         of_means = distances - self.n_features * (beta - strength) / beta
         # E tr(S Lambda) of q is nu D.
         of_scale = (q["dof"] - p["dof"]) * log_det - (q["dof"] * self.n_features - traces)
-        linear = 0.5 * (np.sum(of_means) + wishart._copies * np.sum(of_scale))
+        linear = 0.5 * (of_means.sum() + wishart._copies * of_scale.sum())
         log_normalizer = wishart._log_normalizer(q, precision.log_dets)
         log_normalizer = self._log_normalizer_of_mean(q) + log_normalizer
-        return float(linear - np.sum(log_normalizer) + np.sum(log_normalizer_of_p))
+        return float(linear - log_normalizer.sum() + log_normalizer_of_p.sum())
 
     def distances(self, q: Natural, p: Natural, precision: Precisions) -> np.ndarray:
         """Return beta (m - m_q)^T E[Lambda] (m - m_q) with the beta and m of p, (K,)."""

@@ -145,31 +145,32 @@ class LastSums:
         x, center, before, _ = self._last
         # Chunks are views that every visit makes anew. This one keeps the memory from other arrays.
         place = x is None or x.__array_interface__ == rows.X.__array_interface__
-        return bool(place and len(before) == rows.n_units and np.array_equal(center, rows.center))
+        same = center is rows.center or np.array_equal(center, rows.center)
+        return bool(place and same and len(before) == rows.n_units)
 
     def note(self, features: Features, log_joint: np.ndarray) -> None:
         """Note log densities, for visits that need not compute them (``_settled_rows``)."""
         if features.origin is not None:
             self._noted = features.origin.noted(features.terms, log_joint)
 
-    def owned(self, rows: Rows, raw: FeatureSums) -> tuple[np.ndarray, np.ndarray, Any] | None:
-        """Return the shares of rows each of which is that of one component, and where that is.
+    def owned(self, rows: Rows, raw: FeatureSums) -> tuple[np.ndarray, Any] | None:
+        """Return the component of each row of one component, and what was noted with ``raw``.
 
-        The third result is what has been noted with these statistics ``raw``. If nothing has, and
-        if a row has two components or the rows are others, the result is None.
+        The first one is true there, (n_rows, n_components). If nothing was noted, and if a row has
+        shares of two components or the rows are others, the result is None.
         """
         if self._last is None or self._last[3] is not raw or self._noted is None:
             return None
         if not self._has(rows):
             return None
-        shares = self._last[2]
         if self._is_own is None:
+            shares = self._last[2]
             largest = shares.max(axis=1, keepdims=True, initial=0.0)
             rest = (1.0 if rows.weights is None else rows.weights[:, None]) - largest
             alone = (np.abs(rest) <= np.finfo(float).eps * largest) & (shares >= 0.0)
             # Rows that weigh nothing belong to any component.
             self._is_own = shares == largest if alone.all() else np.empty((0, 0), dtype=bool)
-        return (shares, self._is_own, self._noted) if len(self._is_own) else None
+        return (self._is_own, self._noted) if len(self._is_own) else None
 
     def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:
         """Keep statistics, which must not be changed from now on, nor the shares."""

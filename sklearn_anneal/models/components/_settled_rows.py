@@ -8,11 +8,11 @@ the distance e of the mean of N rows from the prior mean, and h = β₀ N / (β�
     W⁻¹ = s V + S + h e eᵀ
 
 where S does not change. With a diagonal V, a change of the prior is at most a multiple of s V, and
-this is at most as much of s V + S. A shift f of the prior mean changes e eᵀ by at most the shares ±q
-of e eᵀ and of s V + S with q² = h fᵀ (s V)⁻¹ f, if terms of higher order are kept. So the old W⁻¹
-times two numbers are limits of the new one, and the distances of all rows have limits as well. If
-these leave no share to any other component, the statistics are those of the last visit, and the
-energy follows from them, because tr(W⁻¹ E Λ) = ν D. Such a visit does not read the rows.
+this is at most as much of s V + S. A shift f of the prior mean changes e eᵀ by at most the shares
+±q of e eᵀ and of s V + S with q² = h fᵀ (s V)⁻¹ f, and by q² of the latter. So the old W⁻¹ times
+two numbers are limits of the new one, and the distances of all rows have limits as well. If these
+leave no share to any other component, the statistics are those of the last visit, and the energy
+follows from them, because tr(W⁻¹ E Λ) = ν D. Such a visit does not read the rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .._base import LOG_2PI, LocalStep
 from ._features import Features, FeatureSums, LastSums, Terms
 
 if TYPE_CHECKING:
-    from .gaussian import GaussianComponents
+    from .fused_gaussian import FusedGaussian
 
 # Another component has no share of a row if its log density is lower by so many nats.
 _MARGIN = 60.0
@@ -53,7 +53,7 @@ class Origin(NamedTuple):
     @classmethod
     def of(
         cls,
-        components: GaussianComponents,
+        components: FusedGaussian,
         last: LastSums,
         raw: FeatureSums,
         prior: Natural,
@@ -65,10 +65,9 @@ class Origin(NamedTuple):
 
         ``traces`` and ``distances`` are tr(W₀⁻¹ E Λ) and β₀ (m − m₀)ᵀ E Λ (m − m₀).
         """
-        (common, factors), counts = components.shared_scale, components.counted(raw)
-        scales = np.multiply.outer(
-            np.broadcast_to(factors, len(counts)), np.diagonal(np.asarray(common))
-        )
+        sizes, counts = components.sizes, components.counted(raw)
+        factors = np.ones(len(counts)) if sizes is None else sizes.mean
+        scales = np.multiply.outer(factors, np.asarray(components.common_scale).diagonal())
         within = precisions.dof * scales.shape[1] - traces - distances
         if components.reg_covar:
             # The scatter has this variance for each row besides the rows.
@@ -79,7 +78,8 @@ class Origin(NamedTuple):
     def noted(self, terms: Terms, log_joint: np.ndarray) -> Noted:
         """Return this with the distances of all rows from the means, given the log densities."""
         squares = 2.0 * (terms.constant - log_joint) - self.scales.shape[1] * LOG_2PI
-        return Noted(self._replace(last=None), terms.mean, np.sqrt(np.maximum(squares, 0.0)))
+        distances = np.sqrt(np.maximum(squares, 0.0))
+        return Noted(self._replace(last=None), terms.mean, 1.0 / self.scales, distances)
 
     @property
     def pull(self) -> np.ndarray:
@@ -92,6 +92,7 @@ class Noted(NamedTuple):
 
     origin: Origin
     mean: np.ndarray
+    inverses: np.ndarray  # those of its diagonals of s V
     distances: np.ndarray  # the roots of (x − m)ᵀ E Λ (x − m), (n_rows, n_components)
 
     def limits(self, now: Origin, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -100,23 +101,28 @@ class Noted(NamedTuple):
         They are above all and below all squares.
         """
         before, pull = self.origin, now.pull
-        ratios = now.scales / before.scales
-        shift = before.centers - now.centers
-        q = np.sqrt(pull * (shift**2 / before.scales).sum(axis=1))
-        # That of e eᵀ.
-        ratio = np.where(pull > 0.0, pull / np.where(pull > 0.0, before.pull, 1.0), 1.0)
+        ratios = now.scales * self.inverses
+        q = np.sqrt(pull * self._squares(before.centers - now.centers))
+        # That of e eᵀ, which components without rows do not have.
+        none = pull == 0.0
+        ratio = (pull + none) / (before.pull + none)
         least = np.minimum(np.minimum(ratios.min(axis=1), ratio), 1.0) - q
         most = np.maximum(np.maximum(ratios.max(axis=1), ratio), 1.0) * (1.0 + q) + q**2
         if not (least > 0.0).all():
             return None
-        moved = np.sqrt(before.dof * ((mean - self.mean) ** 2 / before.scales).sum(axis=1))
+        moved = np.sqrt(before.dof * self._squares(mean - self.mean))
         of_dof = now.dof / before.dof
         above = of_dof / least * (self.distances + moved) ** 2
         return above, of_dof / most * np.maximum(self.distances - moved, 0.0) ** 2
 
+    def _squares(self, shift: np.ndarray) -> np.ndarray:
+        """Return vᵀ (s V)⁻¹ v of vectors v."""
+        found: np.ndarray = np.einsum("kd,kd,kd->k", shift, shift, self.inverses)
+        return found
+
 
 def settled_step(
-    components: GaussianComponents, rows: Rows, features: Features, t: Tempering
+    components: FusedGaussian, rows: Rows, features: Features, t: Tempering
 ) -> LocalStep | None:
     """Return the local step of rows that certainly stay with their components; None for others."""
     origin: Origin | None = features.origin
@@ -127,7 +133,7 @@ def settled_step(
     found = origin.last.owned(rows, origin.raw)
     if found is None:
         return None
-    shares, is_own, noted = found
+    is_own, noted = found
     limits = noted.limits(origin, features.terms.mean)
     if limits is None:
         return None
@@ -137,4 +143,4 @@ def settled_step(
         return None
     constant = features.terms.constant - 0.5 * rows.X.shape[1] * LOG_2PI
     energy = origin.counts @ constant - 0.5 * origin.within.sum()
-    return LocalStep(components._as_statistics(rows, shares, origin.raw), float(energy), 0.0)
+    return LocalStep(components._all_counted(origin.raw), float(energy), 0.0)

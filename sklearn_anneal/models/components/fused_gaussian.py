@@ -101,8 +101,9 @@ class FactoredGaussian(GaussianComponents):
         keys = self._normal_wishart.keys
         if of_prior is None or any(prior[key] is not of_prior[key] for key in keys):
             precision = known["moments"][2]
-            found = self._traces_of_prior(prior, precision), self._normal_wishart.distances(
-                q, prior, precision
+            found = (
+                self._traces_of_prior(prior, precision),
+                self._normal_wishart.distances(q, prior, precision),
             )
             known["from_prior"] = (prior, *found)
         traces, distances = found

@@ -240,13 +240,19 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Set the covariance prior, of which each component has a multiple if there are sizes."""
         self.common_scale, self.sizes = common, sizes
         if self.correlates:
-            total = float(np.broadcast_to(self.degrees_of_freedom_prior, self.n_matrices).sum())
+            total = self.n_matrices * self.mean_dof_prior
             self.scale_loss, self.scale_prior_dof = least_loss(
                 log_correlation(common), total, self.n_features, self.scale_prior_dof
             )
         self.covariance_prior = common
         if sizes is not None:
             self.covariance_prior = self.per_row(sizes.mean) * common
+
+    @property
+    def mean_dof_prior(self) -> float:
+        """The mean of ν₀, which may be given for each component."""
+        given = self.degrees_of_freedom_prior
+        return given if isinstance(given, float) else float(np.mean(given))
 
     @property
     def shared_scale(self) -> tuple[np.ndarray, np.ndarray | float] | tuple[()]:
@@ -305,8 +311,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
-        inverse_scale = np.broadcast_to(inverse_scale, rows + event)
-        mean = np.broadcast_to(mean, (k, d))
+        inverse_scale = _spread(inverse_scale, rows + event)
+        mean = _spread(mean, (k, d))
         dof = np.full(rows, self.degrees_of_freedom_prior, dtype=float)
         strength = np.full(k, self.mean_precision_prior, dtype=float)
         if self.joint:
@@ -893,3 +899,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     def coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
         return coordinates(self, q, summary)
+
+
+def _spread(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return values in a shape to which they broadcast, at once if it is theirs."""
+    return values if values.shape == shape else np.broadcast_to(values, shape)
