@@ -724,7 +724,7 @@ class Components(ABC, Generic[P, R]):
             if last is not None:
                 last.keep(rows, found.shares, raw)
         elif found.noisy is None:
-            last.note(joint.own, log_joint)
+            last.note(rows, joint.own, log_joint)
         statistics = self._as_statistics(rows, found.shares, raw, joint.gate)
         step = LocalStep(statistics, found.energy, found.entropy)
         if found.noisy is not None:

@@ -116,7 +116,7 @@ class LastSums:
     def __init__(self) -> None:
         # The rows are None after a pickle, which a fit to the same rows goes on from.
         self._last: tuple[np.ndarray | None, np.ndarray, np.ndarray, FeatureSums] | None = None
-        # Where the shares are those of the only component of a row; empty if there are others.
+        # Where shares are those of the only component of a row; empty if a row has two.
         self._is_own: np.ndarray | None = None
         self._noted: Any = None
 
@@ -148,29 +148,25 @@ class LastSums:
         same = center is rows.center or np.array_equal(center, rows.center)
         return bool(place and same and len(before) == rows.n_units)
 
-    def note(self, features: Features, log_joint: np.ndarray) -> None:
-        """Note log densities, for visits that need not compute them (``_settled_rows``)."""
-        if features.origin is not None:
-            self._noted = features.origin.noted(features.terms, log_joint)
-
-    def owned(self, rows: Rows, raw: FeatureSums) -> tuple[np.ndarray, Any] | None:
-        """Return the component of each row of one component, and what was noted with ``raw``.
-
-        The first one is true there, (n_rows, n_components). If nothing was noted, and if a row has
-        shares of two components or the rows are others, the result is None.
-        """
-        if self._last is None or self._last[3] is not raw or self._noted is None:
-            return None
-        if not self._has(rows):
-            return None
+    def note(self, rows: Rows, features: Features, log_joint: np.ndarray) -> None:
+        """Note log densities, if each row has one component alone (``_settled_rows``)."""
+        if features.origin is None or self._last is None:
+            return
         if self._is_own is None:
             shares = self._last[2]
             largest = shares.max(axis=1, keepdims=True, initial=0.0)
             rest = (1.0 if rows.weights is None else rows.weights[:, None]) - largest
             alone = (np.abs(rest) <= np.finfo(float).eps * largest) & (shares >= 0.0)
-            # Rows that weigh nothing belong to any component.
-            self._is_own = shares == largest if alone.all() else np.empty((0, 0), dtype=bool)
-        return (self._is_own, self._noted) if len(self._is_own) else None
+            own = (shares == largest) & (largest > 0.0)
+            self._is_own = own if alone.all() else np.empty((0, 0), dtype=bool)
+        if len(self._is_own):
+            self._noted = features.origin.noted(features.terms, log_joint, self._is_own)
+
+    def noted(self, rows: Rows, raw: FeatureSums) -> Any:
+        """Return what was noted of the same rows and their statistics; None if nothing was."""
+        if self._last is None or self._last[3] is not raw or not self._has(rows):
+            return None
+        return self._noted
 
     def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:
         """Keep statistics, which must not be changed from now on, nor the shares."""

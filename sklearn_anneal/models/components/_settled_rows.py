@@ -75,11 +75,17 @@ class Origin(NamedTuple):
         strength, centers = prior["mean_precision"], components.prior_means(prior)
         return cls(last, raw, counts, scales, strength, centers, precisions.dof, within)
 
-    def noted(self, terms: Terms, log_joint: np.ndarray) -> Noted:
-        """Return this with the distances of all rows from the means, given the log densities."""
+    def noted(self, terms: Terms, log_joint: np.ndarray, is_own: np.ndarray) -> Noted:
+        """Return this with the distances of rows, given their densities and their components."""
         squares = 2.0 * (terms.constant - log_joint) - self.scales.shape[1] * LOG_2PI
-        distances = np.sqrt(np.maximum(squares, 0.0))
-        return Noted(self._replace(last=None), terms.mean, 1.0 / self.scales, distances)
+        distances, k = np.sqrt(np.maximum(squares, 0.0)), len(self.counts)
+        most, least = np.zeros(k), np.full((k, k), np.inf)
+        for j, own in enumerate(is_own.T):
+            some = distances[own]
+            most[j] = some[:, j].max(initial=0.0)
+            least[j] = some.min(axis=0, initial=np.inf)
+        np.fill_diagonal(least, np.inf)
+        return Noted(self._replace(last=None), terms.mean, 1.0 / self.scales, most, least)
 
     @property
     def pull(self) -> np.ndarray:
@@ -93,27 +99,29 @@ class Noted(NamedTuple):
     origin: Origin
     mean: np.ndarray
     inverses: np.ndarray  # those of its diagonals of s V
-    distances: np.ndarray  # the roots of (x − m)ᵀ E Λ (x − m), (n_rows, n_components)
+    # The longest distance of a row from the mean of its component, (n_components,), and the
+    # shortest one of the rows of each component from every other mean, (n_components,
+    # n_components), as roots of (x − m)ᵀ E Λ (x − m).
+    most: np.ndarray
+    least: np.ndarray
 
-    def limits(self, now: Origin, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return limits of the squares of these distances now, or None if there are none.
-
-        They are above all and below all squares.
-        """
+    def stays(self, now: Origin, terms: Terms) -> bool:
+        """Return whether all rows certainly stay with their components."""
         before, pull = self.origin, now.pull
         ratios = now.scales * self.inverses
         q = np.sqrt(pull * self._squares(before.centers - now.centers))
         # That of e eᵀ, which components without rows do not have.
         none = pull == 0.0
         ratio = (pull + none) / (before.pull + none)
-        least = np.minimum(np.minimum(ratios.min(axis=1), ratio), 1.0) - q
-        most = np.maximum(np.maximum(ratios.max(axis=1), ratio), 1.0) * (1.0 + q) + q**2
-        if not (least > 0.0).all():
-            return None
-        moved = np.sqrt(before.dof * self._squares(mean - self.mean))
-        of_dof = now.dof / before.dof
-        above = of_dof / least * (self.distances + moved) ** 2
-        return above, of_dof / most * np.maximum(self.distances - moved, 0.0) ** 2
+        shrunk = np.minimum(np.minimum(ratios.min(axis=1), ratio), 1.0) - q
+        grown = np.maximum(np.maximum(ratios.max(axis=1), ratio), 1.0) * (1.0 + q) + q**2
+        if not (shrunk > 0.0).all():
+            return False
+        moved = np.sqrt(before.dof * self._squares(terms.mean - self.mean))
+        of_dof = 0.5 * now.dof / before.dof
+        own = terms.constant - of_dof / shrunk * (self.most + moved) ** 2
+        others = terms.constant - of_dof / grown * np.maximum(self.least - moved, 0.0) ** 2
+        return bool((own[:, None] - others >= _MARGIN).all())
 
     def _squares(self, shift: np.ndarray) -> np.ndarray:
         """Return vᵀ (s V)⁻¹ v of vectors v."""
@@ -130,16 +138,8 @@ def settled_step(
         return None
     if np.ndim(t.statistics) or t.statistics != 1.0:
         return None
-    found = origin.last.owned(rows, origin.raw)
-    if found is None:
-        return None
-    is_own, noted = found
-    limits = noted.limits(origin, features.terms.mean)
-    if limits is None:
-        return None
-    above, below = (features.terms.constant - 0.5 * squares for squares in limits)
-    least = np.where(is_own, above, -np.inf).max(axis=1)
-    if not ((least[:, None] - below >= _MARGIN) | is_own).all():
+    noted: Noted | None = origin.last.noted(rows, origin.raw)
+    if noted is None or not noted.stays(origin, features.terms):
         return None
     constant = features.terms.constant - 0.5 * rows.X.shape[1] * LOG_2PI
     energy = origin.counts @ constant - 0.5 * origin.within.sum()
