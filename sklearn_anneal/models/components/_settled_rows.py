@@ -77,7 +77,7 @@ class Origin(NamedTuple):
 
     def noted(self, terms: Terms, log_joint: np.ndarray, is_own: np.ndarray) -> Noted:
         """Return this with the distances of rows, given their densities and their components."""
-        squares = 2.0 * (terms.constant - log_joint) - self.scales.shape[1] * LOG_2PI
+        squares = 2.0 * (terms.constant - log_joint) - self.of_columns
         distances, k = np.sqrt(np.maximum(squares, 0.0)), len(self.counts)
         most, least = np.zeros(k), np.full((k, k), np.inf)
         for j, own in enumerate(is_own.T):
@@ -86,6 +86,11 @@ class Origin(NamedTuple):
             least[j] = some.min(axis=0, initial=np.inf)
         np.fill_diagonal(least, np.inf)
         return Noted(self._replace(last=None), terms.mean, 1.0 / self.scales, most, least)
+
+    @property
+    def of_columns(self) -> float:
+        """D log 2π."""
+        return self.scales.shape[1] * LOG_2PI
 
     @property
     def pull(self) -> np.ndarray:
@@ -107,6 +112,15 @@ class Noted(NamedTuple):
 
     def stays(self, now: Origin, terms: Terms) -> bool:
         """Return whether all rows certainly stay with their components."""
+        found = self.limits(now, terms)
+        return found is not None and bool((found[0][:, None] - found[1] >= _MARGIN).all())
+
+    def limits(self, now: Origin, terms: Terms) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return limits of the log densities of the rows of each component; None without any.
+
+        The first ones are not above their densities of this component, (n_components,), and the
+        second ones not below those of the others, (n_components, n_components).
+        """
         before, pull = self.origin, now.pull
         ratios = now.scales * self.inverses
         q = np.sqrt(pull * self._squares(before.centers - now.centers))
@@ -116,12 +130,11 @@ class Noted(NamedTuple):
         shrunk = np.minimum(np.minimum(ratios.min(axis=1), ratio), 1.0) - q
         grown = np.maximum(np.maximum(ratios.max(axis=1), ratio), 1.0) * (1.0 + q) + q**2
         if not (shrunk > 0.0).all():
-            return False
+            return None
         moved = np.sqrt(before.dof * self._squares(terms.mean - self.mean))
-        of_dof = 0.5 * now.dof / before.dof
-        own = terms.constant - of_dof / shrunk * (self.most + moved) ** 2
-        others = terms.constant - of_dof / grown * np.maximum(self.least - moved, 0.0) ** 2
-        return bool((own[:, None] - others >= _MARGIN).all())
+        of_dof, constant = 0.5 * now.dof / before.dof, terms.constant - 0.5 * before.of_columns
+        own = constant - of_dof / shrunk * (self.most + moved) ** 2
+        return own, constant - of_dof / grown * np.maximum(self.least - moved, 0.0) ** 2
 
     def _squares(self, shift: np.ndarray) -> np.ndarray:
         """Return vᵀ (s V)⁻¹ v of vectors v."""
@@ -141,6 +154,6 @@ def settled_step(
     noted: Noted | None = origin.last.noted(rows, origin.raw)
     if noted is None or not noted.stays(origin, features.terms):
         return None
-    constant = features.terms.constant - 0.5 * rows.X.shape[1] * LOG_2PI
+    constant = features.terms.constant - 0.5 * origin.of_columns
     energy = origin.counts @ constant - 0.5 * origin.within.sum()
     return LocalStep(components._all_counted(origin.raw), float(energy), 0.0)
