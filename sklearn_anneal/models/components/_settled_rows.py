@@ -26,12 +26,16 @@ from ...families import Natural, Tempering
 from ...families.wishart import Precisions
 from .._base import LOG_2PI, LocalStep
 from ._features import Features, FeatureSums, LastSums, Terms
+from ._few_rows import RowPrecisions
 
 if TYPE_CHECKING:
-    from .fused_gaussian import FusedGaussian
+    from .fused_gaussian import FactoredGaussian, FusedGaussian
 
 # Another component has no share of a row if its log density is lower by so many nats.
 _MARGIN = 60.0
+# The largest product of diagonal entries of W⁻¹ + β m mᵀ and W. With a larger one, the factors of
+# W⁻¹ have lost so many digits that tr(W⁻¹ E Λ) differs from ν D in the digits of the bound.
+_LARGEST_PRODUCT = 1e4
 
 
 class Origin(NamedTuple):
@@ -40,7 +44,7 @@ class Origin(NamedTuple):
     All arrays have one row or one number for each component.
     """
 
-    last: LastSums
+    last: LastSums | None
     raw: FeatureSums
     counts: np.ndarray  # N
     scales: np.ndarray  # the diagonals of s V, (n_components, n_features)
@@ -49,14 +53,17 @@ class Origin(NamedTuple):
     dof: np.ndarray  # ν
     # Σ w (x − m)ᵀ E Λ (x − m)
     within: np.ndarray
+    q: Natural
+    precisions: Precisions | None
 
     @classmethod
     def of(
         cls,
-        components: FusedGaussian,
+        components: FactoredGaussian,
         last: LastSums,
         raw: FeatureSums,
         prior: Natural,
+        q: Natural,
         precisions: Precisions,
         traces: np.ndarray,
         distances: np.ndarray,
@@ -65,7 +72,7 @@ class Origin(NamedTuple):
 
         ``traces`` and ``distances`` are tr(W₀⁻¹ E Λ) and β₀ (m − m₀)ᵀ E Λ (m − m₀).
         """
-        sizes, counts = components.sizes, components.counted(raw)
+        sizes, counts = components.sizes, np.asarray(components.counted(raw))
         factors = np.ones(len(counts)) if sizes is None else sizes.mean
         scales = np.multiply.outer(factors, np.asarray(components.common_scale).diagonal())
         within = precisions.dof * scales.shape[1] - traces - distances
@@ -73,10 +80,21 @@ class Origin(NamedTuple):
             # The scatter has this variance for each row besides the rows.
             within -= components.reg_covar * counts * precisions.diagonals.sum(axis=1)
         strength, centers = prior["mean_precision"], components.prior_means(prior)
-        return cls(last, raw, counts, scales, strength, centers, precisions.dof, within)
+        how = scales, strength, centers, precisions.dof, within
+        return cls(last, raw, counts, *how, q, precisions)
 
-    def noted(self, terms: Terms, log_joint: np.ndarray, is_own: np.ndarray) -> Noted:
+    @property
+    def keeps_digits(self) -> bool:
+        """Whether W has about as many digits as numbers have."""
+        if self.precisions is None or isinstance(self.precisions, RowPrecisions):
+            return True
+        own = self.q["scatter"].diagonal(axis1=1, axis2=2)
+        return bool((own * self.precisions.diagonals <= _LARGEST_PRODUCT * self.dof[:, None]).all())
+
+    def noted(self, terms: Terms, log_joint: np.ndarray, is_own: np.ndarray) -> Noted | None:
         """Return this with the distances of rows, given their densities and their components."""
+        if not self.keeps_digits:
+            return None
         squares = 2.0 * (terms.constant - log_joint) - self.of_columns
         distances, k = np.sqrt(np.maximum(squares, 0.0)), len(self.counts)
         most, least = np.zeros(k), np.full((k, k), np.inf)
@@ -85,7 +103,8 @@ class Origin(NamedTuple):
             most[j] = some[:, j].max(initial=0.0)
             least[j] = some.min(axis=0, initial=np.inf)
         np.fill_diagonal(least, np.inf)
-        return Noted(self._replace(last=None), terms.mean, 1.0 / self.scales, most, least)
+        rest = self._replace(last=None, q={}, precisions=None)
+        return Noted(rest, terms.mean, 1.0 / self.scales, most, least)
 
     @property
     def of_columns(self) -> float:
@@ -151,6 +170,7 @@ def settled_step(
         return None
     if np.ndim(t.statistics) or t.statistics != 1.0:
         return None
+    assert origin.last is not None
     noted: Noted | None = origin.last.noted(rows, origin.raw)
     if noted is None or not noted.stays(origin, features.terms):
         return None

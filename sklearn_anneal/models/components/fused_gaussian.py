@@ -91,7 +91,7 @@ class FactoredGaussian(GaussianComponents):
         if not (known["exact"] and diagonal) or self.structure.shared:
             return None
         of_prior = self._from_prior(q, prior, known)
-        return Origin.of(self, known["last"], raw, prior, known["moments"][2], *of_prior)
+        return Origin.of(self, known["last"], raw, prior, q, known["moments"][2], *of_prior)
 
     def _from_prior(
         self, q: Natural, prior: Natural, known: Known

@@ -22,7 +22,7 @@ from ...families import (
     followed,
     get_structure,
 )
-from ...families._structure import Triangle
+from ...families._structure import Triangle, in_shape
 from ...families.wishart import Precisions, Roots
 from .._base import LOG_2PI, Expected, Known
 from . import _missing_cells as missing_cells
@@ -311,8 +311,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
-        inverse_scale = _spread(inverse_scale, rows + event)
-        mean = _spread(mean, (k, d))
+        inverse_scale, mean = in_shape(inverse_scale, rows + event), in_shape(mean, (k, d))
         dof = np.full(rows, self.degrees_of_freedom_prior, dtype=float)
         strength = np.full(k, self.mean_precision_prior, dtype=float)
         if self.joint:
@@ -899,8 +898,3 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     def coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
         return coordinates(self, q, summary)
-
-
-def _spread(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return values in a shape to which they broadcast, at once if it is theirs."""
-    return values if values.shape == shape else np.broadcast_to(values, shape)
