@@ -29,7 +29,7 @@ from ._features import Features, FeatureSums, LastSums, Terms
 from ._few_rows import RowPrecisions
 
 if TYPE_CHECKING:
-    from .fused_gaussian import FactoredGaussian, FusedGaussian
+    from .fused_gaussian import FusedGaussian
 
 # Another component has no share of a row if its log density is lower by so many nats.
 _MARGIN = 60.0
@@ -59,7 +59,7 @@ class Origin(NamedTuple):
     @classmethod
     def of(
         cls,
-        components: FactoredGaussian,
+        components: FusedGaussian,
         last: LastSums,
         raw: FeatureSums,
         prior: Natural,
@@ -72,7 +72,7 @@ class Origin(NamedTuple):
 
         ``traces`` and ``distances`` are tr(W₀⁻¹ E Λ) and β₀ (m − m₀)ᵀ E Λ (m − m₀).
         """
-        sizes, counts = components.sizes, np.asarray(components.counted(raw))
+        sizes, counts = components.sizes, components.counted(raw)
         factors = np.ones(len(counts)) if sizes is None else sizes.mean
         scales = np.multiply.outer(factors, np.asarray(components.common_scale).diagonal())
         within = precisions.dof * scales.shape[1] - traces - distances

@@ -86,12 +86,8 @@ class FactoredGaussian(GaussianComponents):
         return Joint(own._replace(last=known["last"], origin=self._origin(q, known)))
 
     def _origin(self, q: Natural, known: Known) -> Origin | None:
-        """Return the prior and the statistics of which q is made, if they are known."""
-        (prior, raw), diagonal = known["made_of"], self.scale_prior_dof == np.inf
-        if not (known["exact"] and diagonal) or self.structure.shared:
-            return None
-        of_prior = self._from_prior(q, prior, known)
-        return Origin.of(self, known["last"], raw, prior, q, known["moments"][2], *of_prior)
+        """Return the prior and the statistics of which q is made, if a step can use them."""
+        return None
 
     def _from_prior(
         self, q: Natural, prior: Natural, known: Known
@@ -238,6 +234,13 @@ class FusedGaussian(FactoredGaussian):
         return self.posterior_of(s, prior)
 
     # The local step
+
+    def _origin(self, q: Natural, known: Known) -> Origin | None:
+        (prior, raw), diagonal = known["made_of"], self.scale_prior_dof == np.inf
+        if not (known["exact"] and diagonal) or self.structure.shared:
+            return None
+        of_prior = self._from_prior(q, prior, known)
+        return Origin.of(self, known["last"], raw, prior, q, known["moments"][2], *of_prior)
 
     def uncounted(self, rows: Rows) -> np.ndarray:
         # Rows without any observed cell change the weights and not the components.
