@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
+from test_checkpoints import goes_on
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.models.components import _settled_rows, _wide_gaussians
@@ -105,6 +106,17 @@ def test_annealed_rows_take_their_densities(rng, monkeypatch):
     assert any(np.min(local) < 1.0 for local, _, _ in tempered)
     assert not any(found for local, _, found in tempered if np.min(local) < 1.0)
     assert any(found for _, _, found in tempered)
+
+
+@pytest.mark.parametrize("n", [16, 90])
+def test_interrupted_fits_go_on(n, rng, monkeypatch, tmp_path):
+    """A checkpoint has what shows that rows stay, or rounding errors would differ."""
+    X = clusters(rng, n)
+    whole, _, settled = fitted(MADE, X)
+    assert settled > 0
+    for n_saved in (4, 8, 12):
+        folder = tmp_path / str(n_saved)
+        assert goes_on(monkeypatch, lambda: clone(MADE), X, whole, folder, n_saved)
 
 
 @pytest.mark.parametrize("n", [16, 90])
