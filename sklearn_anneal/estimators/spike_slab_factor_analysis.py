@@ -20,7 +20,7 @@ from ..inference.checkpoint import Checkpoint
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Progress, Trace
 from ..models._componentwise import Given
-from ..models._factor_cells import Cells, drawn_cells, imputed
+from ..models._factor_cells import Cells, drawn_cells, imputed, log_predictive
 from ..models._gaussian_factors import always_on
 from ..models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from ..models.spike_slab_gradient import (
@@ -748,10 +748,13 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     @by_parts
     @explains("Prediction")
     def score_samples(self, X):
-        """Lower bound on the log density of each row.
+        """Lower bound on the log predictive density of each row.
 
-        It is E log p(x, z, s | W) + H[q(z, s)] with expectations under the posterior of the fit and
-        the q(z, s) of the row. Rows with missing cells have the bound of their observed cells.
+        The density is p(x) = E_q(W) Σ_z ∫ p(x, z, s | W) ds. Its bound is
+        E log p(x, z, s | W) + H[q(z, s)] with expectations under the posterior of the fit and the
+        q(z, s) of the row, and what this gains where the loadings of a column answer to the row,
+        which leaves only the uncertainty of the factors and not that of the loadings behind. Rows
+        with missing cells have the bound of their observed cells.
 
         Parameters
         ----------
@@ -763,7 +766,10 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         log_density : ndarray of shape (n_samples,)
             Lower bounds in nats.
         """
-        return self._infer(X)[3]
+        ctx, units = self._rows(X)
+        self._load_kernels()
+        model, _, q = coordinate(ctx)
+        return finite(log_predictive(model, q, units), OVERFLOW)
 
     def get_covariance(self):
         """Covariance of the rows under the model: Σ_k π_k w_k w_kᵀ + diag(ψ).
