@@ -14,7 +14,8 @@ from scipy.optimize import minimize_scalar
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
 from sklearn_anneal.annealing import NoAnnealing
-from sklearn_anneal.data.units import Rows
+from sklearn_anneal.data.units import Rows, cell_patterns
+from sklearn_anneal.models._factor_cells import log_predictive
 from sklearn_anneal.models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 
 AUTO = dict.fromkeys(GIVEN, "auto")
@@ -93,7 +94,9 @@ def test_a_missing_cell_is_integrated_out(rng):
     q = {**ctx.q, "natural_mean": ctx.q["natural_mean"][:, seen]}
     units = Rows(gone[:, seen], None, est.mean_[seen])
     factors, _, bounds = part.infer(units, q)
-    assert_allclose(est.score_samples(gone), bounds, rtol=1e-6)
+    own = Rows(gone, None, est.mean_, cell_patterns(gone))
+    assert_allclose(ctx.model.infer(own, ctx.q)[2], bounds, rtol=1e-6)
+    assert_allclose(est.score_samples(gone), log_predictive(part, q, units), rtol=1e-6)
     assert_allclose(est.transform(gone), factors, rtol=1e-3, atol=1e-4)
 
 
