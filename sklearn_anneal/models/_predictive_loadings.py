@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+
 def gains_of_answers(
     rows: np.ndarray,
     observed: np.ndarray | None,
