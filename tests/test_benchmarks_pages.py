@@ -48,18 +48,24 @@ def test_a_quick_run_on_few_rows_writes_its_tables(tmp_path, with_few_passes):
 
 
 class FewDataSets:
-    """A package of two data sets, one of which is in it twice."""
+    """Packages of two data sets, one of which is in both, and of two with real columns alone."""
 
     def packages(self):
         return ["a", "b"]
 
     def items(self, package):
-        return ["first.pkl", "second.pkl", "short.pkl"] if package == "a" else ["first.pkl"]
+        if package == "a":
+            return ["first.pkl", "second.pkl", "short.pkl"]
+        return ["first.pkl", "wide.pkl", "totals.pkl"]
 
     def data(self, package, item):
         pd = pytest.importorskip("pandas")
         rng = np.random.default_rng(len(item))
         n = 20 if item == "short" else 80
+        if item in ("wide", "totals"):
+            X = rng.normal(size=(n, 5))
+            X[:, 4] = X[:, 0] + X[:, 1] if item == "totals" else X[:, 4]
+            return pd.DataFrame(X, columns=list("uvwxy"))
         kinds = np.where(rng.random(n) < 0.1, None, np.where(rng.random(n) < 0.5, "x", "y"))
         return pd.DataFrame(
             {
@@ -78,9 +84,13 @@ def test_tables_that_nobody_chose_are_prepared_by_their_rules(monkeypatch):
     for cached in (unseen_tables.names, unseen_tables.table):
         cached.cache_clear()
     try:
+        numbers = {}
         for kind in unseen_tables.N_TABLES:
             names = list(unseen_tables.chosen(kind, 5))
-            assert len(names) == 2 and not any("short" in name for name in names)
+            numbers[kind] = len(names)
+            assert not any("short" in name for name in names)
+        assert numbers == {"real columns": 4, "columns of all kinds": 2, "factors": 1}
+        assert names == ["b/wide"]
         real = unseen_tables.table("a/second", "real columns")
         assert real.shape == (56, 2) and np.allclose(real.train.std(axis=0), 1.0)
         mixed = unseen_tables.table("a/second", "columns of all kinds")
@@ -88,6 +98,8 @@ def test_tables_that_nobody_chose_are_prepared_by_their_rules(monkeypatch):
         assert np.isnan(mixed.train[:, 0]).any()
         found = unseen_tables.Spec("a/second", "columns of all kinds", unseen_tables.OURS).run()
         assert np.isfinite([found["bound"], found["score"], found["seconds"]]).all()
+        peer = unseen_tables.Spec("b/wide", "factors", "FactorAnalysis").run()
+        assert np.isnan(peer["bound"]) and np.isfinite([peer["score"], peer["seconds"]]).all()
     finally:
         for cached in (unseen_tables.names, unseen_tables.table):
             cached.cache_clear()

@@ -14,7 +14,8 @@ from scipy.optimize import minimize_scalar
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
 from sklearn_anneal.annealing import NoAnnealing
-from sklearn_anneal.data.units import Rows
+from sklearn_anneal.data.units import Rows, cell_patterns
+from sklearn_anneal.models._factor_cells import log_predictive
 from sklearn_anneal.models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 
 AUTO = dict.fromkeys(GIVEN, "auto")
@@ -93,7 +94,9 @@ def test_a_missing_cell_is_integrated_out(rng):
     q = {**ctx.q, "natural_mean": ctx.q["natural_mean"][:, seen]}
     units = Rows(gone[:, seen], None, est.mean_[seen])
     factors, _, bounds = part.infer(units, q)
-    assert_allclose(est.score_samples(gone), bounds, rtol=1e-6)
+    own = Rows(gone, None, est.mean_, cell_patterns(gone))
+    assert_allclose(ctx.model.infer(own, ctx.q)[2], bounds, rtol=1e-6)
+    assert_allclose(est.score_samples(gone), log_predictive(part, q, units), rtol=1e-6)
     assert_allclose(est.transform(gone), factors, rtol=1e-3, atol=1e-4)
 
 
@@ -275,3 +278,20 @@ def test_there_may_be_more_factors_than_columns(rng):
     assert AnnealedSpikeSlabFactorAnalysis(random_state=0, max_iter=5).fit(X).components_.shape == (
         4, 4,
     )  # fmt: skip
+
+
+def test_an_outlier_with_missing_cells_does_not_free_the_loadings(rng):
+    """Learned variances of loadings stay where they explain the mean variance of a column."""
+    X = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 20))
+    X += 0.3 * rng.standard_normal(X.shape)
+    X[0] = 15.0 * rng.standard_normal(20)
+    whole = AnnealedSpikeSlabFactorAnalysis(6, annealing="none", random_state=0).fit(X)
+    X[0, :6] = np.nan
+    est = AnnealedSpikeSlabFactorAnalysis(
+        6, annealing="none", activation_prior="learned", max_iter=150, tol=0.0, random_state=0
+    ).fit(X)
+    share = np.nanvar(X, axis=0) / est.noise_variance_
+    assert est.loading_variance_.max() < 1.1 * share.mean() < whole.loading_variance_.max()
+    # Rows start anew in the first half of the passes, and are kept from then on.
+    bounds = est.lower_bounds_[len(est.lower_bounds_) // 2 :]
+    assert np.diff(bounds).min() > -1e-10 * np.abs(bounds).max()

@@ -457,7 +457,9 @@ class AnnealedFactorialMixture(
 
         The density is p(x) = Σ_z p(z) ∫ N(x; zᵀμ, σ² I) q(μ) dμ. With ``local_step="enumerate"``
         the result is its logarithm, exactly, and the density integrates to 1. With
-        ``"mean_field"`` it is a lower bound on the logarithm, E log p(x, z | μ) + H[q(z)].
+        ``"mean_field"`` it is a lower bound on the logarithm: E log p(x, z | μ) + H[q(z)], and what
+        this gains where the components answer to the row, which leaves only the uncertainty of the
+        activations behind.
 
         Parameters
         ----------
@@ -469,9 +471,8 @@ class AnnealedFactorialMixture(
         log_density : ndarray of shape (n_samples,)
             Log densities, or their lower bounds, in nats.
         """
-        if self._context().model.local_step_name == "mean_field":
-            return self._infer(X)[2]
         ctx, units = self._rows(X)
+        self._load_kernels()
         return finite(ctx.model.log_predictive(units, ctx.q), OVERFLOW)
 
     def sample(self, n_samples=1):

@@ -20,7 +20,7 @@ from ..inference.checkpoint import Checkpoint
 from ..inference.gradient import OPTIMIZERS
 from ..inference.progress import Progress, Trace
 from ..models._componentwise import Given
-from ..models._factor_cells import Cells, drawn_cells, imputed
+from ..models._factor_cells import Cells, drawn_cells, imputed, log_predictive
 from ..models._gaussian_factors import always_on
 from ..models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from ..models.spike_slab_gradient import (
@@ -96,7 +96,9 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         ``"learned"`` learns one per factor by empirical Bayes, which raises the bound, mostly the
         scores of held-out rows too, and by nats where there is little noise. Weak factors are
         shrunk by it, and where columns are nearly constant or nearly discrete, as pixels are, the
-        noise of some can go to its lower limit, so that outliers have low scores. ``"auto"`` is
+        noise of some can go to its lower limit, so that outliers have low scores. Where cells are
+        missing, loadings may explain the mean variance of a column and no more, because outliers
+        would be filled in with huge numbers. ``"auto"`` is
         ``"learned"``, or 1 for Gaussian factors, which then fill in missing cells with smaller
         errors.
     activation_prior : float, array-like of shape (n_components,), "learned" or "auto", \
@@ -748,10 +750,13 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     @by_parts
     @explains("Prediction")
     def score_samples(self, X):
-        """Lower bound on the log density of each row.
+        """Lower bound on the log predictive density of each row.
 
-        It is E log p(x, z, s | W) + H[q(z, s)] with expectations under the posterior of the fit and
-        the q(z, s) of the row. Rows with missing cells have the bound of their observed cells.
+        The density is p(x) = E_q(W) Σ_z ∫ p(x, z, s | W) ds. Its bound is
+        E log p(x, z, s | W) + H[q(z, s)] with expectations under the posterior of the fit and the
+        q(z, s) of the row, and what this gains where the loadings of a column answer to the row,
+        which leaves only the uncertainty of the factors and not that of the loadings behind. Rows
+        with missing cells have the bound of their observed cells.
 
         Parameters
         ----------
@@ -763,7 +768,10 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         log_density : ndarray of shape (n_samples,)
             Lower bounds in nats.
         """
-        return self._infer(X)[3]
+        ctx, units = self._rows(X)
+        self._load_kernels()
+        model, _, q = coordinate(ctx)
+        return finite(log_predictive(model, q, units), OVERFLOW)
 
     def get_covariance(self):
         """Covariance of the rows under the model: Σ_k π_k w_k w_kᵀ + diag(ψ).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -9,9 +10,10 @@ from scipy.special import expit, logit
 
 from ..data.units import Rows
 from ..families import Natural
-from ._binary_codes import centered_blocks
+from ._binary_codes import RowBlock, centered_blocks
 from ._gaussian_factors import always_on, posterior, posterior_of_each
-from ._packed_gaussians import multiplicity, observed_sums, packed
+from ._packed_gaussians import multiplicity, observed_sums, packed, symmetric
+from ._predictive_loadings import gains_of_answers
 
 if TYPE_CHECKING:
     from ._factor_rows import Moments
@@ -33,6 +35,16 @@ class Cells(NamedTuple):
     factors: np.ndarray  # the means of the factors of the rows, (n_rows, n_components)
 
 
+def _parts(block: RowBlock, n_entries: int) -> Iterator[RowBlock]:
+    """Yield a block in parts, for arrays in which each of its rows has so many entries."""
+    size = max(_ENTRIES // n_entries, 1)
+    for begin in range(0, len(block.X), size):
+        X = block.X[begin : begin + size]
+        first = block.rows.start + begin
+        observed = None if block.observed is None else block.observed[begin : begin + size]
+        yield RowBlock(slice(first, first + len(X)), X, observed)
+
+
 def imputed(model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, return_std: bool) -> Cells:
     """Return the posterior means and deviations of all cells.
 
@@ -51,13 +63,11 @@ def imputed(model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, return_std:
         variance = _variances_by_gaussians(model, q, units, factors, moments)
         return Cells(cells, np.sqrt(variance) * noise, factors)
     covariance = model.standard(q)["covariance"]
-    variances = np.diagonal(covariance, axis1=-2, axis2=-1)
-    squares = means.T**2 + variances
+    squares = means.T**2 + np.diagonal(covariance, axis1=-2, axis2=-1)
     variance = np.empty(units.X.shape)
     for block in centered_blocks(units):
-        u, a = factors[block.rows], np.maximum(activations[block.rows], 1e-300)
-        own = squares.sum(axis=0) if block.observed is None else block.observed @ squares
-        spread = a * ((u / a) ** 2 + 1.0 / (1.0 + own)) - u**2
+        u = factors[block.rows]
+        spread = _spread_of_sparse(block, u, activations[block.rows], squares)
         second = np.einsum("nk,nl->nkl", u, u)
         places = np.arange(model.n_components)
         second[:, places, places] += spread
@@ -65,6 +75,30 @@ def imputed(model: SpikeSlabFactorAnalysis, q: Natural, units: Rows, return_std:
         by_loadings = by_loadings if by_loadings.ndim == 2 else by_loadings[:, None]
         variance[block.rows] = 1.0 + by_loadings + spread @ means**2
     return Cells(cells, np.sqrt(variance) * noise, factors)
+
+
+def _spread_of_sparse(
+    block: RowBlock, factors: np.ndarray, activations: np.ndarray, squares: np.ndarray
+) -> np.ndarray:
+    """Return the variances of the factors of rows, which can be off, (n_rows, n_components).
+
+    ``squares`` has E w² of each column, (n_features, n_components).
+    """
+    a = np.maximum(activations, 1e-300)
+    own = squares.sum(axis=0) if block.observed is None else block.observed @ squares
+    found: np.ndarray = a * ((factors / a) ** 2 + 1.0 / (1.0 + own)) - factors**2
+    return found
+
+
+def _spread_of_gaussians(block: RowBlock, moments: Moments) -> np.ndarray:
+    """Return the covariances of some rows of a block as lower triangles, (n_rows or 1, …)."""
+    x, k = np.ones(1), len(moments.means)
+    if block.observed is None:
+        return packed(posterior(np.zeros((k, 1)), moments.gram, x)[1])
+    # The covariances are the second moments of Gaussians with the means 0.
+    assert moments.squares is not None
+    gram = observed_sums(block.observed, moments.squares)
+    return posterior_of_each(np.zeros((k, len(gram))), gram, x).second
 
 
 def _variances_by_gaussians(
@@ -78,23 +112,37 @@ def _variances_by_gaussians(
     often = multiplicity(k)
     of_loadings = (often * packed(model.standard(q)["covariance"])).reshape(-1, len(often)).T
     of_means = (often * packed(np.einsum("kd,ld->dkl", means, means))).T
-    variance, x = np.empty(units.X.shape), np.ones(1)
-    size = max(_ENTRIES // k**2, 1)
+    variance = np.empty(units.X.shape)
     for block in centered_blocks(units):
-        for begin in range(0, len(block.X), size):
-            part = slice(begin, begin + size)
-            u = factors[block.rows][part]
-            if block.observed is None:
-                spread = packed(posterior(u.T, moments.gram, x)[1])
-            else:
-                # The covariances are the second moments of Gaussians with the means 0.
-                assert moments.squares is not None
-                gram = observed_sums(block.observed[part], moments.squares)
-                spread = posterior_of_each(np.zeros(u.T.shape), gram, x).second
+        for part in _parts(block, k**2):
+            u = factors[part.rows]
+            spread = _spread_of_gaussians(part, moments)
             second = packed(u[:, :, None] * u[:, None, :]) + spread
-            rows = slice(block.rows.start + begin, block.rows.start + begin + len(u))
-            variance[rows] = 1.0 + second @ of_loadings + spread @ of_means
+            variance[part.rows] = 1.0 + second @ of_loadings + spread @ of_means
     return variance
+
+
+def log_predictive(model: SpikeSlabFactorAnalysis, q: Natural, units: Rows) -> np.ndarray:
+    """Return lower bounds on the log predictive densities of rows in nats, (n_rows,).
+
+    They are the bounds of the rows, and what these gain as loadings answer to the row alone.
+    """
+    moments = model.expectations(q, of_columns=units.patterns is not None)
+    factors, activations, bounds = model.infer(units, q, moments)
+    means, covariance = moments.means, model.standard(q)["covariance"]
+    squares = means.T**2 + np.diagonal(covariance, axis1=-2, axis2=-1)
+    noise, gaussian = np.sqrt(model.noise_variance), always_on(model.activation_prior)
+    k, d = means.shape
+    for block in centered_blocks(units):
+        for part in _parts(block, k * max(k, d)):
+            u = factors[part.rows]
+            if gaussian:
+                spread = symmetric(_spread_of_gaussians(part, moments), k)
+            else:
+                spread = _spread_of_sparse(part, u, activations[part.rows], squares)
+            answers = gains_of_answers(part.X / noise, part.observed, u, spread, means, covariance)
+            bounds[part.rows] += answers
+    return bounds
 
 
 def drawn_factors(
@@ -193,23 +241,16 @@ def factors_given(
         n_sweeps = 0
     products = np.einsum("kd,ld->dkl", loadings, loadings).reshape(-1, k * k)
     found = np.empty((units.n_units, k))
-    size = max(_ENTRIES // k**2, 1)
     for block in centered_blocks(units):
-        projections = (block.X / np.sqrt(model.noise_variance)) @ loadings.T
-        for begin in range(0, len(block.X), size):
-            part = slice(begin, begin + size)
-            if block.observed is None:
-                gram = products.sum(axis=0)[None]
-            else:
-                gram = block.observed[part] @ products
-            rows = slice(
-                block.rows.start + begin, block.rows.start + begin + len(projections[part])
-            )
-            found[rows] = drawn_factors(
-                projections[part],
+        for part in _parts(block, k**2):
+            projections = (part.X / np.sqrt(model.noise_variance)) @ loadings.T
+            each = part.observed
+            gram = products.sum(axis=0)[None] if each is None else each @ products
+            found[part.rows] = drawn_factors(
+                projections,
                 gram.reshape(-1, k, k),
                 model.activation_prior,
-                activations[rows],
+                activations[part.rows],
                 rng,
                 n_sweeps,
             )

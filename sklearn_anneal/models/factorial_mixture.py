@@ -25,6 +25,7 @@ from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._factorial_steps import Likelihood, Moments, States
 from ._part_moves import swapped_means
+from ._predictive_loadings import gains_of_answers
 from ._searchable import Rearranged, Searchable
 
 _FACTORS = Factors([Factor(MatrixGaussian(), {key: key for key in MatrixGaussian.keys})])
@@ -485,6 +486,25 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         return activations, bounds
 
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return log predictive densities of rows in nats, (n_rows,), or lower bounds on them.
+
+        They are bounds if activations are independent in q: those of the rows, and what these gain
+        as the components answer to the row alone.
+        """
+        if self.local_step_name == "enumerate":
+            return self._summed_densities(units, q)
+        activations, bounds = self.infer(units, q)
+        standard, sd = self.standard(q), np.sqrt(self.noise_variance)
+        means, covariance = standard["mean"] / sd, standard["covariance"] / self.noise_variance
+        every = self.coefficients(activations)
+        # That of an offset is 1.
+        spread = every * (1.0 - every)
+        for block in centered_blocks(units):
+            parts = every[block.rows], spread[block.rows], means, covariance
+            bounds[block.rows] += gains_of_answers(block.X / sd, None, *parts)
+        return bounds
+
+    def _summed_densities(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log predictive density of rows in nats, (n_rows,), by a sum over all states.
 
         Given z, a row is Gaussian with the mean zᵀ E μ and the variance σ² + zᵀ S z of every

@@ -589,8 +589,23 @@ class SpikeSlabFactorAnalysis(
         if "loading_variance" not in self.learns:
             return self.loading_variance
         least = np.maximum(_SMALLEST_FACTOR * self.loading_variance, _TINY)
-        best = np.maximum(squares.mean(axis=1), least)
+        best = np.clip(squares.mean(axis=1), least, self._most_loading_variance)
         return np.asarray(self.loading_variance + rho * (best - self.loading_variance))
+
+    @property
+    def _most_loading_variance(self) -> np.ndarray:
+        """The largest v that may be learned, (n_components,).
+
+        Where cells are missing, loadings of v explain the mean variance of a column, and no more. A
+        factor that an outlier has nearly alone can be small in other rows, and then explains the
+        noise of a column by a huge loading if v has followed it; where the outlier lacks this
+        column, its cell is filled in with a multiple of all that has been seen. A v that is above
+        the limit may stay there, so that the bound does not fall.
+        """
+        if not self.missing or always_on(self.activation_prior):
+            return np.full(self.n_components, np.inf)
+        limit = np.mean(self.column_variances / self.noise_variance)
+        return np.maximum(self.loading_variance, limit)
 
     def _begun(self, q: Natural) -> tuple[Self, Natural, Natural]:
         """Return the model with what loadings leave as noise, for a start of Gaussian factors."""
@@ -627,9 +642,12 @@ class SpikeSlabFactorAnalysis(
         if rho == 1.0 and always_on(self.activation_prior) and (learned or not np.ptp(given)):
             squares = found.gram if learned else found.gram / given[0]
             return transformation(active, scale * stats["whole"], squares, d, learned)
-        # A learned v follows the loadings, whose lengths are then of no concern.
-        lengths = None if learned else found.squares.sum(axis=1) / given
-        best = scales(active, scale * stats["slabs"], lengths, d)
+        lengths, slabs = found.squares.sum(axis=1) / given, scale * stats["slabs"]
+        best = scales(active, slabs, None if learned else lengths, d)
+        if learned:
+            # v follows the loadings, whose lengths are then of no concern, up to its limit.
+            held = found.squares.mean(axis=1) / best > self._most_loading_variance
+            best[held] = scales(active[held], slabs[held], lengths[held], d)
         return np.diag(1.0 + rho * (np.sqrt(best) - 1.0))
 
     # Operations that only some annealing methods need
