@@ -116,7 +116,7 @@ class LastSums:
     def __init__(self) -> None:
         # The rows are None after a pickle, which a fit to the same rows goes on from.
         self._last: tuple[np.ndarray | None, np.ndarray, np.ndarray, FeatureSums] | None = None
-        # Where shares are those of the only component of a row; empty if a row has two.
+        # True at the only component of each row; empty if a row has two.
         self._is_own: np.ndarray | None = None
         self._noted: Any = None
 
