@@ -114,6 +114,15 @@ def test_text_beside_nullable_columns_is_named(name):
             method(other)
 
 
+@pytest.mark.parametrize("make", [AnnealedBayesianMixture, AnnealedHMM])
+def test_the_way_out_of_text_is_that_of_the_emission(make):
+    """Symbols and categories are numbered; one-hot columns are for numbers and binary columns."""
+    words = np.array([["low"], ["high"]] * 5, dtype=object)
+    for emission, advised in (("categorical", "categories are integers"), ("gaussian", "OneHot")):
+        with pytest.raises(ValueError, match=f"X has text in the column 0, but .*{advised}"):
+            make(2, emission=emission).fit(words)
+
+
 @all_estimators
 @pytest.mark.parametrize("dtype", [object, "string", None])
 def test_text_in_any_dtype_of_pandas_is_named(name, dtype):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # The types of times in arrays of objects; those of pandas are among them.
 _TIMES = (date, timedelta, np.datetime64, np.timedelta64)
-_NUMBERS = (
+# The way out in the error about a column of text, where no column has categories.
+NUMBERS = (
     "numbers are needed here: sklearn.preprocessing.OneHotEncoder makes columns of 0 and 1 of text "
     "and of pandas categories, and OrdinalEncoder makes integers of them"
 )
@@ -31,7 +32,7 @@ def validated_table(
     estimator: BaseAnnealed,
     X: ArrayLike,
     *,
-    text: str = _NUMBERS,
+    text: str = NUMBERS,
     missing: str = "leave these rows or columns out, or fill the cells in with "
     "sklearn.impute.SimpleImputer",
     unobserved: bool = False,

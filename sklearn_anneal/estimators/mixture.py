@@ -21,7 +21,7 @@ from ..models._componentwise import Given
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, cells_of
+from ._columns import TablesOfColumns, cells_of, way_out_of_text
 from ._conditionals import conditional_sample
 from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
@@ -539,7 +539,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         X = validated_table(
             self,
             X,
-            text=CATEGORIES_OF_TEXT,
+            text=way_out_of_text(self.emission),
             reset=reset,
             dtype="numeric",
             accept_sparse="csr",
