@@ -83,6 +83,16 @@ def test_times_among_objects_are_refused_with_a_unit(name):
 
 
 @all_estimators
+def test_queries_of_polars_are_refused_with_the_way_out(name):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(binary(), schema=list("abcd"))
+    est = ESTIMATORS[name]().fit(frame)
+    for method in (*methods(est), ESTIMATORS[name]().fit):
+        with pytest.raises(TypeError, match=r"X is a LazyFrame, .*X\.collect\(\)"):
+            method(frame.lazy())
+
+
+@all_estimators
 def test_text_in_arrays_is_named_by_its_position(name):
     X = binary()
     est = ESTIMATORS[name]().fit(X)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _num_samples
 
 from ..data.units import Sequences
 from ..models._known_states import impossible_sequence
+from ._tables import refuse_lazy
 from ._validation import (
     hint_of_one,
     masked_as_nan,
@@ -244,6 +245,7 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
     """Check sequences and bring them into one form, in whichever form the user gave them."""
     if isinstance(X, SequenceData):
         return X
+    refuse_lazy(X)
     sequences = listed_sequences(X)
     if sequences is not None:
         if groups is not None or lengths is not None:

@@ -44,6 +44,7 @@ def validated_table(
     cells. Cells that a sparse matrix does not store are 0, or ``unobserved``. All other parameters
     are those of ``validate_data``.
     """
+    refuse_lazy(X)
     if is_collection(X):
         raise TypeError(
             "X is a collection of Dask, which this method does not take, because all of it would "
@@ -67,6 +68,15 @@ def validated_table(
                 f"cells out: {missing}."
             ) from None
         raise
+
+
+def refuse_lazy(X: Any) -> None:
+    """Refuse a query of polars whose rows have not been computed."""
+    if hasattr(type(X), "collect_schema") and hasattr(type(X), "collect"):
+        raise TypeError(
+            "X is a LazyFrame, whose rows are not there yet. Give X.collect(), or for data larger "
+            "than memory Shards of functions that collect a part each."
+        )
 
 
 def _dtypes(X: ArrayLike) -> list[tuple]:
