@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import wraps
@@ -77,6 +78,23 @@ def refuse_lazy(X: Any) -> None:
             "X is a LazyFrame, whose rows are not there yet. Give X.collect(), or for data larger "
             "than memory Shards of functions that collect a part each."
         )
+
+
+def joined_frames(frames: Sequence[Any]) -> Any:
+    """Return the rows of several data frames as one frame; None if it is not so simple.
+
+    They have to be of the same class, and to have the same columns.
+    """
+    first = frames[0]
+    library: Any = sys.modules.get(type(first).__module__.partition(".")[0])
+    if not (hasattr(first, "columns") and hasattr(library, "concat")):
+        return None
+    for frame in frames:
+        if type(frame) is not type(first) or list(frame.columns) != list(first.columns):
+            return None
+    # polars joins columns of different types only with this option.
+    how = {"how": "vertical_relaxed"} if library.__name__ == "polars" else {}
+    return library.concat(frames, **how)
 
 
 def _dtypes(X: ArrayLike) -> list[tuple]:
