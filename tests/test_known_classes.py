@@ -571,6 +571,24 @@ def test_probabilities_of_classes_are_sums_over_their_components(rng):
     assert_array_equal(np.concatenate(list(parts)), est.predict(X))
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda y: pd.Series(y).replace(-1, pd.NA).astype("Int64"),
+        lambda y: pd.Series(y).replace(-1, pd.NA).astype("Int64").array,
+        lambda y: pd.Series(y).astype(object).where(y >= 0, pd.NA),
+        lambda y: pd.Series(y).astype("string").where(y >= 0, pd.NA),
+    ],
+    ids=["nullable", "array of pandas", "objects", "strings"],
+)
+def test_labels_of_pandas_that_are_missing_are_unknown(labels, rng):
+    X, _, y = far_apart(rng, 60)
+    est = make().fit(X, y)
+    other = make().fit(X, labels(y))
+    assert_allclose(other.predict_proba(X), est.predict_proba(X))
+    assert other.score(X, labels(y)) == est.score(X, y)
+
+
 def test_searches_and_scorers_of_scikit_learn(rng):
     X, truth, y = far_apart(rng, 120, 0.4)
     est = AnnealedBayesianGaussianMixture(n_components_per_class=1, max_iter=10, effort=0)
