@@ -571,6 +571,18 @@ def test_probabilities_of_classes_are_sums_over_their_components(rng):
     assert_array_equal(np.concatenate(list(parts)), est.predict(X))
 
 
+def test_few_rows_of_large_weights_are_so_many_copies(rng):
+    """Starts learn priors from five rows per component, of which copies and weights count alike."""
+    X, truth, _ = far_apart(rng, 12)
+    settings = {"n_components_per_class": 1, "max_iter": 0, "effort": 0, "random_state": 0}
+    est = AnnealedBayesianGaussianMixture(**settings).fit(X, truth, np.full(12, 2.0))
+    copies = AnnealedBayesianGaussianMixture(**settings).fit(
+        np.repeat(X, 2, 0), np.repeat(truth, 2)
+    )
+    assert est.lower_bound_ == pytest.approx(copies.lower_bound_, rel=1e-10)
+    assert est.mean_precision_prior_ == pytest.approx(copies.mean_precision_prior_)
+
+
 @pytest.mark.parametrize(
     "labels",
     [
