@@ -702,8 +702,15 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
-        log_weights = self.weights.log_means_of(units, q)
-        return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
+        return logsumexp(self.log_joint_predictive(units, q), axis=1)
+
+    def log_joint_predictive(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return log p(x_n, z_n = k) in nats, with q integrated out, (n_rows, n_components).
+
+        New rows are classified by it. The responsibilities of the fit are at expected log densities
+        instead, in which a component of few rows is punished for not knowing its parameters.
+        """
+        return self.components.log_predictive(units, q) + self.weights.log_means_of(units, q)
 
     def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
