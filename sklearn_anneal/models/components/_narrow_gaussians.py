@@ -21,6 +21,7 @@ from ._correlated_scale import SMALLEST_SCALE
 from ._features import NOTHING, Features, FeatureSums, Terms
 from ._learned_gaussians import (
     GRID_OF_STRENGTHS,
+    OF_MEANS,
     PRECISION_OF_STRENGTH,
     ROWS_OF_DIAGONAL,
     SMALLEST_STRENGTH,
@@ -34,13 +35,19 @@ kernels = partial(compiled, "normal_wishart")
 
 Narrow = tuple[np.ndarray, None, np.ndarray, np.ndarray]
 """Moments: E μ, None, E Λ and E log|Λ|."""
+Arrays = tuple[np.ndarray, ...]
 
 
 def is_narrow(components: GaussianComponents) -> bool:
     """Return whether the kernels take these components."""
     c = components
     few = c.n_features <= MOST_COLUMNS and not c.is_wide(c.form)
-    return c.joint and few and c.form in ("full", "diag")
+    return c.joint and few and c.form != "common"
+
+
+def _lines(components: GaussianComponents, matrices: np.ndarray) -> np.ndarray:
+    """Return matrices as kernels take them."""
+    return stacked(matrices, components.n_features if components.structure.event_ndim else 1)
 
 
 def moments(components: GaussianComponents, q: Natural) -> Narrow:
@@ -52,7 +59,7 @@ def moments(components: GaussianComponents, q: Natural) -> Narrow:
         If an inverse scale is not positive definite.
     """
     precision, log_det = np.empty(q["scatter"].shape), np.empty(components.n_components)
-    kernels().moments(*in_order(q), stacked(precision), log_det)
+    kernels().moments(*in_order(q), _lines(components, precision), log_det)
     if not np.isfinite(log_det).all():
         raise np.linalg.LinAlgError("Matrix is not positive definite")
     return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
@@ -63,29 +70,34 @@ def features(
 ) -> Features:
     """Return the coefficients of E log p(x, z = k), given E log π."""
     k, d, layout = components.n_components, components.n_features, components.form
-    n_products = d * (d + 1) // 2 if layout == "full" else d
+    pairs = d * (d + 1) // 2
+    n_products = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout]
     constants, own = np.empty(k), np.empty((k, n_products + d + 1))
+    shared = np.empty((1, pairs)) if layout == "tied" else NOTHING
     mean, _, precision, log_det = found
     kernels().coefficients(
         q["mean_precision"],
         mean,
-        stacked(precision),
+        _lines(components, precision),
         log_det,
         log_weights,
         components.noise_variance,
         constants,
         own,
+        shared,
     )
-    return Features(layout, own, NOTHING, Terms(mean, constants, log_weights))
+    return Features(layout, own, shared, Terms(mean, constants, log_weights))
 
 
 def statistics(components: GaussianComponents, raw: FeatureSums) -> Natural:
     """Return what rows add to the natural parameters."""
     k, d = components.n_components, components.n_features
-    counts, first = np.empty(k), np.empty((k, d))
-    scatter = np.empty((k, *(d,) * components.structure.event_ndim))
-    kernels().statistics(raw.own, components.reg_covar, counts, first, stacked(scatter))
-    return dict(zip(ORDER, (counts, counts, first, scatter), strict=True))
+    rows = () if components.structure.shared else (k,)
+    dof, counts, first = np.empty(rows), np.empty(k), np.empty((k, d))
+    found = dof, counts, first, np.empty(rows + (d,) * components.structure.event_ndim)
+    natural = dict(zip(ORDER, found, strict=True))
+    kernels().statistics(raw.own, raw.shared, components.reg_covar, *in_order(natural))
+    return natural
 
 
 def divergence(
@@ -96,20 +108,20 @@ def divergence(
         return None
     mean, _, precision, log_det = found
     scale, factors = components.shared_scale
-    result = np.empty(2)
+    lines, result = _lines(components, scale), np.empty(2)
     kernels().divergence(
-        q["dof"],
+        np.ascontiguousarray(q["dof"]),
         q["mean_precision"],
         mean,
-        stacked(precision),
+        _lines(components, precision),
         log_det,
-        prior["dof"],
+        np.ascontiguousarray(prior["dof"]),
         prior["mean_precision"],
         prior["mean_natural"] / prior["mean_precision"][:, None],
-        stacked(np.ascontiguousarray(scale)),
+        lines,
         np.full(len(mean), factors) if np.ndim(factors) == 0 else np.asarray(factors),
         result,
-        np.empty((stacked(scale).shape[0] + 1, components.n_features)),
+        np.empty((len(lines) + 1, components.n_features)),
     )
     return None if result[1] > STRONG or np.isnan(result[0]) else float(result[0])
 
@@ -120,13 +132,32 @@ def learned(
     """Return the components and their λ₀ after a whole step of empirical Bayes.
 
     The result is None where the step needs more care: if the covariance prior would be too small,
-    or q would leave its domain, and where only some priors are learned.
+    or q would leave its domain, and where only some priors are learned. Components of one matrix
+    learn the prior of their means alone.
     """
-    if not (is_narrow(components) and components.learns_all):
+    c, shared = components, components.structure.shared
+    if not (is_narrow(c) and (c.auto == OF_MEANS if shared else c.learns_all)):
         return None
-    c, sizes = components, components.sizes
+    k, d, result = c.n_components, c.n_features, copy(c)
     center = np.ascontiguousarray(c.prior_means(prior)[0])
-    scale, change = np.array(c.common_scale), -center
+    change = -center
+    new, moved = ({key: np.empty(prior[key].shape) for key in ORDER} for _ in range(2))
+    mean, precision, log_det = np.empty((k, d)), np.empty(q["scatter"].shape), np.empty(k)
+    outputs = *in_order(new), *in_order(moved), mean, _lines(c, precision), log_det
+    learn = _learn_means if shared else _learn_all
+    if not learn(result, (*in_order(q), *in_order(prior)), center, outputs):
+        return None
+    change += center
+    result.mean_prior = c.mean_prior + change
+    if known is not None:
+        known["next"] = Next(new, moved, (mean, None, precision, log_det))
+    return result, new
+
+
+def _learn_all(c: GaussianComponents, inputs: Arrays, center: np.ndarray, outputs: Arrays) -> bool:
+    """Set the priors of components but for the mean, which is written to ``center``."""
+    (k, d), sizes = outputs[-3].shape, c.sizes
+    scale = np.array(c.common_scale).reshape((d,) * c.structure.event_ndim)
     settings = (
         c.degrees_of_freedom_prior,
         c.least_dof,
@@ -139,37 +170,38 @@ def learned(
         PRECISION_OF_STRENGTH,
     )
     spread = np.empty((2, 0)) if sizes is None else np.array([sizes.shape, sizes.rate])
-    found = np.empty(4)
-    new, moved = ({key: np.empty(prior[key].shape) for key in ORDER} for _ in range(2))
-    k, d = c.n_components, c.n_features
-    mean, precision, log_det = np.empty((k, d)), np.empty(q["scatter"].shape), np.empty(k)
+    found, lines = np.empty(4), _lines(c, scale)
     kernels().learned_prior(
-        *in_order(q),
-        *in_order(prior),
+        *inputs,
         np.array(settings),
         GRID_OF_STRENGTHS,
-        stacked(np.ascontiguousarray(c.reference)),
+        _lines(c, np.asarray(c.reference)),
         found,
         center,
-        stacked(scale),
+        lines,
         spread,
-        *in_order(new),
-        *in_order(moved),
-        mean,
-        stacked(precision),
-        log_det,
+        *outputs,
         np.empty(k),
         np.empty((6, k)),
-        np.empty((stacked(scale).shape[0] + 1, d)),
+        np.empty((len(lines) + 1, d)),
     )
-    if not found[0]:
-        return None
-    _, strength, dof, of_sizes = found.tolist()
-    result = copy(c)
-    change += center
-    result.mean_prior = c.mean_prior + change
-    result.mean_precision_prior, result.degrees_of_freedom_prior = strength, dof
-    result.set_scale(scale, None if sizes is None else Sizes(of_sizes, spread[0], spread[1]))
-    if known is not None:
-        known["next"] = Next(new, moved, (mean, None, precision, log_det))
-    return result, new
+    succeeded, c.mean_precision_prior, c.degrees_of_freedom_prior, of_sizes = found.tolist()
+    if succeeded:
+        c.set_scale(scale, None if sizes is None else Sizes(of_sizes, spread[0], spread[1]))
+    return bool(succeeded)
+
+
+def _learn_means(
+    c: GaussianComponents, inputs: Arrays, center: np.ndarray, outputs: Arrays
+) -> bool:
+    """Set the prior of the means as :func:`_learn_all` does, and no other."""
+    if not c.shared_scale:
+        return False
+    scale, factors = c.shared_scale
+    dof, of_prior, old = inputs[0][0], inputs[4][0], c.mean_precision_prior
+    n_rows = max(c.n_matrices * (dof - of_prior), 1.0)
+    found = np.array([SMALLEST_STRENGTH, max(n_rows, old)])
+    arrays = np.full(1, factors), _lines(c, scale), found, center
+    kernels().learned_means(*inputs, *arrays, *outputs)
+    succeeded, c.mean_precision_prior = found.tolist()
+    return bool(succeeded)
