@@ -81,7 +81,7 @@ def _product(matrices, k, n_lines, i, vector):
 
 @helper
 def _trace(matrices, k, scale):
-    """The trace of the product of matrix k with another one, of one column if both are spherical."""
+    """The trace of the product of matrix k with another one, of one entry if both are spherical."""
     total = 0.0
     for line in range(scale.shape[0]):
         total += _dot(matrices[k * scale.shape[0] + line], scale[line])
