@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -114,6 +115,9 @@ def test_steps_of_empirical_bayes(k, d, n_rows, covariance_type, rng, monkeypatc
             assert plain.sizes is None
         else:
             assert_allclose(found.sizes.mean, plain.sizes.mean, rtol=1e-7)
+            assert found.sizes.kl_at is not None
+            anew = replace(found.sizes, kl_at=None).kl(found.degrees_of_freedom_prior, d)
+            assert_allclose(found.hyperparameter_kl() - found.scale_loss, anew, atol=1e-8)
         moved = {key: q[key] + new[key] - prior[key] for key in KEYS}
         next_one = known["next"]
         for key in KEYS:

@@ -458,6 +458,19 @@ def _learn_sizes(precision, scale, d, dof, grid, precision_of_strength, sizes, t
 
 
 @called
+def _divergence_of_sizes(strength, sizes, dof, d):
+    """The term that the bound lacks with the prior of the precisions at the means of sizes."""
+    total = 0.0
+    for k in range(sizes.shape[1]):
+        shape, rate = sizes[0, k], sizes[1, k]
+        psi, log_rate = digamma(shape), log(rate)
+        total += (shape - strength) * psi + shape * (strength - rate) / rate
+        total += strength * (log_rate - log(strength)) + log_gamma(strength) - log_gamma(shape)
+        total += 0.5 * d * dof * (log(shape) - psi)
+    return total
+
+
+@called
 def _best_dof(old, least, most, constant, shift, eta, n_matrices, d):
     """ν₀ where E log|Λ| − D log 2 + log|W₀⁻¹| = Σ ψ((ν₀ − i) / 2), with W₀⁻¹ = (ν₀ − shift) M.
 
@@ -610,9 +623,9 @@ def learned_prior(
     grid : array of shape (n_grid,)
         Strengths of sizes with which the search begins.
     reference : array of shape (n_lines, width)
-    found : array of shape (4,)
+    found : array of shape (5,)
         Receives whether the step has succeeded (1) or has to be made with more care (0), β₀, ν₀,
-        and the strength of sizes.
+        the strength of sizes, and what the bound lacks because of them.
     center : array of shape (n_features,)
         The prior mean relative to the center of the data, which is replaced.
     scale : array of shape (n_lines, width)
@@ -669,6 +682,7 @@ def learned_prior(
     found[2] = _learn_scale(precision, factors, *limits, *rest)
     if np.isnan(found[2]) or not _is_above(scale, settings[7] / smallest, reference, work):
         return
+    found[4] = _divergence_of_sizes(found[3], sizes, found[2], d)
     _write_prior(found[1], center, factors, scale, found[2], new)
     _follow(q, before, new, moved)
     found[0] = 1.0 if _moments_inside(moved, mean, precision, log_det) else 0.0

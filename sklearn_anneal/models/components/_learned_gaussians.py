@@ -386,6 +386,8 @@ class Sizes:
     # A_k and B_k, (n_components,).
     shape: np.ndarray
     rate: np.ndarray
+    # ν and the divergence at this ν, if they have been computed (:meth:`kl`).
+    kl_at: tuple[float, float] | None = None
 
     @classmethod
     def equal(cls, n_components: int) -> Sizes:
@@ -416,6 +418,8 @@ class Sizes:
         These are the divergences of the sizes from their prior, and ν D / 2 times the difference of
         log E s_k and E log s_k, because log p(Λ_k | s_k) has the term ν D log(s_k) / 2.
         """
+        if self.kl_at is not None and self.kl_at[0] is dof:
+            return self.kl_at[1]
         gap = np.log(self.shape) - psi(self.shape)
         return float(np.sum(self._divergences() + 0.5 * n_features * dof * gap))
 

@@ -7,7 +7,6 @@ Bayes are those of :class:`GaussianComponents`, :class:`NormalWishart` and
 
 from __future__ import annotations
 
-from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from ...families import STRONG, Natural
 from ...families.normal_wishart import MOST_COLUMNS, ORDER, in_order, stacked
-from .._base import Known, compiled
+from .._base import Known, compiled, shallow
 from ._base import Next
 from ._correlated_scale import SMALLEST_SCALE
 from ._features import NOTHING, Features, FeatureSums, Terms
@@ -138,19 +137,26 @@ def learned(
     c, shared = components, components.structure.shared
     if not (is_narrow(c) and (c.auto == OF_MEANS if shared else c.learns_all)):
         return None
-    k, d, result = c.n_components, c.n_features, copy(c)
-    center = np.ascontiguousarray(c.prior_means(prior)[0])
-    change = -center
-    new, moved = ({key: np.empty(prior[key].shape) for key in ORDER} for _ in range(2))
-    mean, precision, log_det = np.empty((k, d)), np.empty(q["scatter"].shape), np.empty(k)
-    outputs = *in_order(new), *in_order(moved), mean, _lines(c, precision), log_det
+    inputs, result = (*in_order(q), *in_order(prior)), shallow(c)
+    _, strength, means, scatter = inputs[4:]
+    center = means[0] / strength[0]
+    change, log_det = -center, np.empty(c.n_components)
+    # The natural parameters of the new prior and of q with it, and the first moments of q.
+    outputs = [np.empty(x.shape) for x in (*inputs, means, scatter)]
     learn = _learn_means if shared else _learn_all
-    if not learn(result, (*in_order(q), *in_order(prior)), center, outputs):
+    if not learn(result, inputs, center, (*outputs, log_det)):
         return None
     change += center
     result.mean_prior = c.mean_prior + change
+    # Matrices and what components share have their own shapes again.
+    shapes = [prior[key].shape for key in ORDER]
+    new, moved = (
+        {key: x.reshape(shape) for key, x, shape in zip(ORDER, arrays, shapes, strict=True)}
+        for arrays in (outputs[:4], outputs[4:8])
+    )
     if known is not None:
-        known["next"] = Next(new, moved, (mean, None, precision, log_det))
+        found = outputs[8], None, outputs[9].reshape(shapes[3]), log_det
+        known["next"] = Next(new, moved, found)
     return result, new
 
 
@@ -170,7 +176,7 @@ def _learn_all(c: GaussianComponents, inputs: Arrays, center: np.ndarray, output
         PRECISION_OF_STRENGTH,
     )
     spread = np.empty((2, 0)) if sizes is None else np.array([sizes.shape, sizes.rate])
-    found, lines = np.empty(4), _lines(c, scale)
+    found, lines = np.empty(5), _lines(c, scale)
     kernels().learned_prior(
         *inputs,
         np.array(settings),
@@ -185,9 +191,10 @@ def _learn_all(c: GaussianComponents, inputs: Arrays, center: np.ndarray, output
         np.empty((6, k)),
         np.empty((len(lines) + 1, d)),
     )
-    succeeded, c.mean_precision_prior, c.degrees_of_freedom_prior, of_sizes = found.tolist()
+    succeeded, c.mean_precision_prior, dof, of_sizes, kl = found.tolist()
+    c.degrees_of_freedom_prior = dof
     if succeeded:
-        c.set_scale(scale, None if sizes is None else Sizes(of_sizes, spread[0], spread[1]))
+        c.set_scale(scale, None if sizes is None else Sizes(of_sizes, *spread, kl_at=(dof, kl)))
     return bool(succeeded)
 
 
