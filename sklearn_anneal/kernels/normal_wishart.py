@@ -89,10 +89,15 @@ def _trace(matrices, k, scale):
 
 
 @called
-def _add(target, factor, line):
-    """Add a multiple of a line, whose entries are one number where it is spherical."""
+def _mix(target, factors, factor, matrices, line):
+    """Write the sum of multiples of one line of matrices, whose entries are equal if spherical."""
+    n_lines, width = matrices.shape[0] // factors.shape[0], matrices.shape[1]
     for j in range(target.shape[0]):
-        target[j] += factor * line[j if line.shape[0] > 1 else 0]
+        target[j] = 0.0
+    for k in range(factors.shape[0]):
+        row, own = matrices[k * n_lines + line], factor * factors[k]
+        for j in range(target.shape[0]):
+            target[j] += own * row[min(j, width - 1)]
 
 
 @called
@@ -104,14 +109,12 @@ def _inverse_scale(m, n_matrices, strength, natural_mean, scatter, target, first
         for j in range(width):
             target[first + line, j] = scatter[m * n_lines + line, j]
     for k in range(m * each, (m + 1) * each):
-        own, beta = natural_mean[k], each * strength[k]
-        if width < d:
-            target[first, 0] -= _dot(own, own) / beta / d
-            continue
+        own, factor = natural_mean[k], 1.0 / (strength[k] * (each * (d // width)))
         for line in range(n_lines):
             row = target[first + line]
             for j in range(d):
-                row[j] -= own[j if n_lines == 1 else line] / beta * own[j]
+                other = factor * own[j if n_lines == 1 else line]
+                row[j if width == d else 0] -= other * own[j]
 
 
 @called
@@ -357,8 +360,8 @@ def divergence(
     (n_components, d), (n_lines, width), n_matrices = mean.shape, scale.shape, dof.shape[0]
     each, total, strongest, shift = n_components // n_matrices, 0.0, 0.0, work[n_lines]
     for line in range(n_lines):
-        work[line, :] = 0.0
-        _add(work[line], 1.0, scale[line])
+        for j in range(d):
+            work[line, j] = scale[line, min(j, width - 1)]
     log_det_of_scale = _invert(work, 0, n_lines)
     for m in range(n_matrices):
         digammas, q_dof, p_dof, factor = 0.0, dof[m], prior_dof[m], factors[m]
@@ -393,10 +396,7 @@ def _best_mean(precision, mean, prior_strength, center, work):
     n_lines = precision.shape[0] // n_components
     total = work[n_lines]
     for line in range(n_lines):
-        target = work[line]
-        target[:] = 0.0
-        for k in range(n_components):
-            _add(target, prior_strength[k], precision[k * n_lines + line])
+        _mix(work[line], prior_strength, 1.0, precision, line)
     for i in range(d):
         total[i] = 0.0
         for k in range(n_components):
@@ -408,16 +408,16 @@ def _best_mean(precision, mean, prior_strength, center, work):
 
 
 @called
-def _mean_square(precision, n_lines, mean, strength, center, difference):
+def _mean_square(precision, mean, strength, center, difference):
     """The sum of E (μ − m₀)ᵀ Λ (μ − m₀) over the components."""
-    (n_components, d), n_matrices, total = mean.shape, precision.shape[0] // n_lines, 0.0
+    n_components, d = mean.shape
+    n_lines, total = precision.shape[0] // n_components, 0.0
     for k in range(n_components):
-        m = k * n_matrices // n_components
         for i in range(d):
             difference[i] = mean[k, i] - center[i]
         total += d / strength[k]
         for i in range(d):
-            total += difference[i] * _product(precision, m, n_lines, i, difference)
+            total += difference[i] * _product(precision, k, n_lines, i, difference)
     return total
 
 
@@ -425,9 +425,9 @@ def _mean_square(precision, n_lines, mean, strength, center, difference):
 def _is_above(scale, floor, reference, work):
     """Return whether the difference of a matrix and a multiple of another one is positive."""
     for line in range(scale.shape[0]):
-        work[line, :] = 0.0
-        _add(work[line], 1.0, scale[line])
-        _add(work[line], -floor, reference[line])
+        for j in range(work.shape[1]):
+            i = min(j, scale.shape[1] - 1)
+            work[line, j] = scale[line, i] - floor * reference[line, i]
     log_det = _invert(work, 0, scale.shape[0])
     return -np.inf < log_det < np.inf
 
@@ -505,9 +505,7 @@ def _learn_scale(precision, factors, old, least, most, log_det, scale, eta, is_m
     shift = -eta / n_components if eta < np.inf else 0.0
     for line in range(n_lines):
         target = work[line]
-        target[:] = 0.0
-        for k in range(n_components):
-            _add(target, factors[k] / n_components, precision[k * n_lines + line])
+        _mix(target, factors, 1.0 / n_components, precision, line)
         if eta < np.inf:
             target[line] -= shift / scale[line, line]
         elif not is_matrix and n_lines > 1:
@@ -524,51 +522,35 @@ def _learn_scale(precision, factors, old, least, most, log_det, scale, eta, is_m
 
 
 @called
-def _write_prior(strength, center, factors, scale, dof, new):
-    """Write λ₀ of all components, a tuple of the four natural parameters."""
+def _write_prior(
+    strength, center, factors, scale, dof, new_dof, new_strength, natural_mean, scatter
+):
+    """Write λ₀ of all components."""
     (n_lines, width), d, root = scale.shape, center.shape[0], np.sqrt(strength)
-    for k in range(new[1].shape[0]):
-        new[1][k] = strength
+    for k in range(factors.shape[0]):
+        new_strength[k], new_dof[k] = strength, dof
         for i in range(d):
-            new[2][k, i] = strength * center[i]
-    for m in range(new[0].shape[0]):
-        new[0][m] = dof
+            natural_mean[k, i] = strength * center[i]
         for line in range(n_lines):
-            row = new[3][m * n_lines + line]
+            row = scatter[k * n_lines + line]
             for j in range(width):
+                row[j] = factors[k] * scale[line, j]
+            for j in range(d):
                 other = root * center[j if n_lines == 1 else line]
-                row[j] = factors[m] * scale[line, j] + other * (root * center[j])
-        if width < d:
-            new[3][m, 0] = factors[m] * scale[0, 0] + strength * _dot(center, center) / d
+                row[j if width == d else 0] += other * (root * center[j]) / (d // width)
 
 
 @called
 def _follow(q, old, new, moved):
     """Write q plus the change of its prior, each of them a tuple of the four natural parameters."""
-    for m in range(q[0].shape[0]):
-        moved[0][m] = q[0][m] + (new[0][m] - old[0][m])
-    for k in range(q[1].shape[0]):
+    for k in range(q[0].shape[0]):
+        moved[0][k] = q[0][k] + (new[0][k] - old[0][k])
         moved[1][k] = q[1][k] + (new[1][k] - old[1][k])
         for i in range(q[2].shape[1]):
             moved[2][k, i] = q[2][k, i] + (new[2][k, i] - old[2][k, i])
     for i in range(q[3].shape[0]):
         for j in range(q[3].shape[1]):
             moved[3][i, j] = q[3][i, j] + (new[3][i, j] - old[3][i, j])
-
-
-@called
-def _moments_inside(natural, mean, precision, log_det):
-    """Write the moments of q, and return whether q is in its domain."""
-    (n_components, d), n_matrices, inside = natural[2].shape, natural[0].shape[0], True
-    for k in range(n_components):
-        m = k * n_matrices // n_components
-        log_det[k] = _moments_of(m, *natural, precision) if m == k else log_det[0]
-        inside = inside and -np.inf < log_det[k] < np.inf
-        inside = inside and natural[0][m] > d - 1 and 0.0 < natural[1][k] < np.inf
-        for i in range(d):
-            mean[k, i] = natural[2][k, i] / natural[1][k]
-            inside = inside and -np.inf < mean[k, i] < np.inf
-    return inside
 
 
 @kernel(
@@ -644,10 +626,6 @@ def learned_prior(
         Memory for what is computed on the way.
     """
     n_components, d = natural_mean.shape
-    q = dof, strength, natural_mean, scatter
-    before = prior_dof, prior_strength, prior_natural_mean, prior_scatter
-    new = new_dof, new_strength, new_natural_mean, new_scatter
-    moved = moved_dof, moved_strength, moved_natural_mean, moved_scatter
     found[0], rows_each, mean_log_det, smallest = 0.0, 0.0, 0.0, 1.0
     for k in range(n_components):
         own = _moments_of(k, dof, strength, natural_mean, scatter, precision)
@@ -661,8 +639,7 @@ def learned_prior(
     log_det_of_weights = _best_mean(precision, mean, prior_strength, center, work)
     if not (-np.inf < mean_log_det < np.inf and -np.inf < log_det_of_weights < np.inf):
         return
-    n_lines = scale.shape[0]
-    square = _mean_square(precision, n_lines, mean, strength, center, work[n_lines])
+    square = _mean_square(precision, mean, strength, center, work[scale.shape[0]])
     best = max(n_components * d / square, settings[3])
     found[1] = min(best, max(n_rows, settings[2]))
     if sizes.shape[1] > 0:
@@ -672,7 +649,9 @@ def learned_prior(
         for k in range(n_components):
             factors[k] = sizes[0, k] / sizes[1, k]
             smallest = min(smallest, factors[k])
-        scale *= size
+        for line in range(scale.shape[0]):
+            for j in range(scale.shape[1]):
+                scale[line, j] *= size
         if not _is_above(scale, settings[7] / smallest, reference, work):
             return
     old, least = settings[0], settings[1]
@@ -683,14 +662,25 @@ def learned_prior(
     if np.isnan(found[2]) or not _is_above(scale, settings[7] / smallest, reference, work):
         return
     found[4] = _divergence_of_sizes(found[3], sizes, found[2], d)
-    _write_prior(found[1], center, factors, scale, found[2], new)
-    _follow(q, before, new, moved)
-    found[0] = 1.0 if _moments_inside(moved, mean, precision, log_det) else 0.0
+    new = new_dof, new_strength, new_natural_mean, new_scatter
+    _write_prior(found[1], center, factors, scale, found[2], *new)
+    before = prior_dof, prior_strength, prior_natural_mean, prior_scatter
+    moved = moved_dof, moved_strength, moved_natural_mean, moved_scatter
+    _follow((dof, strength, natural_mean, scatter), before, new, moved)
+    inside = True
+    for k in range(n_components):
+        log_det[k] = _moments_of(k, *moved, precision)
+        inside = inside and -np.inf < log_det[k] < np.inf
+        inside = inside and moved_dof[k] > d - 1 and 0.0 < moved_strength[k] < np.inf
+        for i in range(d):
+            mean[k, i] = moved_natural_mean[k, i] / moved_strength[k]
+            inside = inside and -np.inf < mean[k, i] < np.inf
+    found[0] = 1.0 if inside else 0.0
 
 
 @kernel(
-    "values vector matrix matrix vector vector matrix matrix vector matrix "
-    "out1 out1 out1 out1 out2 out2 out1 out1 out2 out2 out2 out2 out1",
+    "values vector matrix matrix vector matrix matrix matrix "
+    "out1 out1 out1 out2 out2 out1 out2 out2 out2 out2 out1",
     dtypes=("float64",),
 )
 def learned_means(
@@ -698,19 +688,15 @@ def learned_means(
     strength,
     natural_mean,
     scatter,
-    prior_dof,
     prior_strength,
     prior_natural_mean,
     prior_scatter,
-    factors,
     scale,
     found,
     center,
-    new_dof,
     new_strength,
     new_natural_mean,
     new_scatter,
-    moved_dof,
     moved_strength,
     moved_natural_mean,
     moved_scatter,
@@ -718,36 +704,69 @@ def learned_means(
     precision,
     log_det,
 ):
-    """Make a step of empirical Bayes for the prior of the means of components of one matrix.
+    """Make a step of empirical Bayes for the prior of the means of components with equal factors.
 
     Parameters
     ----------
-    factors : array of shape (1,)
-        W₀⁻¹ is ``scale`` multiplied by this number.
-    scale : array of shape (n_lines, n_features)
+    dof, strength, natural_mean, scatter : arrays
+        The natural parameters of q.
+    prior_strength, prior_natural_mean, prior_scatter : arrays
+        Those of its prior.
+    scale : array of shape (n_features, n_features)
+        W₀⁻¹.
     found : array of shape (2,)
         The smallest and the largest β₀. Receives whether the step has succeeded (1) or has to be
         made with more care (0), and β₀.
-
-    The other parameters are those of :func:`learned_prior`.
+    center : array of shape (n_features,)
+        Receives the prior mean relative to the center of the data.
+    new_strength, new_natural_mean, new_scatter : arrays
+        Those of the prior, which are replaced by those of the new one.
+    moved_strength, moved_natural_mean, moved_scatter : arrays
+        Receive those of q with the new prior.
+    mean, precision, log_det : arrays
+        Receive its moments (:func:`moments`).
     """
-    (n_components, d), total = natural_mean.shape, 0.0
-    q = dof, strength, natural_mean, scatter
-    before = prior_dof, prior_strength, prior_natural_mean, prior_scatter
-    new = new_dof, new_strength, new_natural_mean, new_scatter
-    moved = moved_dof, moved_strength, moved_natural_mean, moved_scatter
-    least, most, found[0] = found[0], found[1], 0.0
-    if not _moments_inside(q, mean, precision, log_det):
-        return
-    center[:] = 0.0
-    for k in range(n_components):
-        total += prior_strength[k]
-        _add(center, prior_strength[k], mean[k])
-    for i in range(d):
-        center[i] /= total
-    # Memory that is written later has the differences.
-    square = _mean_square(precision, scale.shape[0], mean, strength, center, moved[2][0])
-    found[1] = min(max(n_components * d / square, least), most)
-    _write_prior(found[1], center, factors, scale, prior_dof[0], new)
-    _follow(q, before, new, moved)
-    found[0] = 1.0 if _moments_inside(moved, mean, precision, log_det) else 0.0
+    (n_components, d), least, most, total = mean.shape, found[0], found[1], 0.0
+    found[0] = 0.0
+    for step in range(2):
+        # The first time, q is as it was.
+        for k in range(n_components):
+            moved_strength[k] = strength[k] + (new_strength[k] - prior_strength[k])
+            if not 0.0 < moved_strength[k] < np.inf:
+                return
+            for i in range(d):
+                change = new_natural_mean[k, i] - prior_natural_mean[k, i]
+                moved_natural_mean[k, i] = natural_mean[k, i] + change
+                mean[k, i] = moved_natural_mean[k, i] / moved_strength[k]
+        for i in range(d):
+            for j in range(d):
+                change = new_scatter[i, j] - prior_scatter[i, j]
+                moved_scatter[i, j] = scatter[i, j] + change
+        moved = moved_strength, moved_natural_mean, moved_scatter
+        own = _moments_of(0, dof, *moved, precision)
+        if not -np.inf < own < np.inf:
+            return
+        for k in range(n_components):
+            log_det[k] = own
+        if step == 1:
+            break
+        square = 0.0
+        for k in range(n_components):
+            total += prior_strength[k]
+            square += d / strength[k]
+        for i in range(d):
+            center[i] = 0.0
+            for k in range(n_components):
+                center[i] += prior_strength[k] / total * mean[k, i]
+        for k in range(n_components):
+            for i in range(d):
+                for j in range(d):
+                    product = (mean[k, i] - center[i]) * (mean[k, j] - center[j])
+                    square += precision[i, j] * product
+        found[1] = min(max(n_components * d / square, least), most)
+        for i in range(d):
+            for k in range(n_components):
+                new_strength[k], new_natural_mean[k, i] = found[1], found[1] * center[i]
+            for j in range(d):
+                new_scatter[i, j] = scale[i, j] + found[1] * center[i] * center[j]
+    found[0] = 1.0

@@ -34,7 +34,8 @@ kernels = partial(compiled, "normal_wishart")
 
 Narrow = tuple[np.ndarray, None, np.ndarray, np.ndarray]
 """Moments: E μ, None, E Λ and E log|Λ|."""
-Arrays = tuple[np.ndarray, ...]
+Learned = tuple[np.ndarray, Natural, Natural, Narrow]
+"""The prior mean relative to the center, λ₀, the q that follows it, and the moments of this q."""
 
 
 def is_narrow(components: GaussianComponents) -> bool:
@@ -131,38 +132,36 @@ def learned(
     """Return the components and their λ₀ after a whole step of empirical Bayes.
 
     The result is None where the step needs more care: if the covariance prior would be too small,
-    or q would leave its domain, and where only some priors are learned. Components of one matrix
-    learn the prior of their means alone.
+    or q would leave its domain, and where only some priors are learned. Components with equal
+    factors learn the prior of their means alone.
     """
     c, shared = components, components.structure.shared
     if not (is_narrow(c) and (c.auto == OF_MEANS if shared else c.learns_all)):
         return None
-    inputs, result = (*in_order(q), *in_order(prior)), shallow(c)
-    _, strength, means, scatter = inputs[4:]
-    center = means[0] / strength[0]
-    change, log_det = -center, np.empty(c.n_components)
-    # The natural parameters of the new prior and of q with it, and the first moments of q.
-    outputs = [np.empty(x.shape) for x in (*inputs, means, scatter)]
-    learn = _learn_means if shared else _learn_all
-    if not learn(result, inputs, center, (*outputs, log_det)):
+    result = shallow(c)
+    change = -prior["mean_natural"][0] / prior["mean_precision"][0]
+    found = (_learned_means if shared else _learned_all)(result, q, prior, -change)
+    if found is None:
         return None
+    center, new, moved, following = found
     change += center
     result.mean_prior = c.mean_prior + change
-    # Matrices and what components share have their own shapes again.
-    shapes = [prior[key].shape for key in ORDER]
-    new, moved = (
-        {key: x.reshape(shape) for key, x, shape in zip(ORDER, arrays, shapes, strict=True)}
-        for arrays in (outputs[:4], outputs[4:8])
-    )
     if known is not None:
-        found = outputs[8], None, outputs[9].reshape(shapes[3]), log_det
-        known["next"] = Next(new, moved, found)
+        known["next"] = Next(new, moved, following)
     return result, new
 
 
-def _learn_all(c: GaussianComponents, inputs: Arrays, center: np.ndarray, outputs: Arrays) -> bool:
-    """Set the priors of components but for the mean, which is written to ``center``."""
-    (k, d), sizes = outputs[-3].shape, c.sizes
+def _learned_all(
+    c: GaussianComponents, q: Natural, prior: Natural, center: np.ndarray
+) -> Learned | None:
+    """Set the priors of components but for that of the mean, and return this and what follows.
+
+    ``center`` is the prior mean relative to the center of the data.
+    """
+    inputs, sizes, (k, d) = (*in_order(q), *in_order(prior)), c.sizes, q["mean_natural"].shape
+    # The natural parameters of the new prior and of q with it, and the first moments of q.
+    outputs = [np.empty(x.shape) for x in (*inputs, *inputs[2:4])]
+    log_det = np.empty(k)
     scale = np.array(c.common_scale).reshape((d,) * c.structure.event_ndim)
     settings = (
         c.degrees_of_freedom_prior,
@@ -187,28 +186,45 @@ def _learn_all(c: GaussianComponents, inputs: Arrays, center: np.ndarray, output
         lines,
         spread,
         *outputs,
+        log_det,
         np.empty(k),
         np.empty((6, k)),
         np.empty((len(lines) + 1, d)),
     )
     succeeded, c.mean_precision_prior, dof, of_sizes, kl = found.tolist()
+    if not succeeded:
+        return None
     c.degrees_of_freedom_prior = dof
-    if succeeded:
-        c.set_scale(scale, None if sizes is None else Sizes(of_sizes, *spread, kl_at=(dof, kl)))
-    return bool(succeeded)
+    c.set_scale(scale, None if sizes is None else Sizes(of_sizes, spread[0], spread[1], (dof, kl)))
+    shape = q["scatter"].shape
+    new, moved = (
+        dict(zip(ORDER, (*arrays[:3], arrays[3].reshape(shape)), strict=True))
+        for arrays in (outputs[:4], outputs[4:8])
+    )
+    return center, new, moved, (outputs[8], None, outputs[9].reshape(shape), log_det)
 
 
-def _learn_means(
-    c: GaussianComponents, inputs: Arrays, center: np.ndarray, outputs: Arrays
-) -> bool:
-    """Set the prior of the means as :func:`_learn_all` does, and no other."""
+def _learned_means(
+    c: GaussianComponents, q: Natural, prior: Natural, center: np.ndarray
+) -> Learned | None:
+    """Set the prior of the means as :func:`_learned_all` does, and no other."""
     if not c.shared_scale:
-        return False
-    scale, factors = c.shared_scale
-    dof, of_prior, old = inputs[0][0], inputs[4][0], c.mean_precision_prior
-    n_rows = max(c.n_matrices * (dof - of_prior), 1.0)
+        return None
+    k, old = c.n_components, c.mean_precision_prior
+    n_rows = max(k * float(q["dof"] - prior["dof"]), 1.0)
     found = np.array([SMALLEST_STRENGTH, max(n_rows, old)])
-    arrays = np.full(1, factors), _lines(c, scale), found, center
-    kernels().learned_means(*inputs, *arrays, *outputs)
+    inputs, log_det = (*in_order(q), *in_order(prior)[1:]), np.empty(k)
+    new = [x.copy() for x in inputs[4:]]
+    # The natural parameters of q but for ν, which stays, and its first moments.
+    moved = [np.empty(x.shape) for x in (*inputs[1:4], *inputs[2:4])]
+    kernels().learned_means(
+        *inputs, np.asarray(c.shared_scale[0]), found, center, *new, *moved, log_det
+    )
     succeeded, c.mean_precision_prior = found.tolist()
-    return bool(succeeded)
+    if not succeeded:
+        return None
+    of_prior, of_q = (
+        dict(zip(ORDER, (x["dof"], *arrays), strict=True))
+        for x, arrays in ((prior, new), (q, moved[:3]))
+    )
+    return center, of_prior, of_q, (moved[3], None, moved[4], log_det)
