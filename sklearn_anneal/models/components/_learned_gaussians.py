@@ -418,7 +418,7 @@ class Sizes:
         These are the divergences of the sizes from their prior, and ν D / 2 times the difference of
         log E s_k and E log s_k, because log p(Λ_k | s_k) has the term ν D log(s_k) / 2.
         """
-        if self.kl_at is not None and self.kl_at[0] is dof:
+        if self.kl_at is not None and isinstance(dof, float) and dof == self.kl_at[0]:
             return self.kl_at[1]
         gap = np.log(self.shape) - psi(self.shape)
         return float(np.sum(self._divergences() + 0.5 * n_features * dof * gap))
@@ -435,8 +435,8 @@ class Sizes:
         )
 
     def reordered(self, order: np.ndarray) -> Sizes:
-        """Return the sizes of the components in another order, given their numbers."""
-        return replace(self, shape=self.shape[order], rate=self.rate[order])
+        """Return the sizes of some components, given their numbers in the new order."""
+        return replace(self, shape=self.shape[order], rate=self.rate[order], kl_at=None)
 
     def learned(
         self,

@@ -218,7 +218,7 @@ def _learned_means(
     # The natural parameters of q but for ν, which stays, and its first moments.
     moved = [np.empty(x.shape) for x in (*inputs[1:4], *inputs[2:4])]
     kernels().learned_means(
-        *inputs, np.asarray(c.shared_scale[0]), found, center, *new, *moved, log_det
+        *inputs, _lines(c, c.shared_scale[0]), found, center, *new, *moved, log_det
     )
     succeeded, c.mean_precision_prior = found.tolist()
     if not succeeded:
