@@ -162,7 +162,7 @@ def _learned_all(
     # The natural parameters of the new prior and of q with it, and the first moments of q.
     outputs = [np.empty(x.shape) for x in (*inputs, *inputs[2:4])]
     log_det = np.empty(k)
-    scale = np.array(c.common_scale).reshape((d,) * c.structure.event_ndim)
+    scale = np.array(c.common_scale, order="C").reshape((d,) * c.structure.event_ndim)
     settings = (
         c.degrees_of_freedom_prior,
         c.least_dof,
