@@ -77,11 +77,15 @@ def test_statistics_moments_features_and_divergence(k, d, covariance_type, rng, 
     plain = plainly(monkeypatch, lambda: components.statistics(raw))
     for key, value in components.statistics(raw).items():
         assert_allclose(value, plain[key], rtol=1e-13)
+    same_densities_and_divergence(components, prior, q, np.log(rng.dirichlet(np.ones(k))))
+
+
+def same_densities_and_divergence(components, prior, q, log_weights):
+    """The kernels agree with the plain forms about these natural parameters."""
     found = narrow.moments(components, q)
     for one, other in zip(found, components.moments(q), strict=True):
         if one is not None:
             assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-    log_weights = np.log(rng.dirichlet(np.ones(k)))
     own = narrow.features(components, q, found, log_weights)
     plain = components.expectations(q, None, log_weights)
     assert_allclose(own.own, plain.own, rtol=1e-9, atol=1e-9)
@@ -90,6 +94,24 @@ def test_statistics_moments_features_and_divergence(k, d, covariance_type, rng, 
     divergence = narrow.divergence(components, q, prior, found)
     family, pick = components._normal_wishart, components.factors[0].pick
     assert_allclose(divergence, family.kl(pick(q), pick(prior)), rtol=1e-10)
+
+
+@all_forms
+@pytest.mark.parametrize("share", [0.0, 1e-9, 0.3])
+def test_components_of_few_rows(share, covariance_type, rng, monkeypatch):
+    """One component has no row, or hardly any, or a high temperature leaves a share of all rows."""
+    components, prior, _, raw = state_of(3, 4, rng, covariance_type=covariance_type)
+    if share == 0.3:
+        raw = FeatureSums(raw.layout, share * raw.own, share * raw.shared)
+    else:
+        raw.own[0] *= share
+    q = {key: prior[key] + value for key, value in components.statistics(raw).items()}
+    same_densities_and_divergence(components, prior, q, np.log(rng.dirichlet(np.ones(3))))
+    found, new = narrow.learned(components, q, prior, None)
+    plain, expected = plainly(monkeypatch, lambda: components.learned(q, prior, 1.0, True))
+    for key in KEYS:
+        assert_allclose(new[key], expected[key], rtol=1e-7, atol=1e-9)
+    assert_allclose(found.mean_prior, plain.mean_prior, rtol=1e-9)
 
 
 @all_forms
