@@ -715,7 +715,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
         It does not depend on the rows.
         """
-        n_matrices = {"full": self.n_components, "tied": 1}.get(layout)
+        of_tied = 1 if self.form == "common" else wide.MATRICES_OF_TIED
+        n_matrices = {"full": self.n_components, "tied": of_tied}.get(layout)
         return n_matrices is not None and self.n_features**2 >= wide.SQUARE_PER_MATRIX * n_matrices
 
     def n_terms(self, rows: Rows) -> float:
