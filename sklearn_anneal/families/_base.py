@@ -118,7 +118,7 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     result: Natural = {}
     for key, start in prior.items():
         counted: Any = stats[key]
-        if hasattr(counted, "posterior"):
+        if not isinstance(counted, np.ndarray) and hasattr(counted, "posterior"):
             result[key] = counted.posterior(start, base[key], t.prior)
         elif t.prior == 1.0:
             result[key] = np.asarray(start + counted)
@@ -137,9 +137,28 @@ def followed(q: Natural, prior: Natural, new: Natural) -> Natural:
     return result
 
 
-def _limited(value: np.ndarray, change: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Return sums after a change, of which half of what they add to the prior remains at least."""
-    found: np.ndarray = np.maximum(value + change, 0.5 * (prior + value))
+def _is_inside(value: np.ndarray, reference: np.ndarray, margin: float) -> bool:
+    """Return whether numbers are positive and finite, and not far below those of a reference."""
+    inside = (value > margin * reference) & (value > 0.0) & (value < np.inf)
+    return bool(inside.all())
+
+
+def extended_sums(
+    value: np.ndarray, last: np.ndarray, prior: np.ndarray, share: float
+) -> np.ndarray:
+    """Return sums that go beyond a change, of which half of what they add to the prior remains.
+
+    ``share`` says how far they go on, as a share of the change from ``last`` to ``value``.
+    """
+    if prior.shape != value.shape:
+        moved = value + share * (value - last)
+        limited: np.ndarray = np.maximum(moved, 0.5 * (prior + value))
+        return limited
+    from ..kernels.optimizers import extended
+
+    found = np.empty(value.shape)
+    arrays = value.reshape(-1), last.reshape(-1), prior.reshape(-1)
+    extended(*arrays, share, found.reshape(-1))
     return found
 
 
@@ -157,10 +176,10 @@ def mix(
     others = {
         key: target.mixed_into(a[key], rho)
         for key, target in targets.items()
-        if hasattr(target, "mixed_into")
+        if not isinstance(target, np.ndarray) and hasattr(target, "mixed_into")
     }
     if rho == 1.0:
-        return {key: b[key] for key in a} | others
+        return targets | others
     if not overwrite:
         arrays = a.keys() - others.keys()
         mixed = {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in arrays}
@@ -422,11 +441,21 @@ class Family(ABC):
         dict of ndarray
             The result of :func:`backoff`.
         """
+        if share == 1.0 and self.are_sums:
+            # Nearly always, all of the deviation is allowed, and no row has to be looked at alone.
+            moved = {key: value + deviation[key] for key, value in clean.items()}
+            if all(_is_inside(moved[key], value, margin) for key, value in clean.items()):
+                return moved
 
         def valid(natural: Natural) -> np.ndarray:
             return self.valid(natural, clean, margin)
 
         return backoff(clean, deviation, valid, share)
+
+    @property
+    def are_sums(self) -> bool:
+        """Whether all parameters are those of the prior plus positive statistics."""
+        return self._sums == self.keys
 
     def extended(self, q: Natural, change: Natural, prior: Natural) -> Natural:
         """Return q plus a change, in so far as the domain allows.
@@ -449,8 +478,8 @@ class Family(ABC):
             New arrays. If all parameters are such sums, each of them is limited. In other families,
             rows with a sum that would be too small, or outside the domain, are those of q.
         """
-        if self._sums == self.keys:
-            return {key: _limited(value, change[key], prior[key]) for key, value in q.items()}
+        if self.are_sums:
+            return {key: extended_sums(x, x - change[key], prior[key], 1.0) for key, x in q.items()}
         moved = {key: value + change[key] for key, value in q.items()}
         least = {key: 0.5 * (prior[key] + q[key]) for key in self._sums}
         valid = np.asarray(self._inside(moved))

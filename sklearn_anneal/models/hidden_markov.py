@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
+from ..families._divergence import STRONG
 from ..families._empirical_bayes import LARGEST
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
@@ -33,6 +34,7 @@ from ._base import (
     coinciding,
     compiled,
     merged,
+    shallow,
     vector,
     whole,
 )
@@ -54,6 +56,9 @@ from .components._missing_cells import tempered_volume
 _NOTHING, _ONE = np.empty(0), np.ones(1)
 
 kernels = partial(compiled, "hidden_markov")
+
+# The key of what is known about the chain, beside what is known about the emission.
+_OF_CHAIN = "chain"
 
 # Largest number of entries of the arrays (log densities, posteriors, features) that are in memory
 # at a time, unless a single sequence has more. Arrays of this size are small, yet large enough
@@ -324,8 +329,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
     def _learned_transmat(self, prior: Natural, q: Natural, rho: float) -> np.ndarray:
         """Return ``transmat_prior`` after a step that learns its concentration."""
-        logs = Dirichlet().expectations({"concentration": q["transmat"]})["concentration"]
-        return learned_rows(prior["transmat"], logs.sum(), rho)
+        return learned_rows(prior["transmat"], logs_of_rows(q["transmat"]).sum(), rho)
 
     def _tempered_chain(
         self, x: np.ndarray, expected: Expected, volume: np.ndarray
@@ -477,7 +481,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     def expectations(
         self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
     ) -> Expected:
+        of_chain = {} if known is None else known[_OF_CHAIN]
+
         def logarithms(key: str, family: Dirichlet) -> np.ndarray:
+            if key in of_chain:
+                return np.ascontiguousarray(of_chain[key].T).reshape(q[key].shape)
             natural = {"concentration": q[key]}
             if rng is None:
                 logs = family.expectations(natural)["concentration"]
@@ -511,6 +519,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         # from doing so: a small concentration practically excludes what a state does not have yet.
         late = bool(self.learned_names) or self.emission.learns_late
         known = self.emission.known(q, how.get("known")) if rng is None else None
+        if known is not None:
+            allowed = [key for key, support in self._supports.items() if support is None]
+            known[_OF_CHAIN] = {key: logs_of_rows(q[key]) for key in allowed}
         expected = self.for_units(self.expectations(q, rng, known), units)
         if known is not None and not units.are_one_chunk:
             own = self.emission.for_several_chunks(expected.emission)
@@ -629,7 +640,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         alone = len(parts) == len(scales) == 1
         last = self.emission.last_sums(expected.emission) if alone else None
         for part in parts:
-            some = units.take(part)
+            some = units if part == slice(0, units.n_units) else units.take(part)
             rows = some.rows()
             density = self.emission.log_density(rows, expected.emission)
             _restrict(density, some)
@@ -689,10 +700,13 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         own = None if known is None else self.emission.kl_given(q, prior, known)
-        if own is None:
+        if known is None or own is None:
             return super().kl(q, prior, known, workers) + self.emission.hyperparameter_kl()
-        chain = self._factors_of_chain().kl(q, prior)
-        return chain + own + self.emission.hyperparameter_kl()
+        of_chain = known[_OF_CHAIN]
+        each = [divergence_of_rows(q[key], prior[key], logs) for key, logs in of_chain.items()]
+        if None in each or len(each) < len(self._supports):
+            each = [self._factors_of_chain().kl(q, prior)]
+        return sum(each) + own + self.emission.hyperparameter_kl()  # type: ignore[arg-type]
 
     def learned(
         self,
@@ -711,7 +725,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         names = self.learned_names if late else ()
         if not (names or self.emission.learns_early or (late and self.emission.learns_late)):
             return self, prior, q
-        model, new = copy(self), {key: prior[key] for key in self.emission.keys}
+        model, new = shallow(self), {key: prior[key] for key in self.emission.keys}
         counts = self.expected_counts(q, prior)
         changed = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
         model.counts = counts
@@ -723,8 +737,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
             model.emission, new = self.emission.learned(q, new, rho, late, stay, known)
         of_emission = new
         if "startprob" in names:
-            logs = Dirichlet().expectations({"concentration": q["startprob"]})["concentration"]
-            model.startprob_prior = learned_rows(prior["startprob"], logs.sum(), rho)
+            logs = logs_of_rows(q["startprob"]).sum()
+            model.startprob_prior = learned_rows(prior["startprob"], logs, rho)
         if "transmat" in names:
             model.transmat_prior = self._learned_transmat(prior, q, rho)
         new = model.chain_prior() | new
@@ -835,6 +849,30 @@ def random_rows(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return drawn
     drawn = np.where(prior > 0, drawn, 0.0)
     return drawn / drawn.sum(axis=-1, keepdims=True)
+
+
+@cache
+def _one_column(n_levels: int) -> np.ndarray:
+    """Return where the levels of a single column begin and end, for kernels of several columns."""
+    return np.array([0, n_levels])
+
+
+def logs_of_rows(concentration: np.ndarray) -> np.ndarray:
+    """Return E log p of Dirichlet rows, with a column for each row."""
+    rows = np.ascontiguousarray(np.atleast_2d(concentration))
+    logs = np.empty(rows.shape[::-1])
+    compiled("divergence").dirichlet_logs(rows, _one_column(rows.shape[1]), logs)
+    return logs
+
+
+def divergence_of_rows(q: np.ndarray, prior: np.ndarray, logs: np.ndarray) -> float | None:
+    """Return KL(q ‖ p) of Dirichlet rows in nats, given the result of :func:`logs_of_rows` for q.
+
+    The result is None where a sum of terms would lose its digits.
+    """
+    found, both = np.empty(2), (np.ascontiguousarray(np.atleast_2d(x)) for x in (q, prior))
+    compiled("divergence").dirichlet_divergence(*both, logs, _one_column(q.shape[-1]), found)
+    return float(found[0]) if found[1] <= STRONG else None
 
 
 def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -87,6 +87,8 @@ class Rows(Units):
         Columns on which the weights of a mixture depend, and not its components.
     """
 
+    caches = ("_cells", "_carriers", "_parts", "_sum_of_weights")
+
     def __init__(
         self,
         X: np.ndarray,
@@ -127,6 +129,23 @@ class Rows(Units):
         own = self.X[index], weights, self.center, patterns
         beside = None if self.covariates is None else self.covariates[index]
         return Rows(*own, plain=self.plain, classes=also, covariates=beside)
+
+    def part(self, index: slice) -> Rows:
+        given = self.X, self.weights, self.patterns, self.classes, self.covariates, self.plain
+        kept: Any = vars(self).get("_parts")
+        # Weights, for example, can have been changed since.
+        if kept is None or any(old is not new for old, new in zip(kept[0], given, strict=True)):
+            kept = vars(self)["_parts"] = given, {}
+        place, found = (index.start, index.stop), kept[1]
+        if place not in found:
+            found[place] = self.take(index)
+        part: Rows = found[place]
+        return part
+
+    def __getstate__(self) -> dict[str, object]:
+        # What was read of the rows is not sent to other processes.
+        dropped = {*self.caches, "of_blocks"}
+        return {key: value for key, value in vars(self).items() if key not in dropped}
 
     def centered(self, summary: Centered) -> Rows:
         own = self.X, self.weights, summary.center, self.patterns

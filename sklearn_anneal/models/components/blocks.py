@@ -172,11 +172,12 @@ class BlockComponents(Components[Summaries, BlockSums]):
         rows_stay: bool = False,
         known: Known | None = None,
     ) -> tuple[BlockComponents, Natural]:
-        model = copy(self)
+        model, of_parts = copy(self), {} if known is None else known["blocks"]
         new: Natural = {}
         model.parts = {}
         for name, part in self.parts.items():
-            found = part.learned(self.own(name, q), self.own(name, prior), rho, late, rows_stay)
+            how = rho, late, rows_stay, of_parts.get(name)
+            found = part.learned(self.own(name, q), self.own(name, prior), *how)
             model.parts[name] = found[0]
             new |= self._prefixed(name, found[1])
         return model, new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ from scipy.sparse import csr_array
 
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
-from .._base import compiled
+from ...families._divergence import STRONG
+from .._base import Known, compiled
 from .._draws import drawn_labels
-from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, moved, multiplied
+from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, multiplied
 
 kernels = partial(compiled, "hidden_markov")
 
@@ -63,15 +64,34 @@ class CategoricalComponents(Components[None, SymbolSums]):
     def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalComponents, Natural]:
-        (factor,) = self.factors
-        logs = factor.family.expectations(factor.pick(q))["concentration"]
-        old = self.concentration
-        best, first_level = old[:1, 0].copy(), np.array([0, self.n_symbols])
-        levels = np.ascontiguousarray(logs.T)
-        compiled("empirical_bayes").dirichlet_concentrations(levels, first_level, *BOUNDS, best)
+        old, new = np.ascontiguousarray(self.concentration), np.empty(self.concentration.shape)
+        of_q = np.ascontiguousarray(q["emissionprob"])
+        how = old, self._first_level, rho, *BOUNDS, new
+        compiled("empirical_bayes").learned_dirichlets(of_q, *how)
         learned = copy(self)
-        learned.concentration = moved(old, best, rho)
+        learned.concentration = new
         return learned, learned.prior(None)
+
+    @cached_property
+    def _first_level(self) -> np.ndarray:
+        """Where the symbols of the only column begin and end, (2,)."""
+        return np.array([0, self.n_symbols])
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        logs = np.empty((self.n_symbols, self.n_components))
+        of_q = np.ascontiguousarray(q["emissionprob"])
+        compiled("divergence").dirichlet_logs(of_q, self._first_level, logs)
+        return {"logs": logs}
+
+    def expectations_given(self, q: Natural, known: Known) -> np.ndarray:
+        logs: np.ndarray = known["logs"]
+        return logs
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        found = np.empty(2)
+        both = (np.ascontiguousarray(x["emissionprob"]) for x in (q, prior))
+        compiled("divergence").dirichlet_divergence(*both, known["logs"], self._first_level, found)
+        return float(found[0]) if found[1] <= STRONG else None
 
     def embedding(self, rows: Rows) -> Any:
         symbols = np.ravel(rows.X)

@@ -9,9 +9,17 @@ from scipy.sparse import issparse
 from scipy.special import gammaln
 
 from ...data.units import Rows
-from ...families import Natural, digamma_excess, log_negative_binomial, log_poisson
+from ...families import (
+    STRONG,
+    Natural,
+    Tempering,
+    digamma_excess,
+    log_negative_binomial,
+    log_poisson,
+)
+from .._base import Known, LocalStep, compiled
 from .._draws import drawn_counts
-from ._base import Draws
+from ._base import Draws, Joint
 from ._gamma_rates import CountRates
 from ._linear import Coefficients, kernels, points_of
 from ._predictive_moments import CellMoments
@@ -23,6 +31,8 @@ _LARGE_RATE = 1e5
 _SMALLEST_RATE = 1e-280
 # log 0!, log 1!, …
 _LOG_FACTORIALS = gammaln(np.arange(1.0, 1025.0))
+# The last fields of :class:`Rates` where no column has large rates.
+_NONE_LARGE = np.empty(0, dtype=np.intp), np.empty((0, 0)), np.empty((0, 0))
 
 
 class Rates(NamedTuple):
@@ -43,8 +53,7 @@ class Rates(NamedTuple):
         """
         is_large = (means > _LARGE_RATE).any(axis=0)
         if not is_large.any():
-            nothing = np.empty((0, len(means)))
-            return cls(Coefficients(logs, -means), np.flatnonzero(is_large), nothing, nothing)
+            return cls(Coefficients(logs, -means), *_NONE_LARGE)
         floor = np.maximum(means[:, is_large], _SMALLEST_RATE)
         tiny = means[:, is_large] < _SMALLEST_RATE
         excess = 0.0 if shape is None else digamma_excess(shape[:, is_large])
@@ -78,10 +87,29 @@ class PoissonComponents(CountRates):
         "this sum is known for Poisson counts"
     )
 
+    carrier_is_fixed = True
+
     def expected_coefficients(self, q: Natural) -> Rates:
         factor = self.factors[0]
         expected = factor.family.expectations(factor.pick(q))
         return Rates.of(-expected["rate"], expected["shape"], q["shape"])
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        shape, rate = np.ascontiguousarray(q["shape"]), np.ascontiguousarray(q["rate"])
+        logs, negatives, largest = np.empty(shape.shape), np.empty(shape.shape), np.empty(1)
+        compiled("divergence").gamma_moments(shape, rate, logs, negatives, largest)
+        return {"logs": logs, "negatives": negatives, "largest": float(largest[0])}
+
+    def expectations_given(self, q: Natural, known: Known) -> Rates:
+        if known["largest"] > _LARGE_RATE:
+            return Rates.of(-known["negatives"], known["logs"], q["shape"])
+        return Rates(Coefficients(known["logs"], known["negatives"]), *_NONE_LARGE)
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        found = np.empty(2)
+        arrays = (np.ascontiguousarray(x[key]) for x in (q, prior) for key in ("shape", "rate"))
+        compiled("divergence").gamma_divergence(*arrays, known["logs"], found)
+        return float(found[0]) if found[1] <= STRONG else None
 
     def coefficients(self, draws: Draws) -> Rates:
         (draw,) = draws
@@ -94,6 +122,19 @@ class PoissonComponents(CountRates):
     def for_rows(self, expected: Rates, rows: Rows) -> Rates:
         coefficients = super().for_rows(expected.coefficients, rows)
         return expected._replace(coefficients=coefficients)
+
+    def fused_step(
+        self,
+        rows: Rows,
+        joint: Joint,
+        t: Tempering,
+        noise: np.ndarray | None,
+        separate_noise: bool,
+    ) -> LocalStep | None:
+        if len(joint.own.large):
+            return None
+        own = joint._replace(own=joint.own.coefficients)
+        return super().fused_step(rows, own, t, noise, separate_noise)
 
     def log_density(self, rows: Rows, expected: Rates) -> np.ndarray:
         if len(expected.large) == 0:
