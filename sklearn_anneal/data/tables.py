@@ -142,7 +142,7 @@ class Coded:
             start += len(chunk)
         return cls(codes, packing)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and of columns."""
         return len(self.codes), len(self.packing.n_levels)

@@ -527,8 +527,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
             own = self.emission.for_several_chunks(expected.emission)
             expected = expected._replace(emission=own)
         kind = MarkovVisit if unit_temperatures is None else LocallyTemperedVisit
-        options: dict[str, Any] = {"learns_late": late, "known": known}
-        return kind(self, expected, t, unit_temperatures, separate_noise, **options)
+        how = {"unit_temperatures": unit_temperatures, "separate_noise": separate_noise}
+        return kind.of(model=self, expected=expected, t=t, learns_late=late, known=known, **how)
 
     def for_units(self, expected: Expected, units: Sequences) -> Expected:
         """Return expectations in the form that suits the way in which frames are stored."""
@@ -727,13 +727,16 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
             return self, prior, q
         model, new = shallow(self), {key: prior[key] for key in self.emission.keys}
         counts = self.expected_counts(q, prior)
-        changed = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
+        changed, n_frames = np.inf, sum(counts.tolist())
+        # Sums of few numbers take less time than calls of NumPy.
+        if self.counts is not None:
+            changed = sum(map(abs, (counts - self.counts).tolist()))
         model.counts = counts
         known = None if step is None else step.known
         if step is not None and known is not None:
             known["raw"] = step.statistics["emission"]
-        if self.emission.learns_from(float(counts.sum())):
-            stay = step is not None and changed <= SHARE_THAT_MOVES * counts.sum()
+        if self.emission.learns_from(n_frames):
+            stay = step is not None and changed <= SHARE_THAT_MOVES * n_frames
             model.emission, new = self.emission.learned(q, new, rho, late, stay, known)
         of_emission = new
         if "startprob" in names:

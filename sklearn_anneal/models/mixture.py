@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -296,6 +297,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         model = copy(self)
         model.components = self.components.resolved(summary.components)
         model.weights = self.weights.resolved(summary.covariates)
+        vars(model).pop("blocks", None)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -354,8 +356,12 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
         if example.classes is not None or expected.gate is not None:
             kind = LabelledVisit
-        return kind(
-            *(components, Joint(own, *expected[1:]), t, unit_temperatures, separate_noise),
+        return kind.of(
+            model=components,
+            expected=Joint(own, *expected[1:]),
+            t=t,
+            unit_temperatures=unit_temperatures,
+            separate_noise=separate_noise,
             draws=draws,
             known=known,
             learns_late=self.learns_late,
@@ -363,8 +369,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     # The update: λ = λ₀ + S
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
         # All are updated with the statistics of the same local step.
         weights, (first, *others) = self.weights.factor.names, self.components.updated_together
         return Block((*weights.values(), *first)), *(Block(keys, refresh=False) for keys in others)
@@ -411,9 +417,11 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if not (self.components.learns_early or (late and self.learns_late)):
             return self, prior, q
         model = shallow(self)
-        counts = self.weights.expected_counts(q, prior)
-        moved = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
-        model.counts, n_rows = counts, float(counts.sum())
+        counts, moved = self.weights.expected_counts(q, prior), np.inf
+        # Sums of few numbers take less time than calls of NumPy.
+        if self.counts is not None:
+            moved = sum(map(abs, (counts - self.counts).tolist()))
+        model.counts, n_rows = counts, sum(counts.tolist())
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         known = None if step is None else step.known
         if step is not None and known is not None:

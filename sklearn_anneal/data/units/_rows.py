@@ -113,6 +113,10 @@ class Rows(Units):
     def n_units(self) -> int:
         return self.X.shape[0]
 
+    @property
+    def are_one_chunk(self) -> bool:
+        return 0 < self.n_units <= _SMALLEST_CHUNK or super().are_one_chunk
+
     def chunks(self) -> list[slice]:
         n = self.n_units
         if n <= _SMALLEST_CHUNK:
