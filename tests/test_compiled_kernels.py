@@ -52,8 +52,8 @@ KERNELS = {
     "AnnealedHMM": (
         rows,
         "predict",
-        "_forward_backward_of_4 coefficients dirichlet_divergence dirichlet_logs divergence "
-        "log_joint moments statistics statistics_of viterbi",
+        "_forward_backward_of_4 coefficients dirichlet_divergence dirichlet_logs displaced "
+        "divergence log_joint moments statistics statistics_of viterbi",
     ),
     "AnnealedLatentDirichletAllocation": (
         counts,

@@ -357,8 +357,10 @@ def test_concentration_that_several_rows_share(alpha, start, rng):
     excess, n = 5.0 * np.eye(4), 4
     drawn = np.maximum(rng.dirichlet(np.full(n, alpha), 4), 1e-300)
     logs = float(np.log(drawn).sum() + 5.0 * (psi(alpha + 5.0) - psi(alpha)))
-    found = np.array([start])
-    kernels.shared_concentration(excess, logs, *BOUNDS, found)
+    new = np.empty((4, 4))
+    kernels.learned_rows(start + excess, logs, 1.0, *BOUNDS, new)
+    found = new[0, 1:2]
+    assert_allclose(new, found[0] + excess, rtol=1e-12)
 
     def loss(log_alpha):
         prior = excess + np.exp(log_alpha)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -137,10 +138,24 @@ def followed(q: Natural, prior: Natural, new: Natural) -> Natural:
     return result
 
 
-def _is_inside(value: np.ndarray, reference: np.ndarray, margin: float) -> bool:
-    """Return whether numbers are positive and finite, and not far below those of a reference."""
-    inside = (value > margin * reference) & (value > 0.0) & (value < np.inf)
-    return bool(inside.all())
+@cache
+def _steps() -> ModuleType:
+    """Return the kernels of steps, which are imported when they are first needed."""
+    from ..kernels import optimizers
+
+    return optimizers
+
+
+def _displaced(value: np.ndarray, change: np.ndarray, margin: float) -> np.ndarray | None:
+    """Return positive numbers after a change; None if some would leave their domain.
+
+    They stay above a share of what they are, the ``margin``.
+    """
+    if change.shape != value.shape:
+        return None
+    found, inside = np.empty(value.shape), np.empty(1)
+    _steps().displaced(value.reshape(-1), change.reshape(-1), margin, found.reshape(-1), inside)
+    return found if inside[0] else None
 
 
 def extended_sums(
@@ -154,11 +169,9 @@ def extended_sums(
         moved = value + share * (value - last)
         limited: np.ndarray = np.maximum(moved, 0.5 * (prior + value))
         return limited
-    from ..kernels.optimizers import extended
-
     found = np.empty(value.shape)
     arrays = value.reshape(-1), last.reshape(-1), prior.reshape(-1)
-    extended(*arrays, share, found.reshape(-1))
+    _steps().extended(*arrays, share, found.reshape(-1))
     return found
 
 
@@ -443,8 +456,13 @@ class Family(ABC):
         """
         if share == 1.0 and self.are_sums:
             # Nearly always, all of the deviation is allowed, and no row has to be looked at alone.
-            moved = {key: value + deviation[key] for key, value in clean.items()}
-            if all(_is_inside(moved[key], value, margin) for key, value in clean.items()):
+            moved: Natural = {}
+            for key, value in clean.items():
+                found = _displaced(value, deviation[key], margin)
+                if found is None:
+                    break
+                moved[key] = found
+            if len(moved) == len(clean):
                 return moved
 
         def valid(natural: Natural) -> np.ndarray:

@@ -67,6 +67,12 @@ def _next(x, slope, curvature, lower, upper, least, most):
 
 
 @helper
+def _moved(old, new, rho):
+    """A positive number that has moved by the share ρ, on the scale of its logarithm."""
+    return new if rho == 1.0 else old * exp(rho * log(new / old))
+
+
+@helper
 def _concentration(mean_log, n_entries, start, least, most):
     """The α that maximises log Γ(V α) - V log Γ(α) + α V E log p."""
     x, lower, upper = min(max(start, least), most), least, most
@@ -109,40 +115,52 @@ def dirichlet_concentrations(logs, first_level, least, most, concentrations):
         concentrations[column] = _concentration(mean, float(end - first), start, least, most)
 
 
-@kernel("rows float float float out1", dtypes=("float64",))
-def shared_concentration(excess, logs, least, most, concentration):
-    """Find the concentration that all entries of several Dirichlet priors share.
+@kernel("rows float float float float out2", dtypes=("float64",))
+def learned_rows(old, logs, rho, least, most, new):
+    """Make a step of empirical Bayes for the concentration that several Dirichlet rows share.
+
+    The smallest entry is this concentration. What others have in excess of it stays.
 
     Parameters
     ----------
-    excess : array of shape (n_rows, n_entries)
-        What the entries have in excess of the concentration.
+    old : array of shape (n_rows, n_entries)
+        The prior.
     logs : float
         Σ E log p over all entries.
+    rho : float
+        The share of the way to the best concentration.
     least, most : float
         The bounds of the concentration.
-    concentration : array of shape (1,)
-        The first guess, which is replaced.
+    new : array of shape (n_rows, n_entries)
+        Receives the new prior.
     """
-    n_rows, n_entries = excess.shape
-    x, lower, upper = min(max(concentration[0], least), most), least, most
+    n_rows, n_entries = old.shape
+    current = old[0, 0]
+    for row in range(n_rows):
+        for entry in range(n_entries):
+            current = min(current, old[row, entry])
+    x, lower, upper = min(max(current, least), most), least, most
     for _ in range(_STEPS):
         slope, curvature = logs, 0.0
         for row in range(n_rows):
             total = n_entries * x
             for entry in range(n_entries):
-                own, second = _polygammas(excess[row, entry] + x)
-                total += excess[row, entry]
+                excess = old[row, entry] - current
+                own, second = _polygammas(excess + x)
+                total += excess
                 slope -= own
                 curvature -= second
             own, second = _polygammas(total)
             slope += n_entries * own
             curvature += n_entries * n_entries * second
-        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
-        last, x = x, new
+        step, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+        last, x = x, step
         if abs(x - last) <= _PRECISION * last:
             break
-    concentration[0] = x
+    best = _moved(current, x, rho)
+    for row in range(n_rows):
+        for entry in range(n_entries):
+            new[row, entry] = old[row, entry] - current + best
 
 
 @called
@@ -274,12 +292,6 @@ def best_pair(log_v, log_rest, least_mean, first_a, first_b, least, most):
         total = _total_with_mean(least_mean, log_rest, log_v, least, most)
         a, b = (1.0 - least_mean) * total, least_mean * total
     return a, b
-
-
-@helper
-def _moved(old, new, rho):
-    """A positive number that has moved by the share ρ, on the scale of its logarithm."""
-    return new if rho == 1.0 else old * exp(rho * log(new / old))
 
 
 @kernel("rows matrix matrix matrix float float float out2 out2", dtypes=("float64",))

@@ -37,3 +37,23 @@ def extended(value, last, prior, share, found):
     for i in range(value.shape[0]):
         moved = value[i] + share * (value[i] - last[i])
         found[i] = max(moved, 0.5 * (prior[i] + value[i]))
+
+
+@kernel("values vector float out1 out1", dtypes=("float64",))
+def displaced(value, change, margin, found, inside):
+    """Add changes to positive numbers, and say whether all that follow are far enough from zero.
+
+    Parameters
+    ----------
+    value, change : arrays of shape (n,)
+    margin : float
+        Numbers may not become smaller than this share of themselves.
+    found : array of shape (n,)
+    inside : array of shape (1,)
+        Receives 1 if all of them are positive, finite and not too small, and 0 otherwise.
+    """
+    inside[0] = 1.0
+    for i in range(value.shape[0]):
+        found[i] = value[i] + change[i]
+        if not (found[i] > 0.0 and margin * value[i] < found[i] < np.inf):
+            inside[0] = 0.0

@@ -50,7 +50,14 @@ from ._tempered_chains import (
     holes_of,
     numbers_with_gaps,
 )
-from .components._base import SHARE_THAT_MOVES, Components, Next, log_means, moved, multiplied
+from .components._base import (
+    SHARE_THAT_MOVES,
+    Components,
+    Next,
+    column_sums,
+    log_means,
+    multiplied,
+)
 from .components._missing_cells import tempered_volume
 
 _NOTHING, _ONE = np.empty(0), np.ones(1)
@@ -241,6 +248,8 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         self.counts: np.ndarray | None = None
         # None if nothing is forbidden. Priors that are learned have no zeros, before and after.
         self._supports = {k: None if p.all() else p > 0 for k, p in self.chain_prior().items()}
+        rows = self._rows().items()
+        self._factors_of_chain = Factors([Factor(x, {"concentration": key}) for key, x in rows])
 
     # The chain, which other distributions of durations change
 
@@ -347,11 +356,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         return can | dict.fromkeys(volume, self.emission.why_no_log_volume)
 
     def factors(self) -> Factors:
-        return Factors([*self._factors_of_chain(), *self.emission.factors])
-
-    def _factors_of_chain(self) -> Factors:
-        rows = self._rows().items()
-        return Factors([Factor(family, {"concentration": key}) for key, family in rows])
+        return Factors([*self._factors_of_chain, *self.emission.factors])
 
     def _rows(self) -> dict[str, Dirichlet]:
         """Return the families of starts and transitions."""
@@ -705,7 +710,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         of_chain = known[_OF_CHAIN]
         each = [divergence_of_rows(q[key], prior[key], logs) for key, logs in of_chain.items()]
         if None in each or len(each) < len(self._supports):
-            each = [self._factors_of_chain().kl(q, prior)]
+            each = [self._factors_of_chain.kl(q, prior)]
         return sum(each) + own + self.emission.hyperparameter_kl()  # type: ignore[arg-type]
 
     def learned(
@@ -821,7 +826,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of frames of each state."""
         # A frame is the first of its sequence, or a transition leads to it.
-        into = (q["transmat"] - prior["transmat"]).sum(axis=0)
+        into = column_sums(q["transmat"] - prior["transmat"])
         return q["startprob"] - prior["startprob"] + into
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
@@ -888,9 +893,7 @@ def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
     n_entries = old.shape[-1]
     if n_entries == 1:
         return old
-    current = float(old.min())
-    excess, best = old - current, np.array([current])
-    compiled("empirical_bayes").shared_concentration(
-        excess.reshape(-1, n_entries), logs, _LEAST_SHARE / n_entries, LARGEST, best
-    )
-    return excess + moved(np.asarray(current), float(best[0]), rho)
+    new, rows = np.empty(old.shape), np.ascontiguousarray(old).reshape(-1, n_entries)
+    how = logs, rho, _LEAST_SHARE / n_entries, LARGEST, new.reshape(-1, n_entries)
+    compiled("empirical_bayes").learned_rows(rows, *how)
+    return new

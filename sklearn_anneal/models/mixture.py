@@ -417,10 +417,10 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if not (self.components.learns_early or (late and self.learns_late)):
             return self, prior, q
         model = shallow(self)
-        counts, moved = self.weights.expected_counts(q, prior), np.inf
+        counts, changed = self.weights.expected_counts(q, prior), np.inf
         # Sums of few numbers take less time than calls of NumPy.
         if self.counts is not None:
-            moved = sum(map(abs, (counts - self.counts).tolist()))
+            changed = sum(map(abs, (counts - self.counts).tolist()))
         model.counts, n_rows = counts, sum(counts.tolist())
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         known = None if step is None else step.known
@@ -428,7 +428,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             known["raw"] = step.statistics["components"]
         if self.components.learns_from(n_rows):
             # There is no step without a pass over the data, as for a start, whose rows will move.
-            stay = step is not None and moved <= SHARE_THAT_MOVES * n_rows
+            stay = step is not None and changed <= SHARE_THAT_MOVES * n_rows
             how = rho, late, stay, known
             model.components, of_components = self.components.learned(q, prior, *how)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -31,6 +32,8 @@ BOUNDS = (0.1, 1e4)
 # Rows stay in their components if the numbers of rows of these change by no larger share of all
 # rows in a pass. Rows that change places are not seen, which costs passes, but never bound.
 SHARE_THAT_MOVES = 1e-3
+# Vectors of ones for so many rows are kept.
+_FEW_ROWS = 1 << 12
 
 
 Profile = dict[str, Any]
@@ -96,7 +99,16 @@ class Joint(NamedTuple):
 
 def column_sums(shares: np.ndarray) -> np.ndarray:
     """Return the sum of each column, by a product, which is faster than a sum for few columns."""
-    return np.ones(len(shares)) @ shares
+    n = len(shares)
+    return (_ones(n) if n <= _FEW_ROWS else np.ones(n)) @ shares
+
+
+@lru_cache(maxsize=16)
+def _ones(n: int) -> np.ndarray:
+    """Return n ones, which take longer to make than a product with them takes."""
+    found = np.ones(n)
+    found.flags.writeable = False
+    return found
 
 
 P = TypeVar("P")
@@ -564,6 +576,12 @@ class Components(ABC, Generic[P, R]):
         values of cells that are missing.
         """
 
+    def sums(self, rows: Rows, shares: np.ndarray, expected: Expected) -> R:
+        """Return the raw statistics of rows; :meth:`add` explains the arguments."""
+        raw = self.zeros(expected)
+        self.add(rows, shares, raw, expected)
+        return raw
+
     @abstractmethod
     def statistics(
         self, raw: R, keys: tuple[str, ...] | None = None, q: Natural | None = None
@@ -716,15 +734,13 @@ class Components(ABC, Generic[P, R]):
         last = self.last_sums(joint.own)
         raw = None if last is None else last.of(rows, found.shares)
         if raw is None:
-            raw = self.zeros(joint.own)
-            self.add(rows, found.shares, raw, joint.own)
+            raw = self.sums(rows, found.shares, joint.own)
             if last is not None:
                 last.keep(rows, found.shares, raw)
         statistics = self._as_statistics(rows, found.shares, raw, joint.gate)
         step = LocalStep(statistics, found.energy, found.entropy)
         if found.noisy is not None:
-            raw = self.zeros(joint.own)
-            self.add(rows, found.noisy, raw, joint.own)
+            raw = self.sums(rows, found.noisy, joint.own)
             step.deviation = self._as_statistics(rows, found.noisy, raw, joint.gate)
         return step
 
@@ -760,8 +776,7 @@ class Components(ABC, Generic[P, R]):
         found = locally_tempered_responsibilities_step(
             log_joint, temperatures, log_partition, which, rows.weights, noise
         )
-        raw = self.zeros(joint.own)
-        self.add(rows, found.shares, raw, joint.own)
+        raw = self.sums(rows, found.shares, joint.own)
         return LocalStep(
             self._as_statistics(rows, found.shares, raw, joint.gate),
             found.energy,

@@ -164,10 +164,8 @@ class PackedComponents(Components[P, R]):
         """Return Σ R f(x) and the weight of missing cells, for rows that no kernel reads."""
         raise NotImplementedError
 
-    def _add_sums(
-        self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None, raw: R
-    ) -> None:
-        """Add such sums to ``raw``, in place; ``count`` has the sums of the shares."""
+    def _raw(self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None) -> R:
+        """Return raw statistics, given these and the sums of the shares, ``count``."""
         raise NotImplementedError
 
     def _sparse_carrier(self, X: Any) -> Any:
@@ -190,26 +188,32 @@ class PackedComponents(Components[P, R]):
             return out + np.reshape(self._sparse_carrier(X), (-1, 1))
         return self._density_of_cells(rows, expected)
 
+    def sums(self, rows: Rows, shares: np.ndarray, expected: Expected = None) -> R:
+        return self._sums(rows, shares)
+
     def add(self, rows: Rows, shares: np.ndarray, raw: R, expected: Expected = None) -> None:
+        totals = vars(raw)
+        for name, value in vars(self._sums(rows, shares)).items():
+            totals[name] += value
+
+    def _sums(self, rows: Rows, shares: np.ndarray) -> R:
+        """Return Σ R of each level, or Σ R f(x), by the layout of the rows."""
         X: Any = rows.X
         count, k = column_sums(shares), shares.shape[1]
         if isinstance(X, Coded):
             table, p = _empty_table(X.packing, k), X.packing
-            table[:] = 0.0
+            table.fill(0.0)
             codes = np.ascontiguousarray(X.codes)
             kernels().add_shares(codes, p.begins, np.ascontiguousarray(shares), table)
             levels = np.zeros((int(p.first_level[-1]), table.shape[1]))
             kernels().collect_levels(table, *_places_of_levels(p), levels)
-            found = vars(self.of_levels(levels[:, :k], count, p))
-            for name, total in vars(raw).items():
-                total += found[name]
-        elif issparse(X):
+            return self.of_levels(levels[:, :k], count, p)
+        if issparse(X):
             sums, missing = (np.zeros((X.shape[1], k)) for _ in range(2))
             arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
             kernels().add_sparse_shares(*arrays, np.ascontiguousarray(shares), sums, missing)
-            self._add_sums(count, sums.T, missing.T, raw)
-        else:
-            self._add_sums(count, *self._sums_of_cells(rows, shares), raw)
+            return self._raw(count, sums.T, missing.T)
+        return self._raw(count, *self._sums_of_cells(rows, shares))
 
     def fused_step(
         self,
@@ -385,9 +389,8 @@ class LinearComponents(PackedComponents[P, LinearSums]):
             return super().fused_step(rows, joint, t, noise, separate_noise)
         cells = self._cells(rows)
         found = responsibilities_step(cells.log_density(own, weights), t, rows.weights, noise)
-        count, (sums, missing) = column_sums(found.shares), cells.sums(found.shares)
-        missing = np.zeros((self.n_components, self.n_features)) if missing is None else missing
-        raw = LinearSums(count, sums, missing)
+        count = column_sums(found.shares)
+        raw = self._raw(count, *cells.sums(found.shares))
         statistics: Any = {"components": raw, "rows": count}
         return LocalStep(statistics, found.energy, found.entropy)
 
@@ -412,13 +415,10 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         values, mask = filled(X, rows.center)  # type: ignore[arg-type]
         return shares.T @ self._values(values), None if mask is None else shares.T @ mask
 
-    def _add_sums(
-        self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None, raw: LinearSums
-    ) -> None:
-        raw.count[:] += count
-        raw.sum[:] += sums
-        if missing is not None:
-            raw.missing[:] += missing
+    def _raw(self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None) -> LinearSums:
+        if missing is None:
+            missing = np.zeros((self.n_components, self.n_features))
+        return LinearSums(count, sums, missing)
 
     def of_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing) -> LinearSums:
         ones = np.ascontiguousarray(levels[1::2].T)

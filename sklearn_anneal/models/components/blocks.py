@@ -294,8 +294,11 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return sum(part.n_terms(self.rows_of(n, rows)) for n, part in self.parts.items())
 
     def log_density(self, rows: Rows, expected: dict[str, Expected]) -> np.ndarray:
-        parts = self.parts.items()
-        return sum(part.log_density(self.rows_of(n, rows), expected[n]) for n, part in parts)  # type: ignore[return-value]
+        (name, first), *others = self.parts.items()
+        total = first.log_density(self.rows_of(name, rows), expected[name])
+        for name, part in others:
+            total += part.log_density(self.rows_of(name, rows), expected[name])
+        return total
 
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         parts = self.parts.items()
@@ -303,6 +306,11 @@ class BlockComponents(Components[Summaries, BlockSums]):
 
     def zeros(self, expected: dict[str, Expected]) -> BlockSums:
         return BlockSums({n: part.zeros(expected[n]) for n, part in self.parts.items()})
+
+    def sums(self, rows: Rows, shares: np.ndarray, expected: dict[str, Expected]) -> BlockSums:
+        parts = self.parts.items()
+        each = {n: part.sums(self.rows_of(n, rows), shares, expected[n]) for n, part in parts}
+        return BlockSums(each)
 
     def add(
         self, rows: Rows, shares: np.ndarray, raw: BlockSums, expected: dict[str, Expected]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -13,11 +12,13 @@ from scipy.sparse import csr_array
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._divergence import STRONG
-from .._base import Known, compiled
+from .._base import Known, compiled, shallow
 from .._draws import drawn_labels
 from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, multiplied
 
 kernels = partial(compiled, "hidden_markov")
+
+_FACTORS = (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,8 @@ class CategoricalComponents(Components[None, SymbolSums]):
         """V, the number of symbols."""
         return self.concentration.shape[1]
 
-    @property
-    def factors(self) -> tuple[Factor, ...]:
-        return (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
+    factors = _FACTORS  # type: ignore[assignment]
+    keys = ("emissionprob",)  # type: ignore[assignment]
 
     def prior(self, summary: None) -> Natural:
         return {"emissionprob": self.concentration}
@@ -68,7 +68,7 @@ class CategoricalComponents(Components[None, SymbolSums]):
         of_q = np.ascontiguousarray(q["emissionprob"])
         how = old, self._first_level, rho, *BOUNDS, new
         compiled("empirical_bayes").learned_dirichlets(of_q, *how)
-        learned = copy(self)
+        learned = shallow(self)
         learned.concentration = new
         return learned, learned.prior(None)
 

@@ -192,6 +192,11 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
         own, (k, d) = super().zeros(expected), (self.n_components, self.n_features)
         return InflatedSums(own.count, own.sum, own.missing, np.zeros((k, d)), np.zeros((k, d)))
 
+    def sums(self, rows: Rows, shares: np.ndarray, expected: Any = None) -> InflatedSums:
+        raw = self.zeros(expected)
+        self.add(rows, shares, raw, expected)
+        return raw
+
     def add(self, rows: Rows, shares: np.ndarray, raw: Any, expected: Any = None) -> None:
         super().add(rows, shares, raw, expected.rates)
         X: Any = rows.X
