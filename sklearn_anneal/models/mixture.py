@@ -491,7 +491,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             share = None if equal else weights / weights.sum()
             chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
             return rows, _one_row_each(chosen)
-        points = rows.completed() if as_theirs else scaled(self.components.embedding(rows))
+        points = rows.completed() if as_theirs else scaled(self.components.points(rows))
         if self.init_params == "k-means++":
             _, chosen = clusterings().kmeans_plusplus(
                 points, k, sample_weight=weights, random_state=random_state
@@ -523,7 +523,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         weights = np.ones(rows.n_units) if weights is None else weights
         if self.init_params == "random_from_data":
             return _one_row_each(known.seeds(weights, random_state))
-        points = scaled(self.components.embedding(rows))
+        points = scaled(self.components.points(rows))
         if self.init_params == "k-means++":
             return _one_row_each(known.seeds(weights, random_state, points))
         return self._one_component_each(known.clusters(points, weights, random_state))
@@ -546,13 +546,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         ``starts`` says whether they are those of ``init_params``.
         """
         c = self.components
-        expected = c.for_rows(c.expectations_of_start(rows, prior, summary.components), rows)
+        expected = c.for_start(rows, prior, summary.components)
         raw, number = c.zeros(expected), np.zeros(self.n_components)
         # Responsibilities that are random, or those of single rows, say nothing about covariates.
         gated = self.weights.differ and (not starts or self.init_params == "kmeans")
         gathered = []
         for start in range(0, rows.n_units, _CHUNK):
-            chunk = rows.take(slice(start, start + _CHUNK))
+            chunk = rows.part(slice(start, start + _CHUNK))
             share = shares(slice(start, start + chunk.n_units))
             if chunk.weights is not None:
                 share = share * chunk.weights[:, None]
@@ -665,7 +665,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         return self.components.log_density(units, expected)
 
     def points(self, units: Rows) -> Any:
-        return self.components.embedding(units)
+        return self.components.points(units)
 
     @property
     def distributions(self) -> Components:

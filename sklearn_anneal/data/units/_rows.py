@@ -87,7 +87,7 @@ class Rows(Units):
         Columns on which the weights of a mixture depend, and not its components.
     """
 
-    caches = ("_cells", "_carriers", "_parts", "_sum_of_weights")
+    caches = ("_cells", "_carriers", "_parts", "_points", "_sum_of_weights")
 
     def __init__(
         self,
@@ -152,8 +152,19 @@ class Rows(Units):
         return {key: value for key, value in vars(self).items() if key not in dropped}
 
     def centered(self, summary: Centered) -> Rows:
+        if self._has_center(summary.center):
+            # The same object keeps what was read of it.
+            return self
         own = self.X, self.weights, summary.center, self.patterns
         return Rows(*own, plain=self.plain, classes=self.classes, covariates=self.covariates)
+
+    def _has_center(self, center: Any) -> bool:
+        """Return whether models subtract this center already."""
+        own: Any = self.center
+        if isinstance(own, dict) or isinstance(center, dict):
+            both = isinstance(own, dict) and isinstance(center, dict)
+            return both and all(own[name] is center[name] for name in center)
+        return own is center or (center is None and not own.any())
 
     def unlabelled(self, index: np.ndarray) -> Rows:
         """Return the rows of an index without their classes."""

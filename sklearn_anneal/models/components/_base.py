@@ -32,8 +32,8 @@ BOUNDS = (0.1, 1e4)
 # Rows stay in their components if the numbers of rows of these change by no larger share of all
 # rows in a pass. Rows that change places are not seen, which costs passes, but never bound.
 SHARE_THAT_MOVES = 1e-3
-# Vectors of ones for so many rows are kept.
-_FEW_ROWS = 1 << 12
+# Vectors of ones for so many rows are kept, and points of so many coordinates in all.
+_FEW_ROWS, _FEW_CELLS = 1 << 12, 1 << 18
 
 
 Profile = dict[str, Any]
@@ -197,6 +197,8 @@ class Components(ABC, Generic[P, R]):
     usual_effort: float = np.inf
     # Whether a single component learns its priors from however few rows.
     learns_alone = False
+    # Whether statistics of rows that lack cells depend on expectations.
+    completes: bool = True
 
     @property
     def why_no_log_volume(self) -> str | None:
@@ -389,10 +391,8 @@ class Components(ABC, Generic[P, R]):
         if sample.weights is not None:
             responsibilities *= sample.weights[:, None]
         responsibilities *= n_rows / max(responsibilities.sum(), 1e-300)
-        expected = self.for_rows(self.expectations_of_start(sample, prior), sample)
-        raw = self.zeros(expected)
-        self.add(sample, responsibilities, raw, expected)
-        return self.posterior_given(raw, prior)
+        expected = self.for_start(sample, prior)
+        return self.posterior_given(self.sums(sample, responsibilities, expected), prior)
 
     def posterior_given(self, raw: R, prior: Natural) -> Natural:
         """Return λ₀ + S, the posterior given rows with these raw statistics."""
@@ -431,7 +431,7 @@ class Components(ABC, Generic[P, R]):
         sample: Any = rows.subset(ROWS_FOR_KMEANS, random_state)
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
-        points = self.embedding(sample)
+        points = self.points(sample)
         n_clusters = n_distinct(points, self.n_components)
         means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         return means.fit(points, sample_weight=sample.weights).labels_, sample
@@ -444,6 +444,15 @@ class Components(ABC, Generic[P, R]):
         ``summary`` is that of all rows, of which these may be a sample.
         """
         return self.expectations(prior)
+
+    def for_start(self, rows: Rows, prior: Natural, summary: P | None = None) -> Expected:
+        """Return what :meth:`add` reads beside the rows of a start.
+
+        The arguments are those of :meth:`expectations_of_start`.
+        """
+        if not self.completes:
+            return None
+        return self.for_rows(self.expectations_of_start(rows, prior, summary), rows)
 
     def is_whole(self, profile: Profile) -> bool:
         """Return whether a profile describes the components without any gap."""
@@ -656,6 +665,16 @@ class Components(ABC, Generic[P, R]):
         raise NotImplementedError(
             f"{type(self).__name__} has no draws of missing cells: it lacks drawn_rows."
         )
+
+    def points(self, rows: Rows) -> Any:
+        """Return the result of :meth:`embedding`, which rows of few cells keep for other moves."""
+        kept = vars(rows).get("_points")
+        if kept is not None and kept[0] is type(self):
+            return kept[1]
+        found = self.embedding(rows)
+        if isinstance(found, np.ndarray) and found.size <= _FEW_CELLS:
+            vars(rows)["_points"] = type(self), found
+        return found
 
     def embedding(self, rows: Rows) -> Any:
         """Return rows as points among which k-means can measure distances, float64.

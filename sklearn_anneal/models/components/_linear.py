@@ -141,6 +141,8 @@ def scaled(points: Any) -> Any:
 class PackedComponents(Components[P, R]):
     """Components with independent columns, which tables can pack into codes."""
 
+    completes = False
+
     @cached_property
     def keys(self) -> tuple[str, ...]:  # type: ignore[override]
         return super().keys

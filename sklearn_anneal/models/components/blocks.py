@@ -182,6 +182,20 @@ class BlockComponents(Components[Summaries, BlockSums]):
             new |= self._prefixed(name, found[1])
         return model, new
 
+    @property
+    def completes(self) -> bool:  # type: ignore[override]
+        return any(part.completes for part in self.parts.values())
+
+    def for_start(
+        self, rows: Rows, prior: Natural, summary: Summaries | None = None
+    ) -> dict[str, Expected]:
+        found: dict[str, Expected] = dict.fromkeys(self.parts)
+        for name, part in self.parts.items():
+            if part.completes:
+                expected = part.expectations(self.own(name, prior))
+                found[name] = part.for_rows(expected, self.rows_of(name, rows))
+        return found
+
     def is_whole(self, profile: Profile) -> bool:
         return all(part.is_whole(profile.get(name, {})) for name, part in self.parts.items())
 

@@ -152,6 +152,9 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
 
     # Rows
 
+    # The expectations say how many zeros are structural.
+    completes = True
+
     def known(self, q: Natural, before: Known | None) -> Known | None:
         return None
 
