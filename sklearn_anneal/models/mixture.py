@@ -465,8 +465,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         k, known = self.n_components, self._known(units)
         as_theirs = self.components.starts_like_scikit_learn and known is None
         rows: Any = units if as_theirs else units.subset(ROWS_FOR_KMEANS, random_state)
-        weights, mask = rows.weights, _missing(rows)
-        blank = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
+        weights, blank = rows.weights, _blank(rows)
         if blank is not None and blank.any():
             # A component that started from a row without cells would be the prior.
             weights = np.ones(rows.n_units) if weights is None else weights.copy()
@@ -547,7 +546,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         """
         c = self.components
         expected = c.for_start(rows, prior, summary.components)
-        raw, number = c.zeros(expected), np.zeros(self.n_components)
+        raw, number = None, np.zeros(self.n_components)
         # Responsibilities that are random, or those of single rows, say nothing about covariates.
         gated = self.weights.differ and (not starts or self.init_params == "kmeans")
         gathered = []
@@ -558,11 +557,13 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
                 share = share * chunk.weights[:, None]
             others = c.uncounted(chunk)
             number += (share if others is None else share[others]).sum(axis=0)
-            c.add(chunk, np.ascontiguousarray(share, dtype=np.float64), raw, expected)
+            share = np.ascontiguousarray(share, dtype=np.float64)
+            found = c.sums(chunk, share, expected)
+            raw = found if raw is None else raw + found
             if gated:
                 gathered.append(share)
         scale = summary.weight / rows.total_weight
-        raw = scale * raw
+        raw = scale * (c.zeros(expected) if raw is None else raw)
         counts = scale * number + c.counted(raw)
         if gated:
             every = np.concatenate(gathered)
@@ -661,8 +662,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         return Assigned(softmax(density + log_weights, axis=1), density, weights)
 
     def log_densities(self, units: Rows, q: Natural) -> np.ndarray:
-        expected = self.components.for_rows(self.components.expectations(q), units.example)
-        return self.components.log_density(units, expected)
+        own = self.components.compiled_expectations(q)
+        return self.components.log_density(units, self.components.for_rows(own, units.example))
 
     def points(self, units: Rows) -> Any:
         return self.components.points(units)
@@ -787,6 +788,16 @@ def _missing(rows: Rows) -> Any:
     """Return the mask of missing cells; None if there are none, as dense rows themselves say."""
     X: Any = rows.X
     return None if isinstance(X, np.ndarray) and rows.patterns is None else missing_cells(X)
+
+
+def _blank(rows: Rows) -> np.ndarray | None:
+    """Return which rows have no observed cell, which rows keep; None if no cell is missing."""
+    kept = vars(rows)
+    if "_blank" not in kept:
+        mask = _missing(rows)
+        kept["_blank"] = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
+    found: np.ndarray | None = kept["_blank"]
+    return found
 
 
 def _one_row_each(chosen: np.ndarray) -> Callable[[slice], np.ndarray]:

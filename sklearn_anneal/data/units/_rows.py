@@ -87,7 +87,7 @@ class Rows(Units):
         Columns on which the weights of a mixture depend, and not its components.
     """
 
-    caches = ("_cells", "_carriers", "_parts", "_points", "_sum_of_weights")
+    caches = ("_blank", "_cells", "_carriers", "_parts", "_points", "_sum_of_weights")
 
     def __init__(
         self,

@@ -721,6 +721,13 @@ class Components(ABC, Generic[P, R]):
         """Return the expectations of :meth:`expectations` by what is ``known`` about q."""
         return self.expectations(q)
 
+    def compiled_expectations(self, q: Natural) -> Expected:
+        """Return :meth:`expectations` by a kernel, if there is one, for fits to call between passes.
+
+        Predictions of few rows call the other method, because they import no compiler.
+        """
+        return self.expectations(q)
+
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         """Return KL(q(β) ‖ p(β)) in nats by what is ``known``; None if that is no help."""
         return None

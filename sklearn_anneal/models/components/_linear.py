@@ -170,6 +170,10 @@ class PackedComponents(Components[P, R]):
         """Return raw statistics, given these and the sums of the shares, ``count``."""
         raise NotImplementedError
 
+    def compiled_expectations(self, q: Natural) -> Expected:
+        known = self.known(q, None)
+        return self.expectations(q) if known is None else self.expectations_given(q, known)
+
     def _sparse_carrier(self, X: Any) -> Any:
         """Return c(x) of the rows of a sparse matrix, whose zeros contribute nothing to it."""
         return 0.0

@@ -230,6 +230,9 @@ class BlockComponents(Components[Summaries, BlockSums]):
     ) -> dict[str, Expected]:
         return {n: part.expectations(self.own(n, q), rng) for n, part in self.parts.items()}
 
+    def compiled_expectations(self, q: Natural) -> dict[str, Expected]:
+        return {n: part.compiled_expectations(self.own(n, q)) for n, part in self.parts.items()}
+
     def known(self, q: Natural, before: Known | None) -> Known | None:
         # Blocks have any names, so that their values are by themselves.
         return {"blocks": {n: part.known(self.own(n, q), None) for n, part in self.parts.items()}}
