@@ -16,12 +16,12 @@ from sklearn_anneal.data.tables import Coded
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Beta, Dirichlet, DirichletColumns, Gamma, Tempering
 from sklearn_anneal.kernels import divergence, empirical_bayes, optimizers
+from sklearn_anneal.models._dirichlet_rows import divergence_of_rows, logs_of_rows
 from sklearn_anneal.models.components._base import BOUNDS, Joint
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical import CategoricalComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
 from sklearn_anneal.models.components.poisson import PoissonComponents
-from sklearn_anneal.models.hidden_markov import divergence_of_rows, logs_of_rows
 
 N_LEVELS = (2, 5, 3, 5, 1)
 FIRST = np.concatenate([[0], np.cumsum(N_LEVELS)])

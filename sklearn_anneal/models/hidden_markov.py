@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,8 +20,6 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._divergence import STRONG
-from ..families._empirical_bayes import LARGEST
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     Block,
@@ -40,6 +38,7 @@ from ._base import (
 )
 from ._chain_moves import ExchangeableStates
 from ._componentwise import Given, aligned
+from ._dirichlet_rows import divergence_of_rows, free_chain, learned_rows, logs_of_rows
 from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
 from ._known_states import add_known_moves, start_with_known_states
@@ -74,9 +73,6 @@ _ENTRIES = 320 * 1024
 # Every further frame adds to log C. Once that growth changes by less than this share from one
 # frame to the next, it is taken as the growth of all frames that follow.
 _SETTLED = 1e-12
-# A learned concentration of start or transition probabilities is at least this share of 1 / K.
-# Below it, states practically exclude every transition that they have not made so far.
-_LEAST_SHARE = 0.1
 # A step that learns priors leaves each parameter of q at least this share of its distance from the
 # edge of its domain. Steps of coordinate ascent never come so near.
 _MARGIN = 1e-6
@@ -248,8 +244,6 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         self.counts: np.ndarray | None = None
         # None if nothing is forbidden. Priors that are learned have no zeros, before and after.
         self._supports = {k: None if p.all() else p > 0 for k, p in self.chain_prior().items()}
-        rows = self._rows().items()
-        self._factors_of_chain = Factors([Factor(x, {"concentration": key}) for key, x in rows])
 
     # The chain, which other distributions of durations change
 
@@ -357,6 +351,13 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
     def factors(self) -> Factors:
         return Factors([*self._factors_of_chain, *self.emission.factors])
+
+    @property
+    def _factors_of_chain(self) -> Factors:
+        if all(support is None for support in self._supports.values()):
+            return free_chain(tuple(self._supports))
+        rows = self._rows().items()
+        return Factors([Factor(family, {"concentration": key}) for key, family in rows])
 
     def _rows(self) -> dict[str, Dirichlet]:
         """Return the families of starts and transitions."""
@@ -857,43 +858,3 @@ def random_rows(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return drawn
     drawn = np.where(prior > 0, drawn, 0.0)
     return drawn / drawn.sum(axis=-1, keepdims=True)
-
-
-@cache
-def _one_column(n_levels: int) -> np.ndarray:
-    """Return where the levels of a single column begin and end, for kernels of several columns."""
-    return np.array([0, n_levels])
-
-
-def logs_of_rows(concentration: np.ndarray) -> np.ndarray:
-    """Return E log p of Dirichlet rows, with a column for each row."""
-    rows = np.ascontiguousarray(np.atleast_2d(concentration))
-    logs = np.empty(rows.shape[::-1])
-    compiled("divergence").dirichlet_logs(rows, _one_column(rows.shape[1]), logs)
-    return logs
-
-
-def divergence_of_rows(q: np.ndarray, prior: np.ndarray, logs: np.ndarray) -> float | None:
-    """Return KL(q ‖ p) of Dirichlet rows in nats, given the result of :func:`logs_of_rows` for q.
-
-    The result is None where a sum of terms would lose its digits.
-    """
-    found, both = np.empty(2), (np.ascontiguousarray(np.atleast_2d(x)) for x in (q, prior))
-    compiled("divergence").dirichlet_divergence(*both, logs, _one_column(q.shape[-1]), found)
-    return float(found[0]) if found[1] <= STRONG else None
-
-
-def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
-    """Return Dirichlet priors after a step that learns the concentration that all entries share.
-
-    The smallest entry of ``old`` is this concentration, and what other entries have in excess of
-    it is a constant. The expected log density is a concave function of the concentration. ``logs``
-    is the sum of the expected log probabilities.
-    """
-    n_entries = old.shape[-1]
-    if n_entries == 1:
-        return old
-    new, rows = np.empty(old.shape), np.ascontiguousarray(old).reshape(-1, n_entries)
-    how = logs, rho, _LEAST_SHARE / n_entries, LARGEST, new.reshape(-1, n_entries)
-    compiled("empirical_bayes").learned_rows(rows, *how)
-    return new

@@ -722,7 +722,7 @@ class Components(ABC, Generic[P, R]):
         return self.expectations(q)
 
     def compiled_expectations(self, q: Natural) -> Expected:
-        """Return :meth:`expectations` by a kernel, if there is one, for fits to call between passes.
+        """Return :meth:`expectations` by a kernel, if there is one, as fits read them.
 
         Predictions of few rows call the other method, because they import no compiler.
         """

@@ -15,7 +15,6 @@ from ...data.units import Rows, cell_patterns
 from ...families import Natural, Tempering
 from .._base import Expected, LocalStep, compiled, vector
 from .._draws import holes_of
-from .._mixture_steps import responsibilities_step
 from ._base import Components, Joint, P, R, RawStatistics, column_sums
 from ._predictive_moments import deviations
 
@@ -194,16 +193,12 @@ class PackedComponents(Components[P, R]):
             return out + np.reshape(self._sparse_carrier(X), (-1, 1))
         return self._density_of_cells(rows, expected)
 
-    def sums(self, rows: Rows, shares: np.ndarray, expected: Expected = None) -> R:
-        return self._sums(rows, shares)
-
     def add(self, rows: Rows, shares: np.ndarray, raw: R, expected: Expected = None) -> None:
         totals = vars(raw)
-        for name, value in vars(self._sums(rows, shares)).items():
+        for name, value in vars(PackedComponents.sums(self, rows, shares)).items():
             totals[name] += value
 
-    def _sums(self, rows: Rows, shares: np.ndarray) -> R:
-        """Return Σ R of each level, or Σ R f(x), by the layout of the rows."""
+    def sums(self, rows: Rows, shares: np.ndarray, expected: Expected = None) -> R:
         X: Any = rows.X
         count, k = column_sums(shares), shares.shape[1]
         if isinstance(X, Coded):
@@ -284,10 +279,10 @@ class _Cells(NamedTuple):
     mask: np.ndarray | None
     carriers: np.ndarray | None  # c(x), (n_rows, 1); None if it is 0
 
-    def log_density(self, expected: Coefficients, constants: Any = 0.0) -> np.ndarray:
-        """Return E log p(x | z = k) plus constants of the components, (n_rows, n_components)."""
+    def log_density(self, expected: Coefficients) -> np.ndarray:
+        """Return E log p(x | z = k), (n_rows, n_components)."""
         out = self.values @ expected.slopes.T
-        out += expected.cells.sum(axis=1) + constants
+        out += expected.cells.sum(axis=1)
         if self.mask is not None:
             out -= self.mask @ expected.cells.T
         if self.carriers is not None:
@@ -381,24 +376,6 @@ class LinearComponents(PackedComponents[P, LinearSums]):
     def _density_of_cells(self, rows: Rows, expected: Coefficients) -> np.ndarray:
         cells = self._cells(unpacked(rows) if isinstance(rows.X, Coded) else rows)
         return cells.log_density(expected)
-
-    def fused_step(
-        self,
-        rows: Rows,
-        joint: Joint,
-        t: Tempering,
-        noise: np.ndarray | None,
-        separate_noise: bool,
-    ) -> LocalStep | None:
-        own, weights, dense = joint.own, joint.log_weights, not isinstance(rows.X, Coded)
-        if not (isinstance(own, Coefficients) and dense) or separate_noise or weights is None:
-            return super().fused_step(rows, joint, t, noise, separate_noise)
-        cells = self._cells(rows)
-        found = responsibilities_step(cells.log_density(own, weights), t, rows.weights, noise)
-        count = column_sums(found.shares)
-        raw = self._raw(count, *cells.sums(found.shares))
-        statistics: Any = {"components": raw, "rows": count}
-        return LocalStep(statistics, found.energy, found.entropy)
 
     def _sparse_carrier(self, X: Any) -> Any:
         carrier = self._carrier(np.nan_to_num(X.data)[:, None])

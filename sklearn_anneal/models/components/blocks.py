@@ -83,7 +83,8 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return {name: {key: f"{name}.{key}" for key in part.keys} for name, part in parts}
 
     def _prefixed(self, name: str, arrays: Natural) -> Natural:
-        return {f"{name}.{key}": value for key, value in arrays.items()}
+        names = self._names[name]
+        return {names[key]: value for key, value in arrays.items()}
 
     def own(self, name: str, arrays: Natural) -> Natural:
         """Return the arrays of one block, without its name before theirs."""

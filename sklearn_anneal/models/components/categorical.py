@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,12 @@ from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, multip
 kernels = partial(compiled, "hidden_markov")
 
 _FACTORS = (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
+
+
+@cache
+def one_column(n_levels: int) -> np.ndarray:
+    """Return where the levels of a single column begin and end, for kernels of several columns."""
+    return np.array([0, n_levels])
 
 
 @dataclass(frozen=True)
@@ -66,21 +72,16 @@ class CategoricalComponents(Components[None, SymbolSums]):
     ) -> tuple[CategoricalComponents, Natural]:
         old, new = np.ascontiguousarray(self.concentration), np.empty(self.concentration.shape)
         of_q = np.ascontiguousarray(q["emissionprob"])
-        how = old, self._first_level, rho, *BOUNDS, new
+        how = old, one_column(self.n_symbols), rho, *BOUNDS, new
         compiled("empirical_bayes").learned_dirichlets(of_q, *how)
         learned = shallow(self)
         learned.concentration = new
         return learned, learned.prior(None)
 
-    @cached_property
-    def _first_level(self) -> np.ndarray:
-        """Where the symbols of the only column begin and end, (2,)."""
-        return np.array([0, self.n_symbols])
-
     def known(self, q: Natural, before: Known | None) -> Known | None:
         logs = np.empty((self.n_symbols, self.n_components))
         of_q = np.ascontiguousarray(q["emissionprob"])
-        compiled("divergence").dirichlet_logs(of_q, self._first_level, logs)
+        compiled("divergence").dirichlet_logs(of_q, one_column(self.n_symbols), logs)
         return {"logs": logs}
 
     def expectations_given(self, q: Natural, known: Known) -> np.ndarray:
@@ -90,7 +91,9 @@ class CategoricalComponents(Components[None, SymbolSums]):
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         found = np.empty(2)
         both = (np.ascontiguousarray(x["emissionprob"]) for x in (q, prior))
-        compiled("divergence").dirichlet_divergence(*both, known["logs"], self._first_level, found)
+        compiled("divergence").dirichlet_divergence(
+            *both, known["logs"], one_column(self.n_symbols), found
+        )
         return float(found[0]) if found[1] <= STRONG else None
 
     def embedding(self, rows: Rows) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,12 @@ from ._linear import (
     kernels,
     table_of,
 )
+
+
+@lru_cache(maxsize=64)
+def _columns(n_levels: tuple[int, ...]) -> DirichletColumns:
+    """Return the family of columns with these numbers of levels, which has tables of its own."""
+    return DirichletColumns(n_levels)
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,9 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         """The number of columns."""
         return len(self.n_levels)
 
-    @cached_property
+    @property
     def _family(self) -> DirichletColumns:
-        return DirichletColumns(self.n_levels)
+        return _columns(self.n_levels)
 
     @cached_property
     def factors(self) -> tuple[Factor, ...]:

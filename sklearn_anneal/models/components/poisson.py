@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +13,13 @@ from ...data.units import Rows
 from ...families import (
     STRONG,
     Natural,
-    Tempering,
     digamma_excess,
     log_negative_binomial,
     log_poisson,
 )
-from .._base import Known, LocalStep, compiled
+from .._base import Known, compiled
 from .._draws import drawn_counts
-from ._base import Draws, Joint
+from ._base import Draws
 from ._gamma_rates import CountRates
 from ._linear import Coefficients, kernels, points_of
 from ._predictive_moments import CellMoments
@@ -31,8 +31,13 @@ _LARGE_RATE = 1e5
 _SMALLEST_RATE = 1e-280
 # log 0!, log 1!, …
 _LOG_FACTORIALS = gammaln(np.arange(1.0, 1025.0))
-# The last fields of :class:`Rates` where no column has large rates.
-_NONE_LARGE = np.empty(0, dtype=np.intp), np.empty((0, 0)), np.empty((0, 0))
+
+
+@cache
+def _none_large(n_components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the last fields of :class:`Rates` where no column has large rates."""
+    nothing = np.empty((0, n_components))
+    return np.empty(0, dtype=np.intp), nothing, nothing
 
 
 class Rates(NamedTuple):
@@ -53,7 +58,7 @@ class Rates(NamedTuple):
         """
         is_large = (means > _LARGE_RATE).any(axis=0)
         if not is_large.any():
-            return cls(Coefficients(logs, -means), *_NONE_LARGE)
+            return cls(Coefficients(logs, -means), *_none_large(len(means)))
         floor = np.maximum(means[:, is_large], _SMALLEST_RATE)
         tiny = means[:, is_large] < _SMALLEST_RATE
         excess = 0.0 if shape is None else digamma_excess(shape[:, is_large])
@@ -103,7 +108,8 @@ class PoissonComponents(CountRates):
     def expectations_given(self, q: Natural, known: Known) -> Rates:
         if known["largest"] > _LARGE_RATE:
             return Rates.of(-known["negatives"], known["logs"], q["shape"])
-        return Rates(Coefficients(known["logs"], known["negatives"]), *_NONE_LARGE)
+        coefficients = Coefficients(known["logs"], known["negatives"])
+        return Rates(coefficients, *_none_large(self.n_components))
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         found = np.empty(2)
@@ -122,19 +128,6 @@ class PoissonComponents(CountRates):
     def for_rows(self, expected: Rates, rows: Rows) -> Rates:
         coefficients = super().for_rows(expected.coefficients, rows)
         return expected._replace(coefficients=coefficients)
-
-    def fused_step(
-        self,
-        rows: Rows,
-        joint: Joint,
-        t: Tempering,
-        noise: np.ndarray | None,
-        separate_noise: bool,
-    ) -> LocalStep | None:
-        if len(joint.own.large):
-            return None
-        own = joint._replace(own=joint.own.coefficients)
-        return super().fused_step(rows, own, t, noise, separate_noise)
 
     def log_density(self, rows: Rows, expected: Rates) -> np.ndarray:
         if len(expected.large) == 0:

@@ -158,9 +158,6 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
     def known(self, q: Natural, before: Known | None) -> Known | None:
         return None
 
-    def fused_step(self, *arguments: Any) -> None:  # type: ignore[override]
-        return None
-
     def expected_coefficients(self, q: Natural) -> Any:
         rates, zeros = (factor.family.expectations(factor.pick(q)) for factor in self.factors)
         return Inflated.of(super().expected_coefficients(q), -rates["rate"], zeros["a"], zeros["b"])
