@@ -107,7 +107,8 @@ def update(
     if not minibatch:
         ctx.q = settled(ctx.q)
     late = None
-    if _determine_priors(units, ctx) and not (method.finish and method.is_annealing(ctx.state)):
+    # A method with a finish learns nothing while it is annealing.
+    if not (method.finish and method.is_annealing(ctx.state)) and _determine_priors(units, ctx):
         late = _learns_late(ctx, method, minibatch, visited)
     undo = None if ctx.extend is None else ctx.extend(ctx, late)
     if late is not None:
@@ -150,8 +151,6 @@ def _learns_late(ctx: Context, method: Annealing, minibatch: bool, visited: Visi
     """
     if not method.finish:
         return bool(method.progress(ctx.state) >= method.learn_priors_after)
-    if method.is_annealing(ctx.state):
-        return False
     if minibatch:
         return bool(ctx.state["updates"] >= _UPDATES_BEFORE_LEARNING)
     return not (ctx.exploring and visited.explores)

@@ -147,7 +147,7 @@ class Rows(Units):
         return part
 
     def __getstate__(self) -> dict[str, object]:
-        # What was read of the rows is not sent to other processes.
+        # Other processes read the rows anew.
         dropped = {*self.caches, "of_blocks"}
         return {key: value for key, value in vars(self).items() if key not in dropped}
 

@@ -123,8 +123,9 @@ class BernoulliComponents(LinearComponents[None]):
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         found = np.empty(2)
-        arrays = (np.ascontiguousarray(x[key]) for x in (q, prior) for key in ("a", "b"))
-        compiled("divergence").beta_divergence(*arrays, known["logs"], found)
+        of_q = np.ascontiguousarray(q["a"]), np.ascontiguousarray(q["b"])
+        of_prior = np.ascontiguousarray(prior["a"]), np.ascontiguousarray(prior["b"])
+        compiled("divergence").beta_divergence(*of_q, *of_prior, known["logs"], found)
         return float(found[0]) if found[1] <= STRONG else None
 
     def coefficients(self, draws: Draws) -> Coefficients:
