@@ -407,9 +407,10 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         ones = np.ascontiguousarray(levels[1::2].T)
         if True not in packing.missing:
             return LinearSums(count, ones, np.zeros(ones.shape))
-        some = np.array(packing.missing)
-        missing = count[:, None] - ones - levels[::2].T
-        return LinearSums(count, ones, np.where(some, missing, 0.0))
+        missing = count[:, None] - ones
+        missing -= levels[::2].T
+        missing *= packing.has_gaps
+        return LinearSums(count, ones, missing)
 
     # Missing cells
 
