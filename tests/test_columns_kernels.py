@@ -14,7 +14,15 @@ from scipy.special import gammaln, psi
 
 from sklearn_anneal.data.tables import Coded
 from sklearn_anneal.data.units import Rows
-from sklearn_anneal.families import Beta, Dirichlet, DirichletColumns, Gamma, Tempering
+from sklearn_anneal.families import (
+    Beta,
+    Dirichlet,
+    DirichletColumns,
+    Factor,
+    Factors,
+    Gamma,
+    Tempering,
+)
 from sklearn_anneal.kernels import divergence, empirical_bayes, optimizers
 from sklearn_anneal.models._dirichlet_rows import divergence_of_rows, logs_of_rows
 from sklearn_anneal.models.components._base import BOUNDS, Joint
@@ -316,6 +324,21 @@ def test_a_change_at_once_is_that_of_single_rows(family, size, rng, monkeypatch)
             expected = family.backoff(q, change, 1.0, margin)
         for key in q:
             assert_allclose(found[key], expected[key], rtol=1e-15)
+
+
+def test_arrays_in_another_order_move_as_those_in_the_order_of_c(rng):
+    q, last, prior = ({"concentration": x.T} for x in rng.gamma(2.0, size=(3, 4, 6)))
+    factors = Factors([Factor(Dirichlet(), {"concentration": "concentration"})])
+
+    def rows(arrays):
+        return {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+
+    found = factors.extended(q, last, prior, 0.7)["concentration"]
+    expected = factors.extended(rows(q), rows(last), rows(prior), 0.7)["concentration"]
+    assert_allclose(found, expected, rtol=1e-14)
+    change = {"concentration": 0.1 * q["concentration"]}
+    found = Dirichlet().backoff(q, change, 1.0)["concentration"]
+    assert_allclose(found, 1.1 * q["concentration"], rtol=1e-14)
 
 
 # Local steps of dense rows

@@ -146,12 +146,17 @@ def _steps() -> ModuleType:
     return optimizers
 
 
+def _lie_alike(*arrays: np.ndarray) -> bool:
+    """Return whether arrays have their entries in the order of C, as kernels read them."""
+    return all(array.flags.c_contiguous for array in arrays)
+
+
 def _displaced(value: np.ndarray, change: np.ndarray, margin: float) -> np.ndarray | None:
     """Return positive numbers after a change; None if some would leave their domain.
 
     They stay above a share of what they are, the ``margin``.
     """
-    if change.shape != value.shape:
+    if not (change.shape == value.shape and _lie_alike(value, change)):
         return None
     found, inside = np.empty(value.shape), np.empty(1)
     _steps().displaced(value.reshape(-1), change.reshape(-1), margin, found.reshape(-1), inside)
@@ -165,7 +170,7 @@ def extended_sums(
 
     ``share`` says how far they go on, as a share of the change from ``last`` to ``value``.
     """
-    if prior.shape != value.shape:
+    if not (prior.shape == value.shape and _lie_alike(value, last, prior)):
         moved = value + share * (value - last)
         limited: np.ndarray = np.maximum(moved, 0.5 * (prior + value))
         return limited
