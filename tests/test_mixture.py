@@ -8,6 +8,7 @@ import pytest
 from harness import context_of
 from models.mixture import BLOCKS, table
 from numpy.testing import assert_allclose, assert_array_equal
+from pairs_of_betas import beta_pairs
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from scipy.special import gammaln, logsumexp, psi
@@ -21,7 +22,6 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.tables import Blocks, Coded, Packing, merged_rows, missing_cells
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Beta, Tempering
-from sklearn_anneal.kernels.empirical_bayes import beta_pairs
 from sklearn_anneal.models.components._base import BOUNDS, Joint, n_distinct
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
