@@ -242,6 +242,7 @@ NOT_COUNTED = (
     "BlockComponents.for_rows",
     "BlockComponents.log_density",
     "BlockComponents.add",
+    "BlockComponents.sums",
 )
 
 

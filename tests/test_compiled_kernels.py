@@ -39,8 +39,8 @@ KERNELS = {
     "AnnealedBayesianMixture": (
         bits,
         "predict",
-        "add_shares beta_divergence collect_levels fill_table local_step stick_divergence "
-        "stick_logs",
+        "add_shares beta_divergence beta_logs collect_levels fill_table local_step "
+        "stick_divergence stick_logs",
     ),
     "AnnealedFactorialMixture": (rows, "transform", "mean_field"),
     "AnnealedGammaProcessNMF": (
@@ -52,8 +52,8 @@ KERNELS = {
     "AnnealedHMM": (
         rows,
         "predict",
-        "_forward_backward_of_4 coefficients divergence log_joint moments statistics "
-        "statistics_of viterbi",
+        "_forward_backward_of_4 coefficients dirichlet_divergence dirichlet_logs displaced "
+        "divergence log_joint moments statistics statistics_of viterbi",
     ),
     "AnnealedLatentDirichletAllocation": (
         counts,

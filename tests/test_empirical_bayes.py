@@ -6,11 +6,13 @@ import numpy as np
 import plain_empirical_bayes as plain
 import pytest
 from numpy.testing import assert_allclose
+from pairs_of_betas import beta_pairs
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import betaln, gammaln, multigammaln, polygamma, psi
 
 from sklearn_anneal.families import _empirical_bayes as eb
 from sklearn_anneal.kernels import empirical_bayes as kernels
+from sklearn_anneal.kernels import mixture_steps
 
 BOUNDS = (1e-4, 1e4)
 
@@ -39,7 +41,7 @@ def beta_pair(mean_log, mean_log_rest, start=(1.0, 1.0), bounds=BOUNDS):
     """Both parameters of one column."""
     pairs = np.array(start).reshape(2, 1)
     logs = np.array([[mean_log], [mean_log_rest]])
-    kernels.beta_pairs(logs, np.zeros(1), *bounds, pairs)
+    beta_pairs(logs, np.zeros(1), *bounds, pairs)
     return pairs[0, 0], pairs[1, 0]
 
 
@@ -98,15 +100,24 @@ def test_dirichlet_concentration_stays_finite_at_the_edges():
     assert concentration(flat, bounds=(0.1, 2.0)) == 2.0
 
 
+def stick_concentration(a, b, alpha):
+    """The concentration that follows ``alpha``, given sticks of all components but the last."""
+    found, sticks = np.empty(1), (np.append(a, 1.0), np.append(b, 1.0))
+    mixture_steps.stick_concentration(*sticks, alpha, eb.SMALLEST, eb.LARGEST, found)
+    return found[0]
+
+
 def test_the_concentration_of_a_dirichlet_process_is_in_closed_form():
-    log_rest = -np.random.default_rng(1).gamma(0.5, size=6)
+    rng = np.random.default_rng(1)
+    a, b = 1.0 + rng.gamma(2.0, 5.0, size=(2, 6))
+    log_rest = psi(b) - psi(a + b)
 
     def objective(alpha):
         return 6 * np.log(alpha) + (alpha - 1) * log_rest.sum()
 
-    assert eb.stick_concentration(log_rest) == pytest.approx(best(objective), rel=1e-6)
-    assert eb.stick_concentration(np.zeros(3)) == eb.LARGEST
-    assert eb.stick_concentration(np.full(3, -1e9)) == eb.SMALLEST
+    assert stick_concentration(a, b, 1.0) == pytest.approx(best(objective), rel=1e-6)
+    assert stick_concentration(np.ones(3), np.full(3, 1e6), 1.0) == eb.LARGEST
+    assert stick_concentration(np.full(3, 50.0), np.full(3, 1e-6), 1e-6) == eb.SMALLEST
 
 
 @pytest.mark.parametrize("true", [0.05, 1.0, 80.0])
@@ -201,7 +212,7 @@ def test_beta_pairs_of_columns_are_those_of_the_plain_form(n_rows, bounds, rng):
         starts = 10.0 ** rng.uniform(-5.0, 5.0, size=(2, n))
         least = np.where(rng.random(n) < 0.5, 0.0, 10.0 ** rng.uniform(-9.0, -0.4, size=n))
         found = starts.copy()
-        kernels.beta_pairs(logs, least, *bounds, found)
+        beta_pairs(logs, least, *bounds, found)
         wanted = [
             plain.permitted_pair(*log, mean, bounds)
             for log, mean in zip(logs.T, least, strict=True)
@@ -346,8 +357,10 @@ def test_concentration_that_several_rows_share(alpha, start, rng):
     excess, n = 5.0 * np.eye(4), 4
     drawn = np.maximum(rng.dirichlet(np.full(n, alpha), 4), 1e-300)
     logs = float(np.log(drawn).sum() + 5.0 * (psi(alpha + 5.0) - psi(alpha)))
-    found = np.array([start])
-    kernels.shared_concentration(excess, logs, *BOUNDS, found)
+    new = np.empty((4, 4))
+    kernels.learned_rows(start + excess, logs, 1.0, *BOUNDS, new)
+    found = new[0, 1:2]
+    assert_allclose(new, found[0] + excess, rtol=1e-12)
 
     def loss(log_alpha):
         prior = excess + np.exp(log_alpha)

@@ -19,6 +19,7 @@ from models.mixture import BLOCKS, table
 from numpy.testing import assert_allclose, assert_array_equal
 from peer_priors import PEER_OF_COLUMNS, PEER_OF_MIXTURES
 from scipy.special import softmax
+from scipy.stats import multivariate_t
 from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
@@ -274,12 +275,13 @@ def test_streams_and_warm_starts_keep_the_classes(rng):
 
 def test_the_order_of_components_takes_their_classes_along(rng):
     X, truth, y = far_apart(rng)
-    est = make(per_class=2).fit(X, y)
+    weights = "dirichlet_distribution"  # whose weights do not depend on the order
+    est = make(per_class=2, weight_concentration_prior_type=weights).fit(X, y)
     before, classes = est.predict_proba(X), est.component_classes_
     order = rng.permutation(6)
     est.reorder(order)
     assert_array_equal(est.component_classes_, classes[order])
-    assert_allclose(est.predict_proba(X), before, atol=1e-3)
+    assert_allclose(est.predict_proba(X), before, atol=1e-12)
 
 
 def test_given_components_are_those_of_the_classes_in_their_order(rng):
@@ -550,18 +552,53 @@ def test_score_is_the_accuracy_of_rows_with_a_label(rng):
 
 
 def test_probabilities_of_classes_are_sums_over_their_components(rng):
+    """They follow from the predictive densities of the components, whose sum is the score."""
     X, _, y = far_apart(rng, 90)
     est = make("full", {0: 1, 1: 3, 2: 2}).fit(X.astype(np.float32), y)
-    shares = est.transform(X.astype(np.float32))
-    assert shares.shape == (90, 6)
-    expected = [shares[:, est.component_classes_ == c].sum(axis=1) for c in est.classes_]
+    assert est.transform(X.astype(np.float32)).shape == (90, 6)
+    dof, mean, scale = est._context().model.components.student_t(est._context().q)
+    mean = mean + est._context().summary.center
+    joint = est.weights_ * np.transpose(
+        [multivariate_t.pdf(X, mean[k], scale[k], dof[k]) for k in range(6)]
+    )
+    expected = [joint[:, est.component_classes_ == c].sum(axis=1) for c in est.classes_]
     found = est.predict_proba(X.astype(np.float32))
-    assert_allclose(found, np.transpose(expected), atol=1e-6)
+    assert_allclose(found.T, expected / np.exp(est.score_samples(X)), atol=1e-6)
     assert found.dtype == np.float32
     assert_array_equal(est.predict(X), est.classes_[found.argmax(axis=1)])
     assert len(est.get_feature_names_out()) == 6
     parts = est.predict(Shards([X[:20], X[20:]]))
     assert_array_equal(np.concatenate(list(parts)), est.predict(X))
+
+
+def test_few_rows_of_large_weights_are_so_many_copies(rng):
+    """Starts learn priors from five rows per component, of which copies and weights count alike."""
+    X, truth, _ = far_apart(rng, 12)
+    settings = {"n_components_per_class": 1, "max_iter": 0, "effort": 0, "random_state": 0}
+    est = AnnealedBayesianGaussianMixture(**settings).fit(X, truth, np.full(12, 2.0))
+    copies = AnnealedBayesianGaussianMixture(**settings).fit(
+        np.repeat(X, 2, 0), np.repeat(truth, 2)
+    )
+    assert est.lower_bound_ == pytest.approx(copies.lower_bound_, rel=1e-10)
+    assert est.mean_precision_prior_ == pytest.approx(copies.mean_precision_prior_)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda y: pd.Series(y).replace(-1, pd.NA).astype("Int64"),
+        lambda y: pd.Series(y).replace(-1, pd.NA).astype("Int64").array,
+        lambda y: pd.Series(y).astype(object).where(y >= 0, pd.NA),
+        lambda y: pd.Series(y).astype("string").where(y >= 0, pd.NA),
+    ],
+    ids=["nullable", "array of pandas", "objects", "strings"],
+)
+def test_labels_of_pandas_that_are_missing_are_unknown(labels, rng):
+    X, _, y = far_apart(rng, 60)
+    est = make().fit(X, y)
+    other = make().fit(X, labels(y))
+    assert_allclose(other.predict_proba(X), est.predict_proba(X))
+    assert other.score(X, labels(y)) == est.score(X, y)
 
 
 def test_searches_and_scorers_of_scikit_learn(rng):

@@ -380,7 +380,7 @@ def test_score_is_the_marginal_density(covariance_type, factorization, rng):
 
 @all_forms
 def test_imputation_is_the_conditional_mean(covariance_type, factorization, rng):
-    """And the standard deviation that of the mixture of conditional densities."""
+    """And the standard deviation that of the conditional density, both by the density of rows."""
     X = GAPPED.data(rng, 90)
     est = GAPPED.make(annealing="none", **settings(covariance_type, factorization)).fit(X)
     ctx = est._inference.ctx
@@ -395,11 +395,11 @@ def test_imputation_is_the_conditional_mean(covariance_type, factorization, rng)
         observed = np.arange(3) != column
         np.testing.assert_array_equal(found[0, observed], row[observed])
         assert not std[0, observed].any()
-        first = second = 0.0
-        for k, r in enumerate(est.predict_proba(gap)[0]):
-            p = w * multivariate_t.pdf(filled(row, column, x), mean[k], scale[k], dof[k])
-            first += r * (p @ x) / p.sum()
-            second += r * (p @ x**2) / p.sum()
+        p = sum(
+            share * w * multivariate_t.pdf(filled(row, column, x), mean[k], scale[k], dof[k])
+            for k, share in enumerate(est.weights_)
+        )
+        first, second = (p @ x) / p.sum(), (p @ x**2) / p.sum()
         assert found[0, column] == pytest.approx(first, abs=1e-4)
         assert std[0, column] == pytest.approx(np.sqrt(second - first**2), rel=0.02)
     np.testing.assert_array_equal(est.impute(rows), rows)
@@ -428,7 +428,7 @@ def test_surplus_components_leave_standard_deviations_finite(covariance_type, fa
     _, std = est.impute(rows, return_std=True)
     assert np.isfinite(std).all()
     # A row without any observed cell has the mixture of those that have a variance.
-    shares = np.where(dof >= 2.1, est.predict_proba(rows)[0], 0.0)
+    shares = np.where(dof >= 2.1, est.weights_, 0.0)
     assert shares.sum() > 0.9
     shares /= shares.sum()
     variances = np.diagonal(scale, axis1=-2, axis2=-1)

@@ -8,6 +8,7 @@ import pytest
 from harness import context_of
 from models.mixture import BLOCKS, table
 from numpy.testing import assert_allclose, assert_array_equal
+from pairs_of_betas import beta_pairs
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from scipy.special import gammaln, logsumexp, psi
@@ -21,7 +22,6 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.tables import Blocks, Coded, Packing, merged_rows, missing_cells
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Beta, Tempering
-from sklearn_anneal.kernels.empirical_bayes import beta_pairs
 from sklearn_anneal.models.components._base import BOUNDS, Joint, n_distinct
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
@@ -256,7 +256,7 @@ def test_imputed_cells_are_predictive_means_or_modes(emission, rng):
     assert_array_equal(filled[~hole], X[~hole])
     assert not np.isnan(filled).any()
     assert (std[~hole] == 0).all()
-    shares = model.transform(X)
+    shares = model._predictive_shares(model._again(X)[0])
     if emission == "poisson":
         assert_allclose(filled[hole], (shares @ model.lambdas_)[hole])
         mean, rate = model.lambdas_, model.lambdas_weight_posterior_
@@ -274,6 +274,23 @@ def test_imputed_cells_are_predictive_means_or_modes(emission, rng):
         assert (std[hole[:, 3], 3] > 0).all()
 
 
+@pytest.mark.parametrize("emission", ["poisson", "gaussian"])
+def test_imputed_cells_have_the_moments_of_the_density_of_rows(emission, rng):
+    """The density of a cell given the others is that of the row over that of the others."""
+    X = np.vstack([rng.poisson(rate, (9, 3)) for rate in (2, 4, 9)]).astype(float)
+    model = mixture(emission).fit(X)
+    levels = np.arange(200.0) if emission == "poisson" else np.linspace(-200, 200, 40_001)
+    given = np.array([4.0, 7.0])
+    table = np.column_stack([levels, np.tile(given, (len(levels), 1))])
+    hole = np.array([[np.nan, *given]])
+    share = np.exp(model.score_samples(table) - model.score_samples(hole))
+    share *= levels[1] - levels[0]
+    assert share.sum() == pytest.approx(1.0, abs=1e-6)
+    mean, std = (each[0, 0] for each in model.impute(hole, return_std=True))
+    assert mean == pytest.approx(share @ levels, rel=1e-6)
+    assert std == pytest.approx(np.sqrt(share @ (levels - mean) ** 2), rel=1e-3)
+
+
 @pytest.mark.filterwarnings("error")
 def test_surplus_components_leave_standard_deviations_finite(rng):
     """Their columns have one degree of freedom, that of the prior, and no variance."""
@@ -287,7 +304,7 @@ def test_surplus_components_leave_standard_deviations_finite(rng):
     rows = np.vstack([np.full((1, 3), np.nan), X])
     filled, std = est.impute(rows, return_std=True)
     assert_array_equal(est.impute(rows), filled)
-    shares = est.transform(rows)
+    shares = est._predictive_shares(est._again(rows)[0])
     dof, mean, scale = est._context().model.components.student_t(est._context().q)
     for (n, d), found in np.ndenumerate(std):
         if not np.isnan(rows[n, d]):

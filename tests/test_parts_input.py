@@ -11,6 +11,7 @@ from cases_parts import Counted, cut, folders
 from harness import alternating, one_of_each_class
 from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_matrix
+from sklearn.base import clone
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -90,6 +91,20 @@ def test_columns_that_differ(closed):
     refused(MIXTURE, [X[:0], X[:9], X[:, :2]], r"Part 2: it has 2 columns, but others have 3")
     refused(MIXTURE, Shards([X], n_features=4), r"n_features=4, but part 0 has 3 columns")
     assert closed == [0]
+
+
+@pytest.mark.parametrize("wraps", [lambda frame: frame, lambda frame: lambda: frame])
+def test_frames_of_polars_are_parts_with_names(wraps, rng):
+    polars = pytest.importorskip("polars")
+    X = rng.standard_normal((30, 2))
+    frame = polars.DataFrame(X, schema=["a", "b"])
+    est = AnnealedBayesianGaussianMixture(2, max_iter=5, random_state=0)
+    lower_bound = clone(est).fit(Shards([X[:20], X[20:]])).lower_bound_
+    est.fit(Shards([wraps(frame[:20]), wraps(frame[20:])]))
+    assert est.lower_bound_ == lower_bound
+    assert list(est.feature_names_in_) == ["a", "b"]
+    with pytest.raises(ValueError, match="Part 1: its columns are named a, c, but .* named a, b"):
+        est.fit(Shards([wraps(frame[:20]), wraps(frame[20:].rename({"b": "c"}))]))
 
 
 def test_names_that_differ():

@@ -83,6 +83,16 @@ def test_times_among_objects_are_refused_with_a_unit(name):
 
 
 @all_estimators
+def test_queries_of_polars_are_refused_with_the_way_out(name):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(binary(), schema=list("abcd"))
+    est = ESTIMATORS[name]().fit(frame)
+    for method in (*methods(est), ESTIMATORS[name]().fit):
+        with pytest.raises(TypeError, match=r"X is a LazyFrame, .*X\.collect\(\)"):
+            method(frame.lazy())
+
+
+@all_estimators
 def test_text_in_arrays_is_named_by_its_position(name):
     X = binary()
     est = ESTIMATORS[name]().fit(X)
@@ -112,6 +122,15 @@ def test_text_beside_nullable_columns_is_named(name):
     for method in methods(est):
         with pytest.raises(ValueError, match=message):
             method(other)
+
+
+@pytest.mark.parametrize("make", [AnnealedBayesianMixture, AnnealedHMM])
+def test_the_way_out_of_text_is_that_of_the_emission(make):
+    """Symbols and categories are numbered; one-hot columns are for numbers and binary columns."""
+    words = np.array([["low"], ["high"]] * 5, dtype=object)
+    for emission, advised in (("categorical", "categories are integers"), ("gaussian", "OneHot")):
+        with pytest.raises(ValueError, match=f"X has text in the column 0, but .*{advised}"):
+            make(2, emission=emission).fit(words)
 
 
 @all_estimators

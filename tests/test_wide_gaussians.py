@@ -96,6 +96,8 @@ def test_many_columns_and_few_components_are_products_of_matrices():
     assert all(GaussianComponents(k, d).is_wide("full") for k, d in ((10, 100), (1, 29)))
     assert not any(GaussianComponents(k, d).is_wide("full") for k, d in ((40, 100), (1, 20)))
     assert GaussianComponents(40, 100).is_wide("tied")
+    assert not GaussianComponents(1, 50).is_wide("tied")
+    assert GaussianComponents(1, 50).with_one_matrix().is_wide("tied")
     assert not GaussianComponents(1, 100).is_wide("diag")
 
 

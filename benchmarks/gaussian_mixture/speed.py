@@ -65,15 +65,17 @@ class Size(speed.Size):
         ("tied", 30, 20),
         ("spherical", 30, 20),
     )
-    small: tuple[tuple[str, int, int, int], ...] = (
-        ("full", 4, 3, 150),
-        ("full", 13, 3, 180),
-        ("full", 2, 5, 1_000),
-        ("full", 5, 8, 2_000),
-        ("full", 30, 4, 570),
-        ("diag", 4, 3, 150),
-        ("diag", 30, 4, 570),
-        ("tied", 4, 3, 150),
+    small: tuple[tuple[str, int, int, int], ...] = tuple(
+        (covariance, d, k, n)
+        for covariance in ("full", "tied", "diag", "spherical")
+        for d, k, n in (
+            (4, 3, 150),
+            (13, 3, 180),
+            (2, 5, 1_000),
+            (5, 8, 2_000),
+            (30, 4, 570),
+            (30, 10, 570),
+        )
     )
     passes_of_small: tuple[int, int] = (10, 110)
     spaces: tuple[tuple[int, int], ...] = ((30, 20), (5, 10))

@@ -75,6 +75,11 @@ class Packing:
             places[first : last - 1] = np.cumprod(self.radices[last - 1 : first : -1])[::-1]
         return places
 
+    @cached_property
+    def has_gaps(self) -> np.ndarray:
+        """1 for columns that can have missing cells and 0 for others, (n_columns,)."""
+        return np.array(self.missing, dtype=np.float64)
+
     @property
     def n_codes(self) -> int:
         """The number of codes of a row."""
@@ -142,7 +147,7 @@ class Coded:
             start += len(chunk)
         return cls(codes, packing)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and of columns."""
         return len(self.codes), len(self.packing.n_levels)

@@ -22,9 +22,10 @@ from ._emissions import EMISSIONS, Emission, attributes_only_with, emission_name
 from ._emissions._levels import CELLS_AT_A_TIME
 from ._given_starts import given_profile
 from ._priors import warn_of_regularisation
+from ._tables import NUMBERS
 from ._validation import did_you_mean, warn_of_minus_one, warn_of_zero
 
-CATEGORIES_OF_TEXT = (
+_CATEGORIES_OF_TEXT = (
     "categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes such integers of "
     "text and of pandas categories"
 )
@@ -100,6 +101,13 @@ def _named_block(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"In the block {name!r}: {error}") from None
+
+
+def way_out_of_text(emission: Any) -> str:
+    """Return what the error about a column of text advises, which depends on the emission."""
+    return (
+        NUMBERS if isinstance(emission, str) and emission != "categorical" else _CATEGORIES_OF_TEXT
+    )
 
 
 # Cells

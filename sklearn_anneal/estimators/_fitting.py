@@ -224,10 +224,11 @@ class Fits(Interface[D, U, M]):
         # In minibatches the bound of every move would cost an extra pass.
         size = self._batch_size_of(units)
         searches = reason is None and not (size is not None and size < units.n_units)
-        effort = without_schedule = self.effort
+        effort = effort_without_schedule = self.effort
         if effort == "auto":
             effort = self._efforts.get(method_name(strategy), 0.0) if searches else 0.0
-            without_schedule = self._efforts["reheating"] * (searches and strategy.calibrates)
+            calibrated = searches and strategy.calibrates
+            effort_without_schedule = self._efforts["reheating"] * calibrated
         elif effort > 0 and reason is not None:
             raise ValueError(
                 f"effort={effort} cannot be combined with annealing={self.annealing!r}: "
@@ -237,7 +238,7 @@ class Fits(Interface[D, U, M]):
             return Plan(self.n_init, race)
         guards = searches and self.effort != 0
         automatic = self.effort == "auto"
-        return Plan(self.n_init, race, effort, without_schedule, guards, automatic)
+        return Plan(self.n_init, race, effort, effort_without_schedule, guards, automatic)
 
     def _start_anew(
         self,

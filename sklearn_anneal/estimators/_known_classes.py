@@ -522,7 +522,9 @@ class KnownClasses(GivenCovariates[D]):
             )
         labels = read_labels(y)
         weights = self._check_weights(sample_weight, X, allow_nothing=True)
-        right = self.predict(X, covariates=covariates) == labels.values
+        right = np.zeros(len(labels.values), dtype=bool)
+        found = self.predict(X, covariates=covariates)
+        right[labels.known] = found[labels.known] == labels.values[labels.known]
         weights = labels.known.astype(float) if weights is None else weights * labels.known
         if not weights.any():
             raise NothingToScore(

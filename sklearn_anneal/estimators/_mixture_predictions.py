@@ -132,8 +132,8 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
     def predict(self, X, *, covariates=None):
         """Most probable component of each row, by the variational responsibilities at T = 1.
 
-        With ``n_components_per_class`` it is the most probable class, by the sums of the
-        responsibilities of its components; ``transform(X).argmax(axis=1)`` has the components.
+        With ``n_components_per_class`` it is the most probable class of :meth:`predict_proba`;
+        ``transform(X).argmax(axis=1)`` has the components.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         """
         rows, _ = self._again(X, covariates)
         if (of := self._fitted_classes) is not None:
-            of_classes = self._sums_of_classes(self._responsibilities(rows), of)
+            of_classes = self._sums_of_classes(self._predictive_shares(rows), of)
             return self.classes_[of_classes.argmax(axis=1)]
         return self._log_joint(rows).argmax(axis=1)
 
@@ -158,7 +158,9 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
     def predict_proba(self, X, *, covariates=None):
         """Variational responsibilities of the components for each row, at T = 1.
 
-        With ``n_components_per_class`` they are summed over the components of each class.
+        With ``n_components_per_class`` there are probabilities of classes instead, given the row
+        and the data of the fit: the parameters are integrated out, as in :meth:`score_samples`.
+        Responsibilities, which :meth:`transform` has, are surer of themselves than they should be.
 
         Parameters
         ----------
@@ -174,9 +176,10 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
             ``n_components_per_class`` there is one column for each of ``classes_``.
         """
         rows, dtype = self._again(X, covariates)
-        shares = self._responsibilities(rows)
-        if (of := self._fitted_classes) is not None:
-            shares = self._sums_of_classes(shares, of)
+        if (of := self._fitted_classes) is None:
+            shares = self._responsibilities(rows)
+        else:
+            shares = self._sums_of_classes(self._predictive_shares(rows), of)
         return shares.astype(dtype, copy=False)
 
     @by_parts
@@ -319,11 +322,14 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         return finite(ctx.model.log_joint(rows, expected._replace(own=own)), OVERFLOW)
 
     def _responsibilities(self, rows: Rows) -> np.ndarray:
-        joint = self._log_joint(rows)
-        joint -= joint.max(axis=1, keepdims=True)
-        np.exp(joint, out=joint)
-        joint /= joint.sum(axis=1, keepdims=True)
-        return joint
+        """Return q(z_n = k), which follows from expected log densities, (n_rows, n_components)."""
+        return _normalised(self._log_joint(rows))
+
+    @explains("Prediction")
+    def _predictive_shares(self, rows: Rows) -> np.ndarray:
+        """Return p(z_n = k | x_n, data), which follows from predictive densities."""
+        ctx = self._context()
+        return _normalised(finite(ctx.model.log_joint_predictive(rows, ctx.q), OVERFLOW))
 
     @explains("Prediction")
     def _log_likelihood(
@@ -337,3 +343,11 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         if weights is None:
             return float(each.sum()), float(len(each))
         return float(weights @ each), float(weights.sum())
+
+
+def _normalised(log_joint: np.ndarray) -> np.ndarray:
+    """Return the shares of components that are proportional to exp(``log_joint``), in its place."""
+    log_joint -= log_joint.max(axis=1, keepdims=True)
+    np.exp(log_joint, out=log_joint)
+    log_joint /= log_joint.sum(axis=1, keepdims=True)
+    return log_joint

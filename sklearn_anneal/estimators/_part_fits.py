@@ -32,6 +32,7 @@ from ._part_sources import (
     validated,
 )
 from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
+from ._tables import joined_frames
 from ._validation import WITHOUT_WEIGHT
 
 if TYPE_CHECKING:
@@ -366,6 +367,8 @@ def _joined(values: tuple) -> Any:
     if len({np.shape(value)[1:] for value in values}) > 1:
         # The parts themselves will say which of them it is.
         return values[0]
+    if (joined := joined_frames(values)) is not None:
+        return joined
     if all(hasattr(value, "iloc") for value in values):
         import pandas as pd
 

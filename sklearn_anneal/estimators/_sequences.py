@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from sklearn.utils.validation import _num_samples
 
 from ..data.units import Sequences
 from ..models._known_states import impossible_sequence
+from ._tables import joined_frames, refuse_lazy
 from ._validation import (
     hint_of_one,
     masked_as_nan,
@@ -94,16 +94,14 @@ def concat_sequences(sequences):
                 f"{sequences[0].shape[1]}."
             )
     groups = np.repeat(np.arange(len(sequences)), [sequence.shape[0] for sequence in sequences])
-    library: Any = sys.modules.get(type(sequences[0]).__module__.split(".")[0])
-    same = all(type(sequence) is type(sequences[0]) for sequence in sequences)
-    if same and hasattr(sequences[0], "columns") and hasattr(library, "concat"):
+    if all(hasattr(sequence, "columns") for sequence in sequences):
         for i, sequence in enumerate(sequences):
             if list(sequence.columns) != list(sequences[0].columns):
                 raise ValueError(f"The columns of sequence {i} are not those of the first one.")
-        # polars joins columns of different types only with this option.
-        how = {"how": "vertical_relaxed"} if library.__name__ == "polars" else {}
-        return library.concat(sequences, **how), groups
-    return np.concatenate([np.asarray(sequence) for sequence in sequences]), groups
+    joined = joined_frames(sequences)
+    if joined is None:
+        joined = np.concatenate([np.asarray(sequence) for sequence in sequences])
+    return joined, groups
 
 
 def split_sequences(A, lengths):
@@ -244,6 +242,7 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
     """Check sequences and bring them into one form, in whichever form the user gave them."""
     if isinstance(X, SequenceData):
         return X
+    refuse_lazy(X)
     sequences = listed_sequences(X)
     if sequences is not None:
         if groups is not None or lengths is not None:

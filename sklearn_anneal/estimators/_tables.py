@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import wraps
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 # The types of times in arrays of objects; those of pandas are among them.
 _TIMES = (date, timedelta, np.datetime64, np.timedelta64)
-_NUMBERS = (
+# The way out in the error about a column of text, where no column has categories.
+NUMBERS = (
     "numbers are needed here: sklearn.preprocessing.OneHotEncoder makes columns of 0 and 1 of text "
     "and of pandas categories, and OrdinalEncoder makes integers of them"
 )
@@ -31,7 +33,7 @@ def validated_table(
     estimator: BaseAnnealed,
     X: ArrayLike,
     *,
-    text: str = _NUMBERS,
+    text: str = NUMBERS,
     missing: str = "leave these rows or columns out, or fill the cells in with "
     "sklearn.impute.SimpleImputer",
     unobserved: bool = False,
@@ -43,6 +45,7 @@ def validated_table(
     cells. Cells that a sparse matrix does not store are 0, or ``unobserved``. All other parameters
     are those of ``validate_data``.
     """
+    refuse_lazy(X)
     if is_collection(X):
         raise TypeError(
             "X is a collection of Dask, which this method does not take, because all of it would "
@@ -66,6 +69,32 @@ def validated_table(
                 f"cells out: {missing}."
             ) from None
         raise
+
+
+def refuse_lazy(X: Any) -> None:
+    """Refuse a query of polars whose rows have not been computed."""
+    if hasattr(type(X), "collect_schema") and hasattr(type(X), "collect"):
+        raise TypeError(
+            "X is a LazyFrame, whose rows are not there yet. Give X.collect(), or for data larger "
+            "than memory Shards of functions that collect a part each."
+        )
+
+
+def joined_frames(frames: Sequence[Any]) -> Any:
+    """Return the rows of several data frames as one frame; None if it is not so simple.
+
+    They have to be of the same class, and to have the same columns.
+    """
+    first = frames[0]
+    library: Any = sys.modules.get(type(first).__module__.partition(".")[0])
+    if not (hasattr(first, "columns") and hasattr(library, "concat")):
+        return None
+    for frame in frames:
+        if type(frame) is not type(first) or list(frame.columns) != list(first.columns):
+            return None
+    # polars joins columns of different types only with this option.
+    how = {"how": "vertical_relaxed"} if library.__name__ == "polars" else {}
+    return library.concat(frames, **how)
 
 
 def _dtypes(X: ArrayLike) -> list[tuple]:

@@ -219,7 +219,8 @@ def without_value(labels: np.ndarray) -> np.ndarray:
 def _is_masked(values: object) -> bool:
     """Whether an array, or one of the arrays of a list, has masked entries."""
     parts = values if isinstance(values, list | tuple) else (values,)
-    return any(np.ma.is_masked(part) for part in parts)
+    # Arrays of pandas have masks too, but numpy reads them as it reads lists.
+    return any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts)
 
 
 def refuse_masked(values: object, name: str, nan_is_missing: bool = False) -> None:

@@ -641,10 +641,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         With ``n_draws`` they are replaced by draws instead, in several tables: statistics of each,
         pooled by Rubin's rules, have standard errors that know what is missing.
 
-        A missing cell has a mixture of the conditional Student-t densities of the components. Its
-        weights are the responsibilities, which follow from the observed cells (:meth:`transform`).
-        Cells are taken to be missing at random: whether a cell is missing may depend on the
-        observed cells of its row, but not on its own value.
+        A missing cell has the posterior predictive density given the observed cells, a mixture of
+        the conditional Student-t densities of the components: the joint density of the row by the
+        one of its observed cells, as :meth:`score_samples` has them. Cells are taken to be missing
+        at random: whether a cell is missing may depend on the observed cells of its row, but not on
+        its own value.
 
         Parameters
         ----------
@@ -682,7 +683,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             1 − n_features) and the number of observed cells of the row sum to 2 or less, and an
             uninformative one if they sum to less than 2.1. Such components are left out, and the
             shares of the others are normalised, if the others have at least half of the
-            responsibilities of the row. If they have less, half the width of the central 68 %
+            probability of the row. If they have less, half the width of the central 68 %
             interval of such a component replaces its standard deviation; both are equal for a
             Gaussian. Only returned if ``return_std`` is True.
         """
@@ -698,7 +699,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
                 n_rounds,
                 random_state,
             )
-        ctx, shares = self._context(), self._responsibilities(rows)
+        ctx, shares = self._context(), self._predictive_shares(rows)
         means, std = ctx.model.components.imputed(rows, shares, ctx.q)
         imputed = means.astype(dtype, copy=False)
         return (imputed, std) if return_std else imputed

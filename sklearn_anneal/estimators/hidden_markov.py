@@ -23,7 +23,7 @@ from ..models.hidden_semi_markov import HiddenSemiMarkov
 from ..search.search import Plan
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._columns import cells_of
+from ._columns import cells_of, way_out_of_text
 from ._emissions import EMISSIONS, Emission, check_priors_of_others
 from ._emissions.categorical import LEAST_CONCENTRATION, SymbolEmission
 from ._given_starts import given_probabilities
@@ -587,6 +587,7 @@ class AnnealedHMM(StatePredictions):
         frames = validated_table(
             self,
             data.X,
+            text=way_out_of_text(self.emission),
             reset=reset,
             dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",

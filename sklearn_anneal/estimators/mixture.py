@@ -21,7 +21,7 @@ from ..models._componentwise import Given
 from ..models.mixture import Mixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._columns import CATEGORIES_OF_TEXT, TablesOfColumns, cells_of
+from ._columns import TablesOfColumns, cells_of, way_out_of_text
 from ._conditionals import conditional_sample
 from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
@@ -539,7 +539,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         X = validated_table(
             self,
             X,
-            text=CATEGORIES_OF_TEXT,
+            text=way_out_of_text(self.emission),
             reset=reset,
             dtype="numeric",
             accept_sparse="csr",
@@ -730,7 +730,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
             categories. A component with at most two degrees of freedom (``dof_posterior_``) in a
             column has no variance there, and one that says little with fewer than 2.1. It is left
             out, and the shares of the others normalised, where the others have half of the
-            responsibilities of the row or more. Where they have less, half the width of its central
+            probability of the row or more. Where they have less, half the width of its central
             68 % interval takes the place of its standard deviation, as both are equal for a
             Gaussian.
         """
@@ -753,7 +753,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
                 n_rounds,
                 random_state,
             )
-        values, std = ctx.model.components.imputed(rows, self._responsibilities(rows), ctx.q)
+        values, std = ctx.model.components.imputed(rows, self._predictive_shares(rows), ctx.q)
         filled = np.where(mask, values[:, back], given)
         if not return_std:
             return filled

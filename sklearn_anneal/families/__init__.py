@@ -33,6 +33,7 @@ from ._structure import Structure, get_structure
 from .beta import Beta, ScaledBeta, stick_breaking_log_weights
 from .dirichlet import (
     Dirichlet,
+    DirichletColumns,
     PartialDirichlet,
     PooledDirichlet,
     RepeatedDirichlet,
@@ -51,6 +52,7 @@ __all__ = [
     "STRONG",
     "Beta",
     "Dirichlet",
+    "DirichletColumns",
     "Factor",
     "Factors",
     "Family",

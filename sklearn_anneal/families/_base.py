@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -118,7 +119,7 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     result: Natural = {}
     for key, start in prior.items():
         counted: Any = stats[key]
-        if hasattr(counted, "posterior"):
+        if not isinstance(counted, np.ndarray) and hasattr(counted, "posterior"):
             result[key] = counted.posterior(start, base[key], t.prior)
         elif t.prior == 1.0:
             result[key] = np.asarray(start + counted)
@@ -137,9 +138,45 @@ def followed(q: Natural, prior: Natural, new: Natural) -> Natural:
     return result
 
 
-def _limited(value: np.ndarray, change: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Return sums after a change, of which half of what they add to the prior remains at least."""
-    found: np.ndarray = np.maximum(value + change, 0.5 * (prior + value))
+@cache
+def _steps() -> ModuleType:
+    """Return the kernels of steps, which are imported when they are first needed."""
+    from ..kernels import optimizers
+
+    return optimizers
+
+
+def _lie_alike(*arrays: np.ndarray) -> bool:
+    """Return whether arrays have their entries in the order of C, as kernels read them."""
+    return all(array.flags.c_contiguous for array in arrays)
+
+
+def _displaced(value: np.ndarray, change: np.ndarray, margin: float) -> np.ndarray | None:
+    """Return positive numbers after a change; None if some would leave their domain.
+
+    They stay above a share of what they are, the ``margin``.
+    """
+    if not (change.shape == value.shape and _lie_alike(value, change)):
+        return None
+    found, inside = np.empty(value.shape), np.empty(1)
+    _steps().displaced(value.reshape(-1), change.reshape(-1), margin, found.reshape(-1), inside)
+    return found if inside[0] else None
+
+
+def extended_sums(
+    value: np.ndarray, last: np.ndarray, prior: np.ndarray, share: float
+) -> np.ndarray:
+    """Return sums that go beyond a change, of which half of what they add to the prior remains.
+
+    ``share`` says how far they go on, as a share of the change from ``last`` to ``value``.
+    """
+    if not (prior.shape == value.shape and _lie_alike(value, last, prior)):
+        moved = value + share * (value - last)
+        limited: np.ndarray = np.maximum(moved, 0.5 * (prior + value))
+        return limited
+    found = np.empty(value.shape)
+    arrays = value.reshape(-1), last.reshape(-1), prior.reshape(-1)
+    _steps().extended(*arrays, share, found.reshape(-1))
     return found
 
 
@@ -157,10 +194,10 @@ def mix(
     others = {
         key: target.mixed_into(a[key], rho)
         for key, target in targets.items()
-        if hasattr(target, "mixed_into")
+        if not isinstance(target, np.ndarray) and hasattr(target, "mixed_into")
     }
     if rho == 1.0:
-        return {key: b[key] for key in a} | others
+        return targets | others
     if not overwrite:
         arrays = a.keys() - others.keys()
         mixed = {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in arrays}
@@ -422,11 +459,26 @@ class Family(ABC):
         dict of ndarray
             The result of :func:`backoff`.
         """
+        if share == 1.0 and self.are_sums:
+            # Nearly always, all of the deviation is allowed, and no row has to be looked at alone.
+            moved: Natural = {}
+            for key, value in clean.items():
+                found = _displaced(value, deviation[key], margin)
+                if found is None:
+                    break
+                moved[key] = found
+            if len(moved) == len(clean):
+                return moved
 
         def valid(natural: Natural) -> np.ndarray:
             return self.valid(natural, clean, margin)
 
         return backoff(clean, deviation, valid, share)
+
+    @property
+    def are_sums(self) -> bool:
+        """Whether all parameters are those of the prior plus positive statistics."""
+        return self._sums == self.keys
 
     def extended(self, q: Natural, change: Natural, prior: Natural) -> Natural:
         """Return q plus a change, in so far as the domain allows.
@@ -449,8 +501,8 @@ class Family(ABC):
             New arrays. If all parameters are such sums, each of them is limited. In other families,
             rows with a sum that would be too small, or outside the domain, are those of q.
         """
-        if self._sums == self.keys:
-            return {key: _limited(value, change[key], prior[key]) for key, value in q.items()}
+        if self.are_sums:
+            return {key: extended_sums(x, x - change[key], prior[key], 1.0) for key, x in q.items()}
         moved = {key: value + change[key] for key, value in q.items()}
         least = {key: 0.5 * (prior[key] + q[key]) for key in self._sums}
         valid = np.asarray(self._inside(moved))

@@ -114,26 +114,6 @@ def damped(old: float, new: float, rho: float, above: float = 0.0) -> float:
     return float(above + (old - above) * ((new - above) / (old - above)) ** rho)
 
 
-def stick_concentration(log_rest: np.ndarray) -> float:
-    """Return the concentration of a Dirichlet process, given its sticks v_k ~ Beta(1, α).
-
-    Parameters
-    ----------
-    log_rest : ndarray of shape (K,)
-        E log(1 − v_k).
-
-    Returns
-    -------
-    float
-        α = K / −Σ_k E log(1 − v_k), which maximises K log α + (α − 1) Σ_k E log(1 − v_k), from
-        ``SMALLEST`` to ``LARGEST``.
-    """
-    total = -float(np.sum(log_rest))
-    if total * LARGEST <= log_rest.size:
-        return LARGEST
-    return max(log_rest.size / total, SMALLEST)
-
-
 def gamma_shape(
     mean: float,
     mean_log: float,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._base import Family, Natural
+from ._base import Family, Natural, extended_sums
 
 
 class Factor(NamedTuple):
@@ -105,6 +105,26 @@ class Factors(tuple[Factor, ...]):
             for key, name in f.names.items():
                 mask = ok.reshape(ok.shape + (1,) * (new[key].ndim - ok.ndim))
                 result[name] = np.where(mask, new[key], old[key])
+        return result
+
+    def extended(self, q: Natural, last: Natural, prior: Natural, share: float) -> Natural:
+        """Return parameters that go beyond their change, in so far as their domains allow.
+
+        Parameters
+        ----------
+        q, last, prior : dict of ndarray
+            Natural parameters now, before the change, and of the prior.
+        share : float
+            How far the result goes on, as a share of the change from ``last`` to ``q``.
+        """
+        result: Natural = {}
+        for f in self:
+            if f.family.are_sums:
+                for name in f.names.values():
+                    result[name] = extended_sums(q[name], last[name], prior[name], share)
+                continue
+            change = {key: share * (q[name] - last[name]) for key, name in f.names.items()}
+            result |= f.rename(f.family.extended(f.pick(q), change, f.pick(prior)))
         return result
 
     def _within(self, natural: Natural) -> Iterator[Factor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -191,6 +193,114 @@ class Dirichlet(Family):
 
     def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         return (natural["concentration"].min(-1),)
+
+
+class DirichletColumns(Dirichlet):
+    """Dirichlet distributions of several columns of probabilities, side by side in each row.
+
+    Columns can have different numbers of probabilities, which here are called levels. The natural
+    parameter ``concentration`` has the shape (..., n_levels), with the levels of all columns; the
+    other functions are those of each column.
+
+    Parameters
+    ----------
+    n_levels : sequence of int
+        The number of levels of each column.
+    """
+
+    def __init__(self, n_levels: Sequence[int]):
+        self.n_levels = tuple(n_levels)
+
+    @cached_property
+    def first_level(self) -> np.ndarray:
+        """The place of the first level of each column among those of all, (n_columns + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.n_levels, dtype=np.int64)])
+
+    @cached_property
+    def _alike(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The columns of each number of levels, and the places of their levels."""
+        found: dict[int, list[int]] = {}
+        for column, n in enumerate(self.n_levels):
+            found.setdefault(n, []).append(column)
+        columns = [np.array(each) for each in found.values()]
+        first = self.first_level
+        return [(own, first[own][:, None] + np.arange(self.n_levels[own[0]])) for own in columns]
+
+    def parts(self, values: np.ndarray) -> list[np.ndarray]:
+        """Return values of all levels as arrays (..., n_columns, n), one for each number n."""
+        return [values[..., places] for _, places in self._alike]
+
+    def joined(self, parts: list[np.ndarray]) -> np.ndarray:
+        """Return values of all levels, (..., n_levels), of which :meth:`parts` are given."""
+        found = np.empty((*parts[0].shape[:-2], sum(self.n_levels)))
+        for (_, places), part in zip(self._alike, parts, strict=True):
+            found[..., places] = part
+        return found
+
+    def totals(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums of values over the levels of each column, (..., n_columns)."""
+        return np.add.reduceat(values, self.first_level[:-1], axis=-1)
+
+    def of_levels(self, values: np.ndarray) -> np.ndarray:
+        """Return values of columns, (..., n_columns), for each of their levels."""
+        return np.repeat(values, self.n_levels, axis=-1)
+
+    def expectations(self, natural: Natural) -> Natural:
+        """Return E[log probabilities], of shape (..., n_levels)."""
+        concentration = natural["concentration"]
+        of_totals = psi(self.totals(concentration))
+        return {"concentration": psi(concentration) - self.of_levels(of_totals)}
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        """Return the log of the multivariate beta function of each column, (..., n_columns)."""
+        concentration = natural["concentration"]
+        return self.totals(gammaln(concentration)) - gammaln(self.totals(concentration))
+
+    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw every column of every row once."""
+        parts = self.parts(natural["concentration"])
+        drawn = [Dirichlet().sample({"concentration": part}, rng) for part in parts]
+        return {key: self.joined([each[key] for each in drawn]) for key in drawn[0]}
+
+    def implicit_statistics(
+        self, draw: dict[str, np.ndarray], natural: Natural, stats: Natural
+    ) -> Natural:
+        """Multiply the statistics of each column by its own matrix V."""
+        return self._of_parts(Dirichlet().implicit_statistics, draw, natural, stats)
+
+    def exact_gradient_statistics(
+        self, draw: dict[str, np.ndarray], natural: Natural, prior: Natural, stats: Natural
+    ) -> Natural:
+        """Return the statistics of each column for the exact gradient of structured stochastic VI.
+
+        :meth:`Dirichlet.exact_gradient_statistics` explains the arguments and the result.
+        """
+        return self._of_parts(Dirichlet().exact_gradient_statistics, draw, natural, prior, stats)
+
+    def _of_parts(self, function: Callable[..., Natural], *arguments: Natural) -> Natural:
+        """Return the results of a function for columns with equal numbers of levels."""
+        split = [{key: self.parts(x) for key, x in each.items()} for each in arguments]
+        found = [
+            function(*({key: x[i] for key, x in each.items()} for each in split))
+            for i in range(len(self._alike))
+        ]
+        return {"concentration": self.joined([each["concentration"] for each in found])}
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        concentration = natural["concentration"]
+        inside = (concentration > 0.0) & np.isfinite(concentration)
+        return self.of_levels(np.logical_and.reduceat(inside, self.first_level[:-1], axis=-1))
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return self.totals(natural["concentration"])
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        pairs = zip(*(self.parts(x["concentration"]) for x in (q, p)), strict=True)
+        return np.concatenate([dirichlet_divergence(*pair) for pair in pairs], axis=-1)
+
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
+        sizes = np.minimum.reduceat(natural["concentration"], self.first_level[:-1], axis=-1)
+        return (self.of_levels(sizes),)
 
 
 class PooledDirichlet(Dirichlet):

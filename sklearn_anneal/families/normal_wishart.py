@@ -20,15 +20,18 @@ MOST_COLUMNS = 64
 ORDER = ("dof", "mean_precision", "mean_natural", "scatter")
 
 
-def stacked(matrices: np.ndarray) -> np.ndarray:
-    """Return matrices, or the diagonals of some, one below the other, as kernels take them."""
-    return matrices.reshape(-1, matrices.shape[-1])
+def stacked(matrices: np.ndarray, width: int) -> np.ndarray:
+    """Return matrices, or the diagonals of some, one below the other, as kernels take them.
+
+    The width is 1 for spherical matrices, and else the number of features.
+    """
+    return np.ascontiguousarray(matrices).reshape(-1, width)
 
 
 def in_order(natural: Natural) -> list[np.ndarray]:
     """Return natural parameters as kernels take them."""
     dof, strength, mean, scatter = (np.ascontiguousarray(natural[key]) for key in ORDER)
-    return [dof, strength, mean, stacked(scatter)]
+    return [dof, strength, mean, stacked(scatter, scatter.shape[-1] if scatter.ndim > 1 else 1)]
 
 
 @dataclass(frozen=True)
@@ -259,7 +262,7 @@ class NormalWishart(Family):
 
     def extended(self, q: Natural, change: Natural, prior: Natural) -> Natural:
         """Return :meth:`Family.extended`, of few columns by one kernel."""
-        few = self.n_features <= MOST_COLUMNS and self.covariance_type in ("full", "diag")
+        few = self.n_features <= MOST_COLUMNS and self.covariance_type != "common"
         strength = prior["mean_precision"]
         if not (few and strength.shape == q["mean_precision"].shape):
             return super().extended(q, change, prior)
@@ -267,7 +270,8 @@ class NormalWishart(Family):
 
         found = {key: np.empty(q[key].shape) for key in ORDER}
         arrays, outputs = (*in_order(q), *in_order(change)), in_order(found)
-        work = np.empty((len(outputs[-1]) // self.n_components, self.n_features))
+        scatter = outputs[-1]
+        work = np.empty((len(scatter) // q["dof"].size, scatter.shape[1]))
         normal_wishart.extended(*arrays, np.ascontiguousarray(strength), *outputs, work)
         return found
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural, posterior, settled
-from ..models._base import Block
+from ..models._base import Block, ConjugateModel
 from ..parallel.workers import Workers
 from . import visits
 from .visits import Visited
@@ -27,6 +27,17 @@ class LearningRates(Protocol):
 
     def learning_rate(self, updates: int) -> float:
         """Return ρ of the update that follows ``updates`` others."""
+
+
+class _Base(dict[str, np.ndarray]):
+    """The natural parameters of the flat density, which are computed when one is first read."""
+
+    def __init__(self, model: ConjugateModel, q: Natural):
+        self._model, self._q = model, q
+
+    def __missing__(self, key: str) -> np.ndarray:
+        self.update(self._model.factors().base(self._q))
+        return self[key]
 
 
 def update(
@@ -67,7 +78,7 @@ def update(
     rate = rates.learning_rate(ctx.state["updates"])
     rho = method.minibatch_step(rate, 1.0 / ctx.scale) if minibatch else method.batch_step(rate)
     ctx.q_start = ctx.q
-    base: Natural = {}
+    base = _Base(ctx.model, ctx.q)
     local = visited.local
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
@@ -86,9 +97,6 @@ def update(
         deviation = visited.step.deviation
         ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
         prior = {key: ctx.prior[key] for key in block.keys}
-        are_arrays = all(isinstance(value, np.ndarray) for value in stats.values())
-        if not base and not (are_arrays and visited.visit.t.prior == 1.0):
-            base = ctx.model.factors().base(ctx.q)
         proposed = posterior(prior, stats, base, visited.visit.t)
         if visited.visit.extrapolates:
             raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
@@ -99,7 +107,8 @@ def update(
     if not minibatch:
         ctx.q = settled(ctx.q)
     late = None
-    if _determine_priors(units, ctx) and not (method.finish and method.is_annealing(ctx.state)):
+    # A method with a finish learns nothing while it is annealing.
+    if not (method.finish and method.is_annealing(ctx.state)) and _determine_priors(units, ctx):
         late = _learns_late(ctx, method, minibatch, visited)
     undo = None if ctx.extend is None else ctx.extend(ctx, late)
     if late is not None:
@@ -142,8 +151,6 @@ def _learns_late(ctx: Context, method: Annealing, minibatch: bool, visited: Visi
     """
     if not method.finish:
         return bool(method.progress(ctx.state) >= method.learn_priors_after)
-    if method.is_annealing(ctx.state):
-        return False
     if minibatch:
         return bool(ctx.state["updates"] >= _UPDATES_BEFORE_LEARNING)
     return not (ctx.exploring and visited.explores)

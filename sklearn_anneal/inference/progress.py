@@ -131,11 +131,7 @@ class Momentum:
         self.bound, self.late = bound, late
         if self.count > 0 and last is not None:
             self.plain = ctx.model, ctx.prior, ctx.q
-            change = {key: self.share * (value - last[key]) for key, value in ctx.q.items()}
-            ctx.q = {}
-            for f in ctx.model.factors():
-                picked = (f.pick(natural) for natural in (self.target, change, ctx.prior))
-                ctx.q |= f.rename(f.family.extended(*picked))
+            ctx.q = ctx.model.factors().extended(self.target, last, ctx.prior, self.share)
         return None if self.plain is None else self.undo
 
     def undo(self, ctx: Context) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import CODES, helper, kernel
+from ._compile import CODES, called, helper, kernel
 from ._math import deviance, factorial_rest, log
 from .mixture_steps import BLOCK, exponentials
 from .simd.rows import add_to_rows, subtract_maxima, sum_rows, sums_and_products
@@ -109,9 +109,53 @@ def fill_table(levels, first_level, radices, first_column, begins, table):
             size *= radix
 
 
-@kernel("rows pointer matrix vector vector vector vector vector out2 out1", dtypes=CODES)
+@called
+def _collect(table, first_level, radices, first_column, begins, levels):
+    """Add the entries of a table to the levels that they stand for; the table is overwritten."""
+    width = table.shape[1]
+    flat = table.reshape(table.size)
+    out = levels.reshape(levels.size)
+    for g in range(begins.shape[0] - 1):
+        part = flat[begins[g] * width : begins[g + 1] * width]
+        size = begins[g + 1] - begins[g]
+        for c in range(first_column[g + 1] - 1, first_column[g] - 1, -1):
+            radix = radices[c]
+            size //= radix
+            own = out[first_level[c] * width : first_level[c + 1] * width]
+            # The entries of one value of the columns before this one lie next to each other.
+            for e in range(size):
+                entries = part[e * radix * width : (e + 1) * radix * width]
+                for j in range(own.shape[0]):
+                    own[j] += entries[j]
+                target = part[e * width : (e + 1) * width]
+                for k in range(width):
+                    target[k] = entries[k]
+                for v in range(1, radix):
+                    other = entries[v * width : (v + 1) * width]
+                    for k in range(width):
+                        target[k] += other[k]
+
+
+@kernel("out_rows pointer pointer pointer pointer out2", dtypes=("float64",))
+def collect_levels(table, first_level, radices, first_column, begins, levels):
+    """Add the entries of a table to the levels that they stand for; the table is overwritten.
+
+    The arguments are those of :func:`fill_table`, but ``levels``, of shape (n_levels, n_padded), is
+    the output.
+    """
+    _collect(table, first_level, radices, first_column, begins, levels)
+
+
+@kernel(
+    "rows pointer pointer pointer pointer matrix vector vector vector vector vector "
+    "out2 out2 out1 out1",
+    dtypes=CODES,
+)
 def local_step(
     codes,
+    first_level,
+    radices,
+    first_column,
     begins,
     table,
     log_weights,
@@ -120,24 +164,31 @@ def local_step(
     weights,
     noise,
     out,
+    levels,
+    count,
     sums,
 ):
     """Make the whole local step of a mixture: densities, responsibilities and shares.
 
-    It does in one loop what :func:`log_density`, ``mixture_steps.shares_of`` and
-    :func:`add_shares` do one after the other, so that no array of all rows is needed.
+    It does in one loop what :func:`log_density`, ``mixture_steps.shares_of``, :func:`add_shares`
+    and :func:`collect_levels` do one after the other, so that no array of all rows is needed.
 
     Parameters
     ----------
     codes : array of shape (n, n_codes)
-    begins : array of shape (n_codes + 1,)
+    first_level, radices, first_column, begins : arrays
+        As in :func:`fill_table`.
     table : array of shape (n_entries, n_padded)
     log_weights : array of shape (n_components,)
         E log π.
     inverse_temperature, factor, weights, noise : arrays
         As in ``mixture_steps.shares_of``.
     out : array of shape (n_entries, n_padded)
-        Receives the shares of the rows with each entry.
+        Memory for the shares of the rows with each entry.
+    levels : array of shape (n_levels, n_padded)
+        Receives those of the rows that have each level of each column.
+    count : array of shape (n_padded,)
+        Receives those of all rows.
     sums : array of shape (2,)
         Receives Σ w Σ_k R L and Σ w H[R].
     """
@@ -146,6 +197,8 @@ def local_step(
     prior = np.full(n_padded, _NEVER)
     for k in range(n_components):
         prior[k] = log_weights[k]
+    out[:] = 0.0
+    levels[:] = 0.0
     starts = np.empty((BLOCK, n_codes), dtype=np.int64)
     differences, work = np.zeros((BLOCK, n_padded)), np.zeros((BLOCK, n_padded))
     maximum, total, energy = np.empty(BLOCK), np.ones(BLOCK), np.empty(BLOCK)
@@ -173,37 +226,10 @@ def local_step(
             add_to_rows(work, i, w * f * e / total[i], starts[i], n_codes, out)
     sums[0] += sum_of_energies
     sums[1] += sum_of_entropies
-
-
-@kernel("out_rows pointer pointer pointer pointer out2", dtypes=("float64",))
-def collect_levels(table, first_level, radices, first_column, begins, levels):
-    """Add the entries of a table to the levels that they stand for; the table is overwritten.
-
-    The arguments are those of :func:`fill_table`, but ``levels``, of shape (n_levels, n_padded), is
-    the output.
-    """
-    width = table.shape[1]
-    flat = table.reshape(table.size)
-    out = levels.reshape(levels.size)
-    for g in range(begins.shape[0] - 1):
-        part = flat[begins[g] * width : begins[g + 1] * width]
-        size = begins[g + 1] - begins[g]
-        for c in range(first_column[g + 1] - 1, first_column[g] - 1, -1):
-            radix = radices[c]
-            size //= radix
-            own = out[first_level[c] * width : first_level[c + 1] * width]
-            # The entries of one value of the columns before this one lie next to each other.
-            for e in range(size):
-                entries = part[e * radix * width : (e + 1) * radix * width]
-                for j in range(own.shape[0]):
-                    own[j] += entries[j]
-                target = part[e * width : (e + 1) * width]
-                for k in range(width):
-                    target[k] = entries[k]
-                for v in range(1, radix):
-                    other = entries[v * width : (v + 1) * width]
-                    for k in range(width):
-                        target[k] += other[k]
+    _collect(out, first_level, radices, first_column, begins, levels)
+    # Every row has one of the entries of the first code, whose sum is the first of them now.
+    for k in range(n_padded):
+        count[k] = out[0, k]
 
 
 @kernel("values index pointer matrix matrix out2", dtypes=("float64", "float32"))

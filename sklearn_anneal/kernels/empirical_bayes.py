@@ -67,6 +67,12 @@ def _next(x, slope, curvature, lower, upper, least, most):
 
 
 @helper
+def _moved(old, new, rho):
+    """A positive number that has moved by the share ρ, on the scale of its logarithm."""
+    return new if rho == 1.0 else old * exp(rho * log(new / old))
+
+
+@helper
 def _concentration(mean_log, n_entries, start, least, most):
     """The α that maximises log Γ(V α) - V log Γ(α) + α V E log p."""
     x, lower, upper = min(max(start, least), most), least, most
@@ -109,40 +115,52 @@ def dirichlet_concentrations(logs, first_level, least, most, concentrations):
         concentrations[column] = _concentration(mean, float(end - first), start, least, most)
 
 
-@kernel("rows float float float out1", dtypes=("float64",))
-def shared_concentration(excess, logs, least, most, concentration):
-    """Find the concentration that all entries of several Dirichlet priors share.
+@kernel("rows float float float float out2", dtypes=("float64",))
+def learned_rows(old, logs, rho, least, most, new):
+    """Make a step of empirical Bayes for the concentration that several Dirichlet rows share.
+
+    The smallest entry is this concentration. What others have in excess of it stays.
 
     Parameters
     ----------
-    excess : array of shape (n_rows, n_entries)
-        What the entries have in excess of the concentration.
+    old : array of shape (n_rows, n_entries)
+        The prior.
     logs : float
         Σ E log p over all entries.
+    rho : float
+        The share of the way to the best concentration.
     least, most : float
         The bounds of the concentration.
-    concentration : array of shape (1,)
-        The first guess, which is replaced.
+    new : array of shape (n_rows, n_entries)
+        Receives the new prior.
     """
-    n_rows, n_entries = excess.shape
-    x, lower, upper = min(max(concentration[0], least), most), least, most
+    n_rows, n_entries = old.shape
+    current = old[0, 0]
+    for row in range(n_rows):
+        for entry in range(n_entries):
+            current = min(current, old[row, entry])
+    x, lower, upper = min(max(current, least), most), least, most
     for _ in range(_STEPS):
         slope, curvature = logs, 0.0
         for row in range(n_rows):
             total = n_entries * x
             for entry in range(n_entries):
-                own, second = _polygammas(excess[row, entry] + x)
-                total += excess[row, entry]
+                excess = old[row, entry] - current
+                own, second = _polygammas(excess + x)
+                total += excess
                 slope -= own
                 curvature -= second
             own, second = _polygammas(total)
             slope += n_entries * own
             curvature += n_entries * n_entries * second
-        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
-        last, x = x, new
+        step, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+        last, x = x, step
         if abs(x - last) <= _PRECISION * last:
             break
-    concentration[0] = x
+    best = _moved(current, x, rho)
+    for row in range(n_rows):
+        for entry in range(n_entries):
+            new[row, entry] = old[row, entry] - current + best
 
 
 @called
@@ -252,40 +270,169 @@ def _total_with_mean(mean, log_v, log_rest, least, most):
     return x
 
 
-@kernel("rows vector float float out2", dtypes=("float64",))
-def beta_pairs(logs, least_mean, least, most, pairs):
-    """Find both parameters of the beta priors of numbers v, one pair for each column.
+@called
+def best_pair(log_v, log_rest, least_mean, first_a, first_b, least, most):
+    """Return both parameters of the beta prior of numbers v.
+
+    ``log_v`` and ``log_rest`` are the means of E log v and of E log(1 - v) over all v that share
+    the prior, and ``least_mean``, at most a half, is the smallest mean of v and of 1 - v under it.
+    Both parameters are between two bounds, and ``first_a`` and ``first_b`` are first guesses.
+    """
+    a, b, found = _pair_inside(log_v, log_rest, first_a, first_b, least, most)
+    if not found:
+        a, b, found = _pair_at_bounds(log_v, log_rest, first_a, first_b, least, most)
+    if not found:
+        a, b = _pair_one_by_one(log_v, log_rest, first_a, first_b, least, most)
+    # If the best of all pairs has a mean that is too small, the best of those that are permitted
+    # has the smallest mean.
+    if a < least_mean * (a + b):
+        total = _total_with_mean(least_mean, log_v, log_rest, least, most)
+        a, b = least_mean * total, (1.0 - least_mean) * total
+    if b < least_mean * (a + b):
+        total = _total_with_mean(least_mean, log_rest, log_v, least, most)
+        a, b = (1.0 - least_mean) * total, least_mean * total
+    return a, b
+
+
+@kernel("rows matrix matrix matrix float float float out2 out2", dtypes=("float64",))
+def learned_betas(a, b, prior_a, prior_b, rho, least, most, new_a, new_b):
+    """Make a step of empirical Bayes for the beta priors of numbers v, one pair for each column.
+
+    A pair has a mean of v, and of 1 - v, of at least what the prior of Jeffreys expects after as
+    many observations without an event as there are of the column.
 
     Parameters
     ----------
-    logs : array of shape (2, n_columns)
-        The means of E log v and of E log(1 - v) over all v that share the prior.
-    least_mean : array of shape (n_columns,)
-        The smallest means of v and of 1 - v under the prior, at most a half.
+    a, b, prior_a, prior_b : arrays of shape (n_rows, n_columns)
+        The parameters of q and of the prior, which all rows share.
+    rho : float
+        The share of the way to the best pair.
     least, most : float
         The bounds of both parameters.
-    pairs : array of shape (2, n_columns)
-        The first guesses, which are replaced.
+    new_a, new_b : arrays of shape (n_rows, n_columns)
+        Receive the parameters of the new prior.
     """
-    for column in range(pairs.shape[1]):
-        log_v, log_rest = logs[0, column], logs[1, column]
-        first_a, first_b = pairs[0, column], pairs[1, column]
-        a, b, found = _pair_inside(log_v, log_rest, first_a, first_b, least, most)
-        if not found:
-            a, b, found = _pair_at_bounds(log_v, log_rest, first_a, first_b, least, most)
-        if not found:
-            a, b = _pair_one_by_one(log_v, log_rest, first_a, first_b, least, most)
-        # If the best of all pairs has a mean that is too small, the best of those that are
-        # permitted has the smallest mean.
-        mean = least_mean[column]
-        if a < mean * (a + b):
-            total = _total_with_mean(mean, log_v, log_rest, least, most)
-            a, b = mean * total, (1.0 - mean) * total
-        if b < mean * (a + b):
-            total = _total_with_mean(mean, log_rest, log_v, least, most)
-            a, b = (1.0 - mean) * total, mean * total
-        pairs[0, column] = a
-        pairs[1, column] = b
+    n_rows = a.shape[0]
+    for j in range(a.shape[1]):
+        log_v = log_rest = observed = 0.0
+        for i in range(n_rows):
+            of_total = digamma(a[i, j] + b[i, j])
+            log_v += digamma(a[i, j]) - of_total
+            log_rest += digamma(b[i, j]) - of_total
+            observed += a[i, j] - prior_a[i, j] + (b[i, j] - prior_b[i, j])
+        least_mean = 0.5 / (max(observed, 0.0) + 1.0)
+        old_a, old_b = prior_a[0, j], prior_b[0, j]
+        means = log_v / n_rows, log_rest / n_rows
+        best_a, best_b = best_pair(means[0], means[1], least_mean, old_a, old_b, least, most)
+        best_a, best_b = _moved(old_a, best_a, rho), _moved(old_b, best_b, rho)
+        for i in range(n_rows):
+            new_a[i, j], new_b[i, j] = best_a, best_b
+
+
+@kernel("rows matrix pointer float float float out2", dtypes=("float64",))
+def learned_dirichlets(q, prior, first_level, rho, least, most, new):
+    """Make a step of empirical Bayes for symmetric Dirichlet priors, one for each column.
+
+    Parameters
+    ----------
+    q, prior : arrays of shape (n_rows, n_levels)
+        The concentrations of all levels of all columns. All rows share the prior.
+    first_level : array of shape (n_columns + 1,)
+        Where the levels of each column begin.
+    rho : float
+        The share of the way to the best concentrations.
+    least, most : float
+        The bounds of concentrations. A column of one level keeps its own.
+    new : array of shape (n_rows, n_levels)
+        Receives the new prior.
+    """
+    n_rows = q.shape[0]
+    for column in range(first_level.shape[0] - 1):
+        first, end = first_level[column], first_level[column + 1]
+        logs = 0.0
+        for row in range(n_rows):
+            total = 0.0
+            for level in range(first, end):
+                total += q[row, level]
+                logs += digamma(q[row, level])
+            logs -= (end - first) * digamma(total)
+        best = prior[0, first]
+        if end - first > 1:
+            mean = logs / (n_rows * (end - first))
+            best = _moved(best, _concentration(mean, float(end - first), best, least, most), rho)
+        for row in range(n_rows):
+            for level in range(first, end):
+                new[row, level] = best
+
+
+@called
+def _best_shape(target, with_rates, start, least, most):
+    """The shape of the gamma prior of a column (:func:`gamma_shapes`)."""
+    x, lower, upper = min(max(start, least), most), least, most
+    for _ in range(_STEPS):
+        own, second = _polygammas(x)
+        # The slope of a log(a / E λ) - log Γ(a) + a E log λ - a, or with the given rate in it.
+        slope, curvature = target - own, -second
+        if with_rates:
+            slope, curvature = log(x) - own - target, 1.0 / x - second
+        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+        last, x = x, new
+        if abs(x - last) <= _PRECISION * last:
+            break
+    return x
+
+
+@kernel("rows matrix matrix matrix vector vector out2 out2", dtypes=("float64",))
+def learned_gammas(shape, rate, prior_shape, prior_rate, means, settings, new_shape, new_rate):
+    """Make a step of empirical Bayes for the gamma priors of numbers λ, one for each column.
+
+    Parameters
+    ----------
+    shape, rate, prior_shape, prior_rate : arrays of shape (n_rows, n_columns)
+        The parameters of q and of the prior. All rows share what is learned.
+    means : array of shape (n_columns,)
+        The mean of each column of the data.
+    settings : array of shape (8,)
+        The share of the way to the best values; the bounds of shapes; the bounds of the mean of a
+        prior whose rate is learned, in multiples of those of the data; and 1 or 0 for whether
+        shapes are learned, rates are learned, and rates follow shapes.
+    new_shape, new_rate : arrays of shape (n_rows, n_columns)
+        Receive the parameters of the new prior.
+    """
+    n_rows, rho, least, most = shape.shape[0], settings[0], settings[1], settings[2]
+    learns_shape, learns_rate, follows = settings[5] > 0.0, settings[6] > 0.0, settings[7] > 0.0
+    for j in range(shape.shape[1]):
+        mean = mean_log = observed = log_rates = shapes = 0.0
+        for i in range(n_rows):
+            mean += shape[i, j] / rate[i, j]
+            mean_log += digamma(shape[i, j]) - log(rate[i, j])
+            observed += rate[i, j] - prior_rate[i, j]
+            log_rates += log(prior_rate[i, j])
+            shapes += prior_shape[i, j]
+        mean, mean_log = mean / n_rows, mean_log / n_rows
+        # The bound is highest where the prior's mean is that of the rates, whatever the shape.
+        of_prior = means[j]
+        if learns_rate:
+            smallest = max(0.5 / (max(observed, 0.0) + 1.0), settings[3] * means[j])
+            largest = max(smallest, settings[4] * means[j])
+            of_prior = min(max(mean, smallest), largest)
+        best = shapes / n_rows
+        if learns_shape:
+            # The prior has the mean m and the rate a / m, so that the bound has the terms
+            # a log(a / m) - log Γ(a) + a E log λ - a E λ / m. If m is E λ, the last one is -a.
+            with_rates = follows or learns_rate
+            target = mean_log + log_rates / n_rows
+            if with_rates:
+                target = log(of_prior) - (mean_log + 1.0 - mean / of_prior)
+            best = _best_shape(target, with_rates, prior_shape[0, j], least, most)
+        for i in range(n_rows):
+            new_shape[i, j], new_rate[i, j] = prior_shape[i, j], prior_rate[i, j]
+            if learns_shape:
+                new_shape[i, j] = _moved(prior_shape[i, j], best, rho)
+                if follows:
+                    new_rate[i, j] = new_shape[i, j] / means[j]
+            if learns_rate:
+                new_rate[i, j] = _moved(prior_rate[i, j], best / of_prior, rho)
 
 
 @kernel("values int float float out1", dtypes=("float64",))
@@ -305,18 +452,8 @@ def gamma_shapes(targets, with_rates, least, most, shapes):
         The first guesses, which are replaced.
     """
     for column in range(shapes.shape[0]):
-        x, lower, upper = min(max(shapes[column], least), most), least, most
-        for _ in range(_STEPS):
-            own, second = _polygammas(x)
-            # The slope of a log(a / E λ) - log Γ(a) + a E log λ - a, or with the given rate in it.
-            slope, curvature = targets[column] - own, -second
-            if with_rates == 1:
-                slope, curvature = log(x) - own - targets[column], 1.0 / x - second
-            new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
-            last, x = x, new
-            if abs(x - last) <= _PRECISION * last:
-                break
-        shapes[column] = x
+        start = shapes[column]
+        shapes[column] = _best_shape(targets[column], with_rates == 1, start, least, most)
 
 
 @helper

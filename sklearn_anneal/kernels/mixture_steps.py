@@ -238,3 +238,37 @@ def stick_divergence(a, b, prior_a, prior_b, logs, found):
         strongest = max(strongest, total, total_of_prior)
     found[0] = result
     found[1] = strongest
+
+
+@kernel("values vector float float float out1", dtypes=("float64",))
+def stick_concentration(a, b, concentration, least, most, found):
+    """Find the concentration of a Dirichlet process for which the bound of its sticks is highest.
+
+    Given the rows n_k of the components and r_k of those after them, the bound has the terms
+    log α + log Γ(α + r_k) - log Γ(α + r_k + 1 + n_k), which are concave in log α. If their sum is
+    highest at a limit of α, steps for fixed q would be ever shorter on the way there. Else the step
+    goes to K / -Σ_k E log(1 - v_k), which is best for fixed q.
+
+    Parameters
+    ----------
+    a, b : arrays of shape (n_components,)
+        The parameters of the sticks, the last of which takes all that is left and does not count.
+    concentration : float
+        α now.
+    least, most : float
+        The limits of α.
+    found : array of shape (1,)
+        Receives α.
+    """
+    n, at_least, at_most, logs = a.shape[0] - 1, 0.0, 0.0, 0.0
+    for k in range(n):
+        rest = b[k] - concentration
+        at_least += 1.0 / least + digamma(least + rest) - digamma(least + rest + a[k])
+        at_most += 1.0 / most + digamma(most + rest) - digamma(most + rest + a[k])
+        logs += digamma(b[k]) - digamma(a[k] + b[k])
+    if at_least <= 0.0:
+        found[0] = least
+    elif at_most >= 0.0 or -logs * most <= n:
+        found[0] = most
+    else:
+        found[0] = max(n / -logs, least)

@@ -3,10 +3,12 @@
 With few columns, a pass over few rows takes less time than the interpreter needs for a hundred
 operations on small arrays. So each of the three steps besides the visit is one kernel here: the
 coefficients of the local step, the divergence of q from its prior, and a step of empirical Bayes,
-after which the moments of the next q are known. Matrices of K components are stored one below the
-other, in arrays of shape (n_components * n_lines, n_features): a full matrix has n_features lines,
-and a diagonal one has one line, which is its diagonal. The plain forms are in
-``families/normal_wishart.py``, ``models/components/gaussian.py`` and ``_learned_gaussians.py``.
+after which the moments of the next q are known. Matrices are stored one below the other, in arrays
+of shape (n_matrices * n_lines, width). A full matrix has n_features lines of this width. A diagonal
+one has one line, which is its diagonal, and a spherical one has one number, which all entries of
+its diagonal are. There are as many matrices as components, or there is one, whose factor is that of
+K components with equal factors (tied). The plain forms are in ``families/normal_wishart.py``,
+``models/components/gaussian.py`` and ``_learned_gaussians.py``.
 
 References
 ----------
@@ -31,7 +33,8 @@ _STEPS = 200
 def _invert(matrices, k, n_lines):
     """Replace matrix k by its inverse and return its log-determinant; NaN if it is not positive.
 
-    The pivots of Gauss-Jordan elimination are those of the Cholesky factorisation.
+    The pivots of Gauss-Jordan elimination are those of the Cholesky factorisation. A spherical
+    matrix has the log-determinant of one entry.
     """
     d, log_det, first = matrices.shape[1], 0.0, k * n_lines
     for m in range(d):
@@ -60,25 +63,6 @@ def _invert(matrices, k, n_lines):
     return log_det
 
 
-@called
-def _moments_of(k, dof, strength, natural_mean, scatter, precision):
-    """Write E Λ = ν W of component k and return E log|Λ|; NaN if W⁻¹ is not positive definite."""
-    d, n_lines, digammas = natural_mean.shape[1], scatter.shape[0] // dof.shape[0], 0.0
-    for line in range(n_lines):
-        row, of_scatter = precision[k * n_lines + line], scatter[k * n_lines + line]
-        for j in range(d):
-            other = natural_mean[k, j if n_lines == 1 else line] / strength[k]
-            row[j] = of_scatter[j] - other * natural_mean[k, j]
-    for i in range(d):
-        digammas += digamma(0.5 * (dof[k] - i))
-    log_det = _invert(precision, k, n_lines)
-    for line in range(n_lines):
-        row = precision[k * n_lines + line]
-        for j in range(d):
-            row[j] *= dof[k]
-    return digammas + d * _LOG_2 - log_det
-
-
 @helper
 def _dot(left, right):
     total = 0.0
@@ -91,17 +75,61 @@ def _dot(left, right):
 def _product(matrices, k, n_lines, i, vector):
     """Entry i of the product of matrix k with a vector."""
     if n_lines == 1:
-        return matrices[k, i] * vector[i]
+        return matrices[k, min(i, matrices.shape[1] - 1)] * vector[i]
     return _dot(matrices[k * n_lines + i], vector)
 
 
 @helper
 def _trace(matrices, k, scale):
-    """The trace of the product of matrix k with another symmetric one."""
+    """The trace of the product of matrix k with another one, of one entry if both are spherical."""
     total = 0.0
     for line in range(scale.shape[0]):
         total += _dot(matrices[k * scale.shape[0] + line], scale[line])
     return total
+
+
+@called
+def _mix(target, factors, factor, matrices, line):
+    """Write the sum of multiples of one line of matrices, whose entries are equal if spherical."""
+    n_lines, width = matrices.shape[0] // factors.shape[0], matrices.shape[1]
+    for j in range(target.shape[0]):
+        target[j] = 0.0
+    for k in range(factors.shape[0]):
+        row, own = matrices[k * n_lines + line], factor * factors[k]
+        for j in range(target.shape[0]):
+            target[j] += own * row[min(j, width - 1)]
+
+
+@called
+def _inverse_scale(m, n_matrices, strength, natural_mean, scatter, target, first):
+    """Write W⁻¹ of matrix m, which is its scatter without β m mᵀ, to lines from ``first`` on."""
+    (n_components, d), width = natural_mean.shape, scatter.shape[1]
+    n_lines, each = scatter.shape[0] // n_matrices, n_components // n_matrices
+    for line in range(n_lines):
+        for j in range(width):
+            target[first + line, j] = scatter[m * n_lines + line, j]
+    for k in range(m * each, (m + 1) * each):
+        own, factor = natural_mean[k], 1.0 / (strength[k] * (each * (d // width)))
+        for line in range(n_lines):
+            row = target[first + line]
+            for j in range(d):
+                other = factor * own[j if n_lines == 1 else line]
+                row[j if width == d else 0] -= other * own[j]
+
+
+@called
+def _moments_of(m, dof, strength, natural_mean, scatter, precision):
+    """Write E Λ = ν W of matrix m and return E log|Λ|; NaN if W⁻¹ is not positive definite."""
+    d, n_lines, digammas = natural_mean.shape[1], scatter.shape[0] // dof.shape[0], 0.0
+    _inverse_scale(m, dof.shape[0], strength, natural_mean, scatter, precision, m * n_lines)
+    for i in range(d):
+        digammas += digamma(0.5 * (dof[m] - i))
+    log_det = _invert(precision, m, n_lines) * (d // scatter.shape[1])
+    for line in range(m * n_lines, (m + 1) * n_lines):
+        row = precision[line]
+        for j in range(row.shape[0]):
+            row[j] *= dof[m]
+    return digammas + d * _LOG_2 - log_det
 
 
 @kernel("values vector matrix matrix out2 out1", dtypes=("float64",))
@@ -110,18 +138,23 @@ def moments(dof, strength, natural_mean, scatter, precision, log_det):
 
     Parameters
     ----------
-    dof, strength : arrays of shape (n_components,)
-        ν and β.
+    dof : array of shape (n_matrices,)
+        ν.
+    strength : array of shape (n_components,)
+        β.
     natural_mean : array of shape (n_components, n_features)
         β m.
-    scatter : array of shape (n_components * n_lines, n_features)
+    scatter : array of shape (n_matrices * n_lines, width)
     precision : array of the same shape
         Receives E Λ.
     log_det : array of shape (n_components,)
         Receives E log|Λ|, or NaN where W⁻¹ is not positive definite.
     """
-    for k in range(dof.shape[0]):
-        log_det[k] = _moments_of(k, dof, strength, natural_mean, scatter, precision)
+    each = strength.shape[0] // dof.shape[0]
+    for m in range(dof.shape[0]):
+        own = _moments_of(m, dof, strength, natural_mean, scatter, precision)
+        for k in range(m * each, (m + 1) * each):
+            log_det[k] = own
 
 
 @kernel(
@@ -146,7 +179,8 @@ def extended(
 ):
     """Add a change to natural parameters, but for components that would leave their domain.
 
-    Nor do those change of which less than half of what β adds to its prior would remain.
+    Nor do those change of which less than half of what β adds to its prior would remain. Components
+    of one matrix change together, or all of them stay.
 
     Parameters
     ----------
@@ -158,65 +192,79 @@ def extended(
         β of the prior.
     new_dof, new_strength, new_mean, new_scatter : arrays
         Receive the result.
-    work : array of shape (n_lines, n_features)
+    work : array of shape (n_lines, width)
         Memory for what is computed on the way.
     """
-    n_components, d = natural_mean.shape
-    n_lines = scatter.shape[0] // n_components
-    for k in range(n_components):
-        beta, nu = strength[k] + of_strength[k], dof[k] + of_dof[k]
-        inside = 0.0 < beta < np.inf and d - 1 < nu < np.inf
-        inside = inside and beta >= 0.5 * (prior_strength[k] + strength[k])
-        for i in range(d):
-            new_mean[k, i] = natural_mean[k, i] + of_mean[k, i]
-        for line in range(n_lines):
-            row, own = k * n_lines + line, work[line]
-            for j in range(d):
-                new_scatter[row, j] = scatter[row, j] + of_scatter[row, j]
-                other = new_mean[k, j if n_lines == 1 else line] / beta
-                own[j] = new_scatter[row, j] - other * new_mean[k, j]
-        log_det = _invert(work, 0, n_lines) if inside else np.nan
-        inside = -np.inf < log_det < np.inf
-        new_dof[k], new_strength[k] = nu if inside else dof[k], beta if inside else strength[k]
-        if not inside:
+    (n_components, d), n_matrices = natural_mean.shape, dof.shape[0]
+    n_lines, each = scatter.shape[0] // n_matrices, n_components // n_matrices
+    for m in range(n_matrices):
+        new_dof[m] = dof[m] + of_dof[m]
+        inside = d - 1 < new_dof[m] < np.inf
+        for k in range(m * each, (m + 1) * each):
+            new_strength[k] = strength[k] + of_strength[k]
+            inside = inside and 0.0 < new_strength[k] < np.inf
+            inside = inside and new_strength[k] >= 0.5 * (prior_strength[k] + strength[k])
+            for i in range(d):
+                new_mean[k, i] = natural_mean[k, i] + of_mean[k, i]
+        for line in range(m * n_lines, (m + 1) * n_lines):
+            for j in range(scatter.shape[1]):
+                new_scatter[line, j] = scatter[line, j] + of_scatter[line, j]
+        if inside:
+            _inverse_scale(m, n_matrices, new_strength, new_mean, new_scatter, work, 0)
+            if -np.inf < _invert(work, 0, n_lines) < np.inf:
+                continue
+        new_dof[m] = dof[m]
+        for k in range(m * each, (m + 1) * each):
+            new_strength[k] = strength[k]
             for i in range(d):
                 new_mean[k, i] = natural_mean[k, i]
-            for line in range(k * n_lines, (k + 1) * n_lines):
-                for j in range(d):
-                    new_scatter[line, j] = scatter[line, j]
+        for line in range(m * n_lines, (m + 1) * n_lines):
+            for j in range(scatter.shape[1]):
+                new_scatter[line, j] = scatter[line, j]
 
 
-@kernel("rows float out1 out2 out2", dtypes=("float64",))
-def statistics(sums, noise, counts, first, scatter):
+@kernel("rows matrix float out1 out1 out2 out2", dtypes=("float64",))
+def statistics(sums, shared, noise, dof, counts, first, scatter):
     """Take statistics apart.
 
     Parameters
     ----------
     sums : array of shape (n_components, n_products + n_features + 1)
-        Σ R x_i x_j with i ≤ j, or i = j where matrices are diagonal, Σ R x and Σ R.
+        Σ R x_i x_j with i ≤ j, or i = j where matrices are diagonal, or Σ R xᵀx where they are
+        spherical, Σ R x and Σ R.
+    shared : array of shape (1, n_products) or (1, 0)
+        The products of all components together where they have one matrix, and not in ``sums``.
     noise : float
         What the scatter has for each row besides.
+    dof : array of shape (n_matrices,)
     counts : array of shape (n_components,)
     first : array of shape (n_components, n_features)
-    scatter : array of shape (n_components * n_lines, n_features)
+    scatter : array of shape (n_matrices * n_lines, width)
     """
-    d, n_lines = first.shape[1], scatter.shape[0] // counts.shape[0]
-    for k in range(counts.shape[0]):
-        own, p, start = sums[k], 0, k * n_lines
-        counts[k] = own[own.shape[0] - 1]
-        for i in range(d):
-            first[k, i] = own[own.shape[0] - 1 - d + i]
+    (n_components, d), n_matrices, width = first.shape, dof.shape[0], scatter.shape[1]
+    n_lines, each = scatter.shape[0] // n_matrices, n_components // n_matrices
+    for m in range(n_matrices):
+        start, total, p = m * n_lines, 0.0, 0
+        for k in range(m * each, (m + 1) * each):
+            own = sums[k]
+            counts[k] = own[own.shape[0] - 1]
+            total += counts[k]
+            for i in range(d):
+                first[k, i] = own[own.shape[0] - 1 - d + i]
+        dof[m] = total / each
+        products = shared[m] if shared.shape[1] > 0 else sums[m]
+        for i in range(width):
             if n_lines == 1:
-                scatter[k, i] = own[i] + noise * counts[k]
+                scatter[m, i] = products[i] / (each * (d // width)) + noise * dof[m]
                 continue
             for j in range(i, d):
-                scatter[start + i, j] = scatter[start + j, i] = own[p]
+                scatter[start + i, j] = scatter[start + j, i] = products[p] / each
                 p += 1
-            scatter[start + i, i] += noise * counts[k]
+            scatter[start + i, i] += noise * dof[m]
 
 
-@kernel("values matrix matrix vector vector float out1 out2", dtypes=("float64",))
-def coefficients(strength, mean, precision, log_det, log_weights, noise, constants, found):
+@kernel("values matrix matrix vector vector float out1 out2 out2", dtypes=("float64",))
+def coefficients(strength, mean, precision, log_det, log_weights, noise, constants, found, shared):
     """Compute the coefficients of E log p(x, z = k) in quadratic features.
 
     Parameters
@@ -224,7 +272,7 @@ def coefficients(strength, mean, precision, log_det, log_weights, noise, constan
     strength : array of shape (n_components,)
         β.
     mean : array of shape (n_components, n_features)
-    precision : array of shape (n_components * n_lines, n_features)
+    precision : array of shape (n_matrices * n_lines, width)
         E Λ.
     log_det, log_weights : arrays of shape (n_components,)
         E log|Λ| and E log π.
@@ -233,32 +281,39 @@ def coefficients(strength, mean, precision, log_det, log_weights, noise, constan
     constants : array of shape (n_components,)
         Receives E log π + (E log|Λ| − D/β − noise tr E Λ) / 2.
     found : array of shape (n_components, n_products + n_features + 1)
-        Receives the coefficients of x_i x_j with i ≤ j, or i = j where matrices are diagonal, of x
-        and of 1.
+        Receives the coefficients of x_i x_j with i ≤ j, or i = j where matrices are diagonal, or of
+        xᵀx where they are spherical, of x and of 1.
+    shared : array of shape (1, n_products) or (1, 0)
+        Receives those of the products where all components have one matrix, in place of ``found``.
     """
-    d, n_lines = mean.shape[1], precision.shape[0] // strength.shape[0]
-    for k in range(strength.shape[0]):
-        own, trace, distance, p = found[k], 0.0, 0.0, 0
-        first = own.shape[0] - d - 1
-        for i in range(d):
-            row = precision[k if n_lines == 1 else k * d + i]
-            trace += row[i]
-            own[p] = -0.5 * row[i]
+    (n_components, d), width = mean.shape, precision.shape[1]
+    n_matrices = 1 if shared.shape[1] > 0 else n_components
+    n_lines, each = precision.shape[0] // n_matrices, n_components // n_matrices
+    for m in range(n_matrices):
+        products, trace, p = shared[0] if shared.shape[1] > 0 else found[m], 0.0, 0
+        for i in range(width):
+            row = precision[m * n_lines + (0 if n_lines == 1 else i)]
+            trace += row[i] * (d // width)
+            products[p] = -0.5 * row[i]
             p += 1
             for j in range(i + 1, d if n_lines > 1 else 0):
-                own[p] = -row[j]
+                products[p] = -row[j]
                 p += 1
-            linear = _product(precision, k, n_lines, i, mean[k])
-            own[first + i] = linear
-            distance += linear * mean[k, i]
-        constants[k] = log_weights[k] + 0.5 * (log_det[k] - d / strength[k] - noise * trace)
-        own[first + d] = constants[k] - 0.5 * (d * _LOG_2PI + distance)
+        for k in range(m * each, (m + 1) * each):
+            own, distance = found[k], 0.0
+            first = own.shape[0] - d - 1
+            for i in range(d):
+                linear = _product(precision, m, n_lines, i, mean[k])
+                own[first + i] = linear
+                distance += linear * mean[k, i]
+            constants[k] = log_weights[k] + 0.5 * (log_det[k] - d / strength[k] - noise * trace)
+            own[first + d] = constants[k] - 0.5 * (d * _LOG_2PI + distance)
 
 
 @helper
-def _log_normalizer(dof, strength, log_det, d):
-    """The log-normaliser of one component, given log|W⁻¹|."""
-    total = 0.5 * d * (_LOG_2PI - log(strength)) + 0.5 * dof * (d * _LOG_2 - log_det)
+def _log_normalizer(dof, log_det, d):
+    """The log-normaliser of one Wishart distribution, given log|W⁻¹|."""
+    total = 0.5 * dof * (d * _LOG_2 - log_det)
     for i in range(d):
         total += log_gamma(0.5 * (dof - i))
     return total + 0.25 * d * (d - 1) * _LOG_PI
@@ -286,43 +341,48 @@ def divergence(
 
     Parameters
     ----------
-    dof, strength : arrays of shape (n_components,)
+    dof, strength : arrays of shape (n_matrices,) and (n_components,)
     mean : array of shape (n_components, n_features)
-    precision : array of shape (n_components * n_lines, n_features)
+    precision : array of shape (n_matrices * n_lines, width)
         E Λ under q.
     log_det : array of shape (n_components,)
         E log|Λ| under q.
     prior_dof, prior_strength, prior_mean : arrays
-        ν, β and m of the prior.
-    scale : array of shape (n_lines, n_features)
-    factors : array of shape (n_components,)
+        ν, β and m of the prior, of the same shapes.
+    scale : array of shape (n_lines, width)
+    factors : array of shape (n_matrices,)
         W⁻¹ of the prior is ``scale`` multiplied by these.
     found : array of shape (2,)
         Receives the divergence in nats, and by how many observations the strongest prior counts.
     work : array of shape (n_lines + 1, n_features)
         Memory for what is computed on the way.
     """
-    (n_lines, d), total, strongest = scale.shape, 0.0, 0.0
-    shift = work[n_lines]
+    (n_components, d), (n_lines, width), n_matrices = mean.shape, scale.shape, dof.shape[0]
+    each, total, strongest, shift = n_components // n_matrices, 0.0, 0.0, work[n_lines]
     for line in range(n_lines):
         for j in range(d):
-            work[line, j] = scale[line, j]
+            work[line, j] = scale[line, min(j, width - 1)]
     log_det_of_scale = _invert(work, 0, n_lines)
-    for k in range(dof.shape[0]):
+    for m in range(n_matrices):
+        digammas, q_dof, p_dof, factor = 0.0, dof[m], prior_dof[m], factors[m]
+        for k in range(m * each, (m + 1) * each):
+            distance, size, q_beta, p_beta = 0.0, 0.0, strength[k], prior_strength[k]
+            for i in range(d):
+                shift[i] = mean[k, i] - prior_mean[k, i]
+            for i in range(d):
+                distance += shift[i] * _product(precision, m, n_lines, i, shift)
+                size += prior_mean[k, i] * _product(work, 0, n_lines, i, prior_mean[k])
+            strongest = max(strongest, max(p_dof, p_dof * p_beta * size / factor))
+            total += 0.5 * (p_beta * distance - d * (q_beta - p_beta) / q_beta)
+            total += 0.5 * d * (log(q_beta) - log(p_beta))
         for i in range(d):
-            shift[i] = mean[k, i] - prior_mean[k, i]
-        distance, size, digammas, trace = 0.0, 0.0, 0.0, _trace(precision, k, scale)
-        for i in range(d):
-            distance += shift[i] * _product(precision, k, n_lines, i, shift)
-            size += prior_mean[k, i] * _product(work, 0, n_lines, i, prior_mean[k])
-            digammas += digamma(0.5 * (dof[k] - i))
-        q_dof, p_dof, q_beta, p_beta = dof[k], prior_dof[k], strength[k], prior_strength[k]
-        strongest = max(strongest, max(p_dof, p_dof * p_beta * size / factors[k]))
-        total += 0.5 * (p_beta * distance - d * (q_beta - p_beta) / q_beta)
+            digammas += digamma(0.5 * (q_dof - i))
         # E tr(W⁻¹ Λ) of q is ν D.
-        total += 0.5 * ((q_dof - p_dof) * log_det[k] - q_dof * d + factors[k] * trace)
-        total -= _log_normalizer(q_dof, q_beta, digammas + d * _LOG_2 - log_det[k], d)
-        total += _log_normalizer(p_dof, p_beta, log_det_of_scale + d * log(factors[k]), d)
+        log_det_of_q, trace = log_det[m * each], factor * (d // width) * _trace(precision, m, scale)
+        own = 0.5 * ((q_dof - p_dof) * log_det_of_q - q_dof * d + trace)
+        own -= _log_normalizer(q_dof, digammas + d * _LOG_2 - log_det_of_q, d)
+        own += _log_normalizer(p_dof, log_det_of_scale + d * log(factor), d)
+        total += each * own
     found[0], found[1] = total, strongest
 
 
@@ -336,13 +396,7 @@ def _best_mean(precision, mean, prior_strength, center, work):
     n_lines = precision.shape[0] // n_components
     total = work[n_lines]
     for line in range(n_lines):
-        target = work[line]
-        for j in range(d):
-            target[j] = 0.0
-        for k in range(n_components):
-            row = precision[k * n_lines + line]
-            for j in range(d):
-                target[j] += prior_strength[k] * row[j]
+        _mix(work[line], prior_strength, 1.0, precision, line)
     for i in range(d):
         total[i] = 0.0
         for k in range(n_components):
@@ -371,22 +425,23 @@ def _mean_square(precision, mean, strength, center, difference):
 def _is_above(scale, floor, reference, work):
     """Return whether the difference of a matrix and a multiple of another one is positive."""
     for line in range(scale.shape[0]):
-        for j in range(scale.shape[1]):
-            work[line, j] = scale[line, j] - floor * reference[line, j]
+        for j in range(work.shape[1]):
+            i = min(j, scale.shape[1] - 1)
+            work[line, j] = scale[line, i] - floor * reference[line, i]
     log_det = _invert(work, 0, scale.shape[0])
     return -np.inf < log_det < np.inf
 
 
 @called
-def _learn_sizes(precision, scale, dof, grid, precision_of_strength, sizes, table):
+def _learn_sizes(precision, scale, d, dof, grid, precision_of_strength, sizes, table):
     """Find the strength a of the sizes and their distributions, of mean 1 after a step of V.
 
     ``sizes`` has the shapes and the rates now, which are replaced. Returned are a, the mean by
     which V is to be multiplied, and the mean of E log s.
     """
-    n_components, d = sizes.shape[1], scale.shape[1]
+    n_components, half = sizes.shape[1], 0.5 * (d // scale.shape[1])
     for k in range(n_components):
-        table[0, k], table[1, k] = 0.5 * d * dof, 0.5 * _trace(precision, k, scale)
+        table[0, k], table[1, k] = 0.5 * d * dof, half * _trace(precision, k, scale)
         table[2, k] = table[3, k] = table[4, k] = 0.0
         table[5, k] = sizes[0, k] / sizes[1, k]
     a = _best_strength_of_sizes(grid, table, precision_of_strength)
@@ -400,6 +455,19 @@ def _learn_sizes(precision, scale, dof, grid, precision_of_strength, sizes, tabl
         sizes[1, k] *= mean
         mean_log += (digamma(sizes[0, k]) - log(sizes[1, k])) / n_components
     return a, mean, mean_log
+
+
+@called
+def _divergence_of_sizes(strength, sizes, dof, d):
+    """The term that the bound lacks with the prior of the precisions at the means of sizes."""
+    total = 0.0
+    for k in range(sizes.shape[1]):
+        shape, rate = sizes[0, k], sizes[1, k]
+        psi, log_rate = digamma(shape), log(rate)
+        total += (shape - strength) * psi + shape * (strength - rate) / rate
+        total += strength * (log_rate - log(strength)) + log_gamma(strength) - log_gamma(shape)
+        total += 0.5 * d * dof * (log(shape) - psi)
+    return total
 
 
 @called
@@ -433,16 +501,11 @@ def _learn_scale(precision, factors, old, least, most, log_det, scale, eta, is_m
     ``old``, ``least`` and ``most`` are ν₀ now and its bounds, ``factors`` the sizes of the
     components, and ``is_matrix`` says whether W₀⁻¹ is a matrix without a prior.
     """
-    (n_lines, d), n_components = scale.shape, factors.shape[0]
+    n_lines, d, n_components = scale.shape[0], work.shape[1], factors.shape[0]
     shift = -eta / n_components if eta < np.inf else 0.0
     for line in range(n_lines):
         target = work[line]
-        for j in range(d):
-            target[j] = 0.0
-        for k in range(n_components):
-            row, factor = precision[k * n_lines + line], factors[k] / n_components
-            for j in range(d):
-                target[j] += factor * row[j]
+        _mix(target, factors, 1.0 / n_components, precision, line)
         if eta < np.inf:
             target[line] -= shift / scale[line, line]
         elif not is_matrix and n_lines > 1:
@@ -453,7 +516,7 @@ def _learn_scale(precision, factors, old, least, most, log_det, scale, eta, is_m
         return np.nan
     dof = _best_dof(old, least, most, constant, shift, eta, n_components, d)
     for line in range(n_lines):
-        for j in range(d):
+        for j in range(scale.shape[1]):
             scale[line, j] = (dof - shift) * work[line, j]
     return dof
 
@@ -463,16 +526,18 @@ def _write_prior(
     strength, center, factors, scale, dof, new_dof, new_strength, natural_mean, scatter
 ):
     """Write λ₀ of all components."""
-    (n_lines, d), root = scale.shape, np.sqrt(strength)
+    (n_lines, width), d, root = scale.shape, center.shape[0], np.sqrt(strength)
     for k in range(factors.shape[0]):
         new_strength[k], new_dof[k] = strength, dof
         for i in range(d):
             natural_mean[k, i] = strength * center[i]
         for line in range(n_lines):
             row = scatter[k * n_lines + line]
+            for j in range(width):
+                row[j] = factors[k] * scale[line, j]
             for j in range(d):
                 other = root * center[j if n_lines == 1 else line]
-                row[j] = factors[k] * scale[line, j] + other * (root * center[j])
+                row[j if width == d else 0] += other * (root * center[j]) / (d // width)
 
 
 @called
@@ -539,13 +604,13 @@ def learned_prior(
         ``reference``; and the relative precision of the strength of sizes.
     grid : array of shape (n_grid,)
         Strengths of sizes with which the search begins.
-    reference : array of shape (n_lines, n_features)
-    found : array of shape (4,)
+    reference : array of shape (n_lines, width)
+    found : array of shape (5,)
         Receives whether the step has succeeded (1) or has to be made with more care (0), β₀, ν₀,
-        and the strength of sizes.
+        the strength of sizes, and what the bound lacks because of them.
     center : array of shape (n_features,)
         The prior mean relative to the center of the data, which is replaced.
-    scale : array of shape (n_lines, n_features)
+    scale : array of shape (n_lines, width)
         V, which is replaced.
     sizes : array of shape (2, n_components) or (2, 0)
         The shapes and rates of the sizes of components, which are replaced; empty without sizes.
@@ -578,14 +643,14 @@ def learned_prior(
     best = max(n_components * d / square, settings[3])
     found[1] = min(best, max(n_rows, settings[2]))
     if sizes.shape[1] > 0:
-        how = grid, settings[8], sizes, table
-        found[3], size, mean_log = _learn_sizes(precision, scale, settings[0], *how)
+        how = d, settings[0], grid, settings[8], sizes, table
+        found[3], size, mean_log = _learn_sizes(precision, scale, *how)
         mean_log_det += d * mean_log
         for k in range(n_components):
             factors[k] = sizes[0, k] / sizes[1, k]
             smallest = min(smallest, factors[k])
         for line in range(scale.shape[0]):
-            for j in range(d):
+            for j in range(scale.shape[1]):
                 scale[line, j] *= size
         if not _is_above(scale, settings[7] / smallest, reference, work):
             return
@@ -596,6 +661,7 @@ def learned_prior(
     found[2] = _learn_scale(precision, factors, *limits, *rest)
     if np.isnan(found[2]) or not _is_above(scale, settings[7] / smallest, reference, work):
         return
+    found[4] = _divergence_of_sizes(found[3], sizes, found[2], d)
     new = new_dof, new_strength, new_natural_mean, new_scatter
     _write_prior(found[1], center, factors, scale, found[2], *new)
     before = prior_dof, prior_strength, prior_natural_mean, prior_scatter
@@ -610,3 +676,97 @@ def learned_prior(
             mean[k, i] = moved_natural_mean[k, i] / moved_strength[k]
             inside = inside and -np.inf < mean[k, i] < np.inf
     found[0] = 1.0 if inside else 0.0
+
+
+@kernel(
+    "values vector matrix matrix vector matrix matrix matrix "
+    "out1 out1 out1 out2 out2 out1 out2 out2 out2 out2 out1",
+    dtypes=("float64",),
+)
+def learned_means(
+    dof,
+    strength,
+    natural_mean,
+    scatter,
+    prior_strength,
+    prior_natural_mean,
+    prior_scatter,
+    scale,
+    found,
+    center,
+    new_strength,
+    new_natural_mean,
+    new_scatter,
+    moved_strength,
+    moved_natural_mean,
+    moved_scatter,
+    mean,
+    precision,
+    log_det,
+):
+    """Make a step of empirical Bayes for the prior of the means of components with equal factors.
+
+    Parameters
+    ----------
+    dof, strength, natural_mean, scatter : arrays
+        The natural parameters of q.
+    prior_strength, prior_natural_mean, prior_scatter : arrays
+        Those of its prior.
+    scale : array of shape (n_features, n_features)
+        W₀⁻¹.
+    found : array of shape (2,)
+        The smallest and the largest β₀. Receives whether the step has succeeded (1) or has to be
+        made with more care (0), and β₀.
+    center : array of shape (n_features,)
+        Receives the prior mean relative to the center of the data.
+    new_strength, new_natural_mean, new_scatter : arrays
+        Those of the prior, which are replaced by those of the new one.
+    moved_strength, moved_natural_mean, moved_scatter : arrays
+        Receive those of q with the new prior.
+    mean, precision, log_det : arrays
+        Receive its moments (:func:`moments`).
+    """
+    (n_components, d), least, most, total = mean.shape, found[0], found[1], 0.0
+    found[0] = 0.0
+    for step in range(2):
+        # The first time, q is as it was.
+        for k in range(n_components):
+            moved_strength[k] = strength[k] + (new_strength[k] - prior_strength[k])
+            if not 0.0 < moved_strength[k] < np.inf:
+                return
+            for i in range(d):
+                change = new_natural_mean[k, i] - prior_natural_mean[k, i]
+                moved_natural_mean[k, i] = natural_mean[k, i] + change
+                mean[k, i] = moved_natural_mean[k, i] / moved_strength[k]
+        for i in range(d):
+            for j in range(d):
+                change = new_scatter[i, j] - prior_scatter[i, j]
+                moved_scatter[i, j] = scatter[i, j] + change
+        moved = moved_strength, moved_natural_mean, moved_scatter
+        own = _moments_of(0, dof, *moved, precision)
+        if not -np.inf < own < np.inf:
+            return
+        for k in range(n_components):
+            log_det[k] = own
+        if step == 1:
+            break
+        square = 0.0
+        for k in range(n_components):
+            total += prior_strength[k]
+            square += d / strength[k]
+        for i in range(d):
+            center[i] = 0.0
+            for k in range(n_components):
+                center[i] += prior_strength[k] / total * mean[k, i]
+        for k in range(n_components):
+            for i in range(d):
+                for j in range(d):
+                    product = (mean[k, i] - center[i]) * (mean[k, j] - center[j])
+                    square += precision[i, j] * product
+        found[1] = min(max(n_components * d / square, least), most)
+        for i in range(d):
+            for k in range(n_components):
+                new_strength[k], new_natural_mean[k, i] = found[1], found[1] * center[i]
+            for j in range(d):
+                new_scatter[i, j] = scale[i, j] + found[1] * center[i] * center[j]
+    found[0] = 1.0

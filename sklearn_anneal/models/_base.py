@@ -28,7 +28,7 @@ Recommended = Mapping[str, Mapping[str, bool | int | float | str]]
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Components whose coordinates all differ by less than this count as equal.
 _COINCIDENCE = 1e-6
-_NOTHING = np.empty(0)
+_NOTHING, _ONE = np.empty(0), np.ones(1)
 
 
 @cache
@@ -44,6 +44,8 @@ def vector(values: np.ndarray | float | None) -> np.ndarray:
     """Return an array for kernels, which take an empty one as ones."""
     if values is None:
         return _NOTHING
+    if isinstance(values, float) and values == 1.0:
+        return _ONE
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
@@ -309,6 +311,16 @@ class Visit(Generic[U]):
     separate_noise: bool = False
     learns_late: bool = field(default=False, kw_only=True)
     known: Known | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Return a visit with these values, in a fraction of the time of the constructor.
+
+        Small data are visited thousands of times in a fit. Others have their defaults.
+        """
+        found = object.__new__(cls)
+        vars(found).update(values)
+        return found
 
     gives_bound: ClassVar[bool] = True
     """Whether the lower bound can be computed from the sum of the local steps at T = 1."""

@@ -164,7 +164,7 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
         return chain | self.emission.posterior_given(raw, own)
 
     def points(self, units: Sequences) -> Any:
-        return self.emission.embedding(units.rows())
+        return self.emission.points(units.rows())
 
     def start_states(
         self, units: Sequences, segments: bool, random_state: np.random.RandomState

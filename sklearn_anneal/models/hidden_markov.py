@@ -20,7 +20,6 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._empirical_bayes import LARGEST
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import (
     Block,
@@ -33,11 +32,13 @@ from ._base import (
     coinciding,
     compiled,
     merged,
+    shallow,
     vector,
     whole,
 )
 from ._chain_moves import ExchangeableStates
 from ._componentwise import Given, aligned
+from ._dirichlet_rows import divergence_of_rows, free_chain, learned_rows, logs_of_rows
 from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
 from ._known_states import add_known_moves, start_with_known_states
@@ -48,12 +49,22 @@ from ._tempered_chains import (
     holes_of,
     numbers_with_gaps,
 )
-from .components._base import SHARE_THAT_MOVES, Components, Next, log_means, moved, multiplied
+from .components._base import (
+    SHARE_THAT_MOVES,
+    Components,
+    Next,
+    column_sums,
+    log_means,
+    multiplied,
+)
 from .components._missing_cells import tempered_volume
 
 _NOTHING, _ONE = np.empty(0), np.ones(1)
 
 kernels = partial(compiled, "hidden_markov")
+
+# The key of what is known about the chain, beside what is known about the emission.
+_OF_CHAIN = "chain"
 
 # Largest number of entries of the arrays (log densities, posteriors, features) that are in memory
 # at a time, unless a single sequence has more. Arrays of this size are small, yet large enough
@@ -62,9 +73,6 @@ _ENTRIES = 320 * 1024
 # Every further frame adds to log C. Once that growth changes by less than this share from one
 # frame to the next, it is taken as the growth of all frames that follow.
 _SETTLED = 1e-12
-# A learned concentration of start or transition probabilities is at least this share of 1 / K.
-# Below it, states practically exclude every transition that they have not made so far.
-_LEAST_SHARE = 0.1
 # A step that learns priors leaves each parameter of q at least this share of its distance from the
 # edge of its domain. Steps of coordinate ascent never come so near.
 _MARGIN = 1e-6
@@ -324,8 +332,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
 
     def _learned_transmat(self, prior: Natural, q: Natural, rho: float) -> np.ndarray:
         """Return ``transmat_prior`` after a step that learns its concentration."""
-        logs = Dirichlet().expectations({"concentration": q["transmat"]})["concentration"]
-        return learned_rows(prior["transmat"], logs.sum(), rho)
+        return learned_rows(prior["transmat"], logs_of_rows(q["transmat"]).sum(), rho)
 
     def _tempered_chain(
         self, x: np.ndarray, expected: Expected, volume: np.ndarray
@@ -343,9 +350,12 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         return can | dict.fromkeys(volume, self.emission.why_no_log_volume)
 
     def factors(self) -> Factors:
-        return Factors([*self._factors_of_chain(), *self.emission.factors])
+        return Factors([*self._factors_of_chain, *self.emission.factors])
 
+    @property
     def _factors_of_chain(self) -> Factors:
+        if all(support is None for support in self._supports.values()):
+            return free_chain(tuple(self._supports))
         rows = self._rows().items()
         return Factors([Factor(family, {"concentration": key}) for key, family in rows])
 
@@ -477,7 +487,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     def expectations(
         self, q: Natural, rng: np.random.Generator | None = None, known: Known | None = None
     ) -> Expected:
+        of_chain = {} if known is None else known[_OF_CHAIN]
+
         def logarithms(key: str, family: Dirichlet) -> np.ndarray:
+            if key in of_chain:
+                return np.ascontiguousarray(of_chain[key].T).reshape(q[key].shape)
             natural = {"concentration": q[key]}
             if rng is None:
                 logs = family.expectations(natural)["concentration"]
@@ -511,13 +525,16 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         # from doing so: a small concentration practically excludes what a state does not have yet.
         late = bool(self.learned_names) or self.emission.learns_late
         known = self.emission.known(q, how.get("known")) if rng is None else None
+        if known is not None:
+            allowed = [key for key, support in self._supports.items() if support is None]
+            known[_OF_CHAIN] = {key: logs_of_rows(q[key]) for key in allowed}
         expected = self.for_units(self.expectations(q, rng, known), units)
         if known is not None and not units.are_one_chunk:
             own = self.emission.for_several_chunks(expected.emission)
             expected = expected._replace(emission=own)
         kind = MarkovVisit if unit_temperatures is None else LocallyTemperedVisit
-        options: dict[str, Any] = {"learns_late": late, "known": known}
-        return kind(self, expected, t, unit_temperatures, separate_noise, **options)
+        how = {"unit_temperatures": unit_temperatures, "separate_noise": separate_noise}
+        return kind.of(model=self, expected=expected, t=t, learns_late=late, known=known, **how)
 
     def for_units(self, expected: Expected, units: Sequences) -> Expected:
         """Return expectations in the form that suits the way in which frames are stored."""
@@ -629,7 +646,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         alone = len(parts) == len(scales) == 1
         last = self.emission.last_sums(expected.emission) if alone else None
         for part in parts:
-            some = units.take(part)
+            some = units if part == slice(0, units.n_units) else units.take(part)
             rows = some.rows()
             density = self.emission.log_density(rows, expected.emission)
             _restrict(density, some)
@@ -689,10 +706,13 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         self, q: Natural, prior: Natural, known: Known | None = None, workers: Workers = SEQUENTIAL
     ) -> float:
         own = None if known is None else self.emission.kl_given(q, prior, known)
-        if own is None:
+        if known is None or own is None:
             return super().kl(q, prior, known, workers) + self.emission.hyperparameter_kl()
-        chain = self._factors_of_chain().kl(q, prior)
-        return chain + own + self.emission.hyperparameter_kl()
+        of_chain = known[_OF_CHAIN]
+        each = [divergence_of_rows(q[key], prior[key], logs) for key, logs in of_chain.items()]
+        if None in each or len(each) < len(self._supports):
+            each = [self._factors_of_chain.kl(q, prior)]
+        return sum(each) + own + self.emission.hyperparameter_kl()  # type: ignore[arg-type]
 
     def learned(
         self,
@@ -711,20 +731,23 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         names = self.learned_names if late else ()
         if not (names or self.emission.learns_early or (late and self.emission.learns_late)):
             return self, prior, q
-        model, new = copy(self), {key: prior[key] for key in self.emission.keys}
+        model, new = shallow(self), {key: prior[key] for key in self.emission.keys}
         counts = self.expected_counts(q, prior)
-        changed = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
+        changed, n_frames = np.inf, sum(counts.tolist())
+        # Sums of few numbers take less time than calls of NumPy.
+        if self.counts is not None:
+            changed = sum(map(abs, (counts - self.counts).tolist()))
         model.counts = counts
         known = None if step is None else step.known
         if step is not None and known is not None:
             known["raw"] = step.statistics["emission"]
-        if self.emission.learns_from(float(counts.sum())):
-            stay = step is not None and changed <= SHARE_THAT_MOVES * counts.sum()
+        if self.emission.learns_from(n_frames):
+            stay = step is not None and changed <= SHARE_THAT_MOVES * n_frames
             model.emission, new = self.emission.learned(q, new, rho, late, stay, known)
         of_emission = new
         if "startprob" in names:
-            logs = Dirichlet().expectations({"concentration": q["startprob"]})["concentration"]
-            model.startprob_prior = learned_rows(prior["startprob"], logs.sum(), rho)
+            logs = logs_of_rows(q["startprob"]).sum()
+            model.startprob_prior = learned_rows(prior["startprob"], logs, rho)
         if "transmat" in names:
             model.transmat_prior = self._learned_transmat(prior, q, rho)
         new = model.chain_prior() | new
@@ -804,7 +827,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of frames of each state."""
         # A frame is the first of its sequence, or a transition leads to it.
-        into = (q["transmat"] - prior["transmat"]).sum(axis=0)
+        into = column_sums(q["transmat"] - prior["transmat"])
         return q["startprob"] - prior["startprob"] + into
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
@@ -835,21 +858,3 @@ def random_rows(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return drawn
     drawn = np.where(prior > 0, drawn, 0.0)
     return drawn / drawn.sum(axis=-1, keepdims=True)
-
-
-def learned_rows(old: np.ndarray, logs: float, rho: float) -> np.ndarray:
-    """Return Dirichlet priors after a step that learns the concentration that all entries share.
-
-    The smallest entry of ``old`` is this concentration, and what other entries have in excess of
-    it is a constant. The expected log density is a concave function of the concentration. ``logs``
-    is the sum of the expected log probabilities.
-    """
-    n_entries = old.shape[-1]
-    if n_entries == 1:
-        return old
-    current = float(old.min())
-    excess, best = old - current, np.array([current])
-    compiled("empirical_bayes").shared_concentration(
-        excess.reshape(-1, n_entries), logs, _LEAST_SHARE / n_entries, LARGEST, best
-    )
-    return excess + moved(np.asarray(current), float(best[0]), rho)

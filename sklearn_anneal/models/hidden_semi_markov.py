@@ -13,12 +13,13 @@ from scipy.special import betaln, gammaln
 from ..data.units import Sequences
 from ..families import Dirichlet, Natural
 from ._base import Block, compiled
+from ._dirichlet_rows import learned_rows
 from ._durations import divided, without_diagonal
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._known_states import add_known_moves
 from ._searchable import Rearranged
 from .components._base import Components
-from .hidden_markov import Expected, HiddenMarkov, Summary, learned_rows, random_rows
+from .hidden_markov import Expected, HiddenMarkov, Summary, random_rows
 
 kernels = partial(compiled, "hidden_semi_markov")
 

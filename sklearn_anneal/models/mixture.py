@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -296,6 +297,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         model = copy(self)
         model.components = self.components.resolved(summary.components)
         model.weights = self.weights.resolved(summary.covariates)
+        vars(model).pop("blocks", None)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -354,8 +356,12 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
         if example.classes is not None or expected.gate is not None:
             kind = LabelledVisit
-        return kind(
-            *(components, Joint(own, *expected[1:]), t, unit_temperatures, separate_noise),
+        return kind.of(
+            model=components,
+            expected=Joint(own, *expected[1:]),
+            t=t,
+            unit_temperatures=unit_temperatures,
+            separate_noise=separate_noise,
             draws=draws,
             known=known,
             learns_late=self.learns_late,
@@ -363,8 +369,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     # The update: λ = λ₀ + S
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
         # All are updated with the statistics of the same local step.
         weights, (first, *others) = self.weights.factor.names, self.components.updated_together
         return Block((*weights.values(), *first)), *(Block(keys, refresh=False) for keys in others)
@@ -411,16 +417,18 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         if not (self.components.learns_early or (late and self.learns_late)):
             return self, prior, q
         model = shallow(self)
-        counts = self.weights.expected_counts(q, prior)
-        moved = np.inf if self.counts is None else np.abs(counts - self.counts).sum()
-        model.counts, n_rows = counts, float(counts.sum())
+        counts, changed = self.weights.expected_counts(q, prior), np.inf
+        # Sums of few numbers take less time than calls of NumPy.
+        if self.counts is not None:
+            changed = sum(map(abs, (counts - self.counts).tolist()))
+        model.counts, n_rows = counts, sum(counts.tolist())
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
         known = None if step is None else step.known
         if step is not None and known is not None:
             known["raw"] = step.statistics["components"]
         if self.components.learns_from(n_rows):
             # There is no step without a pass over the data, as for a start, whose rows will move.
-            stay = step is not None and moved <= SHARE_THAT_MOVES * n_rows
+            stay = step is not None and changed <= SHARE_THAT_MOVES * n_rows
             how = rho, late, stay, known
             model.components, of_components = self.components.learned(q, prior, *how)
         else:
@@ -457,8 +465,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         k, known = self.n_components, self._known(units)
         as_theirs = self.components.starts_like_scikit_learn and known is None
         rows: Any = units if as_theirs else units.subset(ROWS_FOR_KMEANS, random_state)
-        weights, mask = rows.weights, _missing(rows)
-        blank = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
+        weights, blank = rows.weights, _blank(rows)
         if blank is not None and blank.any():
             # A component that started from a row without cells would be the prior.
             weights = np.ones(rows.n_units) if weights is None else weights.copy()
@@ -483,7 +490,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
             share = None if equal else weights / weights.sum()
             chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
             return rows, _one_row_each(chosen)
-        points = rows.completed() if as_theirs else scaled(self.components.embedding(rows))
+        points = rows.completed() if as_theirs else scaled(self.components.points(rows))
         if self.init_params == "k-means++":
             _, chosen = clusterings().kmeans_plusplus(
                 points, k, sample_weight=weights, random_state=random_state
@@ -515,7 +522,7 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         weights = np.ones(rows.n_units) if weights is None else weights
         if self.init_params == "random_from_data":
             return _one_row_each(known.seeds(weights, random_state))
-        points = scaled(self.components.embedding(rows))
+        points = scaled(self.components.points(rows))
         if self.init_params == "k-means++":
             return _one_row_each(known.seeds(weights, random_state, points))
         return self._one_component_each(known.clusters(points, weights, random_state))
@@ -538,23 +545,25 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         ``starts`` says whether they are those of ``init_params``.
         """
         c = self.components
-        expected = c.for_rows(c.expectations_of_start(rows, prior, summary.components), rows)
-        raw, number = c.zeros(expected), np.zeros(self.n_components)
+        expected = c.for_start(rows, prior, summary.components)
+        raw, number = None, np.zeros(self.n_components)
         # Responsibilities that are random, or those of single rows, say nothing about covariates.
         gated = self.weights.differ and (not starts or self.init_params == "kmeans")
         gathered = []
         for start in range(0, rows.n_units, _CHUNK):
-            chunk = rows.take(slice(start, start + _CHUNK))
+            chunk = rows.part(slice(start, start + _CHUNK))
             share = shares(slice(start, start + chunk.n_units))
             if chunk.weights is not None:
                 share = share * chunk.weights[:, None]
             others = c.uncounted(chunk)
             number += (share if others is None else share[others]).sum(axis=0)
-            c.add(chunk, np.ascontiguousarray(share, dtype=np.float64), raw, expected)
+            share = np.ascontiguousarray(share, dtype=np.float64)
+            found = c.sums(chunk, share, expected)
+            raw = found if raw is None else raw + found
             if gated:
                 gathered.append(share)
         scale = summary.weight / rows.total_weight
-        raw = scale * raw
+        raw = scale * (c.zeros(expected) if raw is None else raw)
         counts = scale * number + c.counted(raw)
         if gated:
             every = np.concatenate(gathered)
@@ -653,11 +662,11 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         return Assigned(softmax(density + log_weights, axis=1), density, weights)
 
     def log_densities(self, units: Rows, q: Natural) -> np.ndarray:
-        expected = self.components.for_rows(self.components.expectations(q), units.example)
-        return self.components.log_density(units, expected)
+        own = self.components.compiled_expectations(q)
+        return self.components.log_density(units, self.components.for_rows(own, units.example))
 
     def points(self, units: Rows) -> Any:
-        return self.components.embedding(units)
+        return self.components.points(units)
 
     @property
     def distributions(self) -> Components:
@@ -702,8 +711,15 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
 
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
-        log_weights = self.weights.log_means_of(units, q)
-        return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
+        return logsumexp(self.log_joint_predictive(units, q), axis=1)
+
+    def log_joint_predictive(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return log p(x_n, z_n = k) in nats, with q integrated out, (n_rows, n_components).
+
+        New rows are classified by it. The responsibilities of the fit are at expected log densities
+        instead, in which a component of few rows is punished for not knowing its parameters.
+        """
+        return self.components.log_predictive(units, q) + self.weights.log_means_of(units, q)
 
     def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
@@ -772,6 +788,16 @@ def _missing(rows: Rows) -> Any:
     """Return the mask of missing cells; None if there are none, as dense rows themselves say."""
     X: Any = rows.X
     return None if isinstance(X, np.ndarray) and rows.patterns is None else missing_cells(X)
+
+
+def _blank(rows: Rows) -> np.ndarray | None:
+    """Return which rows have no observed cell, which rows keep; None if no cell is missing."""
+    kept = vars(rows)
+    if "_blank" not in kept:
+        mask = _missing(rows)
+        kept["_blank"] = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
+    found: np.ndarray | None = kept["_blank"]
+    return found
 
 
 def _one_row_each(chosen: np.ndarray) -> Callable[[slice], np.ndarray]:

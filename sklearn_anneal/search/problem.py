@@ -107,7 +107,8 @@ class Problem(NamedTuple):
         assigned = isinstance(model, Searchable) and model.starts_assigned
         if given and isinstance(model, Componentwise):
             assigned = assigned or model.assigns_all(given)
-        if not (assigned and self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components):
+        # A row of weight 2 counts as two rows.
+        if not (assigned and self.sample.total_weight >= _LEAST_PER_COMPONENT * model.n_components):
             return
         self.learn(ctx)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 from sklearn.utils.random import sample_without_replacement
 
-from ...parallel.workers import SEQUENTIAL, Workers
+from ...parallel.workers import Workers
 
 # Smallest number of consecutive data points that are shuffled together for random batches.
 _SHUFFLE_BLOCK = 65_536
@@ -101,6 +101,13 @@ class Units(ABC):
     def take(self, index: np.ndarray | slice) -> Units:
         """Return the data points of an index; they are copied unless the index is a slice."""
 
+    def part(self, index: slice) -> Units:
+        """Return consecutive data points, which may be the same object at the next call.
+
+        Data points keep what was read of them, which saves work at the next visit.
+        """
+        return self.take(index)
+
     def batch(self, index: np.ndarray | slice) -> Units:
         """Return the data points of an index of :meth:`batches`, ready for a visit."""
         return self if isinstance(index, slice) else self.take(index)
@@ -184,14 +191,20 @@ class Units(ABC):
             local.clear()
 
         indices = visit.chunks(units)
-        # Another process would not have what the last visit to a single chunk has kept.
-        workers = SEQUENTIAL if len(indices) == 1 else workers
+        if len(indices) == 1:
+            # Another process would not have what the last visit to a single chunk has kept.
+            index, last = indices[0], before.pop() if before else None
+            chunk = units if index == slice(0, units.n_units) else units.take(index)
+            of_chunk = None if noise is None else noise[units.weight_units(index)]
+            start = visit.start(chunk, last, prepared.exploring, prepared.noise, rng)
+            step = visit.step(chunk, of_chunk, start)
+            return step, None if step.local is None or not prepared.keep else [step.local]
 
         # Chunks are cut when a worker is free, and steps are merged as they arrive, because the
         # local variables and statistics of all chunks together can be larger than the data.
         def chunks() -> Iterator[tuple]:
             for index in indices:
-                chunk = units.take(index)
+                chunk = units.part(index)
                 of_chunk = None if noise is None else noise[units.weight_units(index)]
                 last = before.pop() if before else None
                 start = visit.start(chunk, last, prepared.exploring, prepared.noise, rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -87,6 +87,8 @@ class Rows(Units):
         Columns on which the weights of a mixture depend, and not its components.
     """
 
+    caches = ("_blank", "_cells", "_carriers", "_parts", "_points", "_sum_of_weights")
+
     def __init__(
         self,
         X: np.ndarray,
@@ -111,6 +113,10 @@ class Rows(Units):
     def n_units(self) -> int:
         return self.X.shape[0]
 
+    @property
+    def are_one_chunk(self) -> bool:
+        return 0 < self.n_units <= _SMALLEST_CHUNK or super().are_one_chunk
+
     def chunks(self) -> list[slice]:
         n = self.n_units
         if n <= _SMALLEST_CHUNK:
@@ -128,9 +134,37 @@ class Rows(Units):
         beside = None if self.covariates is None else self.covariates[index]
         return Rows(*own, plain=self.plain, classes=also, covariates=beside)
 
+    def part(self, index: slice) -> Rows:
+        given = self.X, self.weights, self.patterns, self.classes, self.covariates, self.plain
+        kept: Any = vars(self).get("_parts")
+        # Weights, for example, can have been changed since.
+        if kept is None or any(old is not new for old, new in zip(kept[0], given, strict=True)):
+            kept = vars(self)["_parts"] = given, {}
+        place, found = (index.start, index.stop), kept[1]
+        if place not in found:
+            found[place] = self.take(index)
+        part: Rows = found[place]
+        return part
+
+    def __getstate__(self) -> dict[str, object]:
+        # Other processes read the rows anew.
+        dropped = {*self.caches, "of_blocks"}
+        return {key: value for key, value in vars(self).items() if key not in dropped}
+
     def centered(self, summary: Centered) -> Rows:
+        if self._has_center(summary.center):
+            # The same object keeps what was read of it.
+            return self
         own = self.X, self.weights, summary.center, self.patterns
         return Rows(*own, plain=self.plain, classes=self.classes, covariates=self.covariates)
+
+    def _has_center(self, center: Any) -> bool:
+        """Return whether models subtract this center already."""
+        own: Any = self.center
+        if isinstance(own, dict) or isinstance(center, dict):
+            both = isinstance(own, dict) and isinstance(center, dict)
+            return both and all(own[name] is center[name] for name in center)
+        return own is center or (center is None and not own.any())
 
     def unlabelled(self, index: np.ndarray) -> Rows:
         """Return the rows of an index without their classes."""

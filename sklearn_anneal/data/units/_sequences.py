@@ -46,6 +46,7 @@ class Sequences(Ragged):
 
     _parts = _SEQUENCE_CHUNKS
     copies_are_one = True
+    caches = ("_as_rows",)
 
     def __init__(
         self,
@@ -181,7 +182,14 @@ class Sequences(Ragged):
 
     def rows(self) -> Rows:
         """Return all frames as rows, including missing frames."""
-        return Rows(self.frames, None, self.center, self.patterns)
+        kept = vars(self).get("_as_rows")
+        # The patterns can have been marked since.
+        if kept is None or kept.patterns is not self.patterns:
+            kept = self._as_rows = Rows(self.frames, None, self.center, self.patterns)
+        return kept
+
+    def __getstate__(self) -> dict[str, object]:
+        return {key: value for key, value in vars(self).items() if key not in self.caches}
 
     def observed(self) -> Rows:
         """Return the frames that are not missing as rows, with the weights of their sequences."""

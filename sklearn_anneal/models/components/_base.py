@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -31,6 +32,8 @@ BOUNDS = (0.1, 1e4)
 # Rows stay in their components if the numbers of rows of these change by no larger share of all
 # rows in a pass. Rows that change places are not seen, which costs passes, but never bound.
 SHARE_THAT_MOVES = 1e-3
+# Vectors of ones for so many rows are kept, and points of so many coordinates in all.
+_FEW_ROWS, _FEW_CELLS = 1 << 12, 1 << 18
 
 
 Profile = dict[str, Any]
@@ -96,7 +99,16 @@ class Joint(NamedTuple):
 
 def column_sums(shares: np.ndarray) -> np.ndarray:
     """Return the sum of each column, by a product, which is faster than a sum for few columns."""
-    return np.ones(len(shares)) @ shares
+    n = len(shares)
+    return (_ones(n) if n <= _FEW_ROWS else np.ones(n)) @ shares
+
+
+@lru_cache(maxsize=16)
+def _ones(n: int) -> np.ndarray:
+    """Return n ones, which take longer to make than a product with them takes."""
+    found = np.ones(n)
+    found.flags.writeable = False
+    return found
 
 
 P = TypeVar("P")
@@ -188,6 +200,8 @@ class Components(ABC, Generic[P, R]):
     usual_effort: float = np.inf
     # Whether a single component learns its priors from however few rows.
     learns_alone = False
+    # Whether statistics of rows that lack cells depend on expectations.
+    completes: bool = True
 
     @property
     def why_no_log_volume(self) -> str | None:
@@ -380,10 +394,8 @@ class Components(ABC, Generic[P, R]):
         if sample.weights is not None:
             responsibilities *= sample.weights[:, None]
         responsibilities *= n_rows / max(responsibilities.sum(), 1e-300)
-        expected = self.for_rows(self.expectations_of_start(sample, prior), sample)
-        raw = self.zeros(expected)
-        self.add(sample, responsibilities, raw, expected)
-        return self.posterior_given(raw, prior)
+        expected = self.for_start(sample, prior)
+        return self.posterior_given(self.sums(sample, responsibilities, expected), prior)
 
     def posterior_given(self, raw: R, prior: Natural) -> Natural:
         """Return λ₀ + S, the posterior given rows with these raw statistics."""
@@ -422,7 +434,7 @@ class Components(ABC, Generic[P, R]):
         sample: Any = rows.subset(ROWS_FOR_KMEANS, random_state)
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
-        points = self.embedding(sample)
+        points = self.points(sample)
         n_clusters = n_distinct(points, self.n_components)
         means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         return means.fit(points, sample_weight=sample.weights).labels_, sample
@@ -435,6 +447,15 @@ class Components(ABC, Generic[P, R]):
         ``summary`` is that of all rows, of which these may be a sample.
         """
         return self.expectations(prior)
+
+    def for_start(self, rows: Rows, prior: Natural, summary: P | None = None) -> Expected:
+        """Return what :meth:`add` reads beside the rows of a start.
+
+        The arguments are those of :meth:`expectations_of_start`.
+        """
+        if not self.completes:
+            return None
+        return self.for_rows(self.expectations_of_start(rows, prior, summary), rows)
 
     def is_whole(self, profile: Profile) -> bool:
         """Return whether a profile describes the components without any gap."""
@@ -567,6 +588,12 @@ class Components(ABC, Generic[P, R]):
         values of cells that are missing.
         """
 
+    def sums(self, rows: Rows, shares: np.ndarray, expected: Expected) -> R:
+        """Return the raw statistics of rows; :meth:`add` explains the arguments."""
+        raw = self.zeros(expected)
+        self.add(rows, shares, raw, expected)
+        return raw
+
     @abstractmethod
     def statistics(
         self, raw: R, keys: tuple[str, ...] | None = None, q: Natural | None = None
@@ -642,6 +669,16 @@ class Components(ABC, Generic[P, R]):
             f"{type(self).__name__} has no draws of missing cells: it lacks drawn_rows."
         )
 
+    def points(self, rows: Rows) -> Any:
+        """Return the result of :meth:`embedding`, which rows of few cells keep for other moves."""
+        kept = vars(rows).get("_points")
+        if kept is not None and kept[0] is type(self):
+            return kept[1]
+        found = self.embedding(rows)
+        if isinstance(found, np.ndarray) and found.size <= _FEW_CELLS:
+            vars(rows)["_points"] = type(self), found
+        return found
+
     def embedding(self, rows: Rows) -> Any:
         """Return rows as points among which k-means can measure distances, float64.
 
@@ -687,6 +724,13 @@ class Components(ABC, Generic[P, R]):
         """Return the expectations of :meth:`expectations` by what is ``known`` about q."""
         return self.expectations(q)
 
+    def compiled_expectations(self, q: Natural) -> Expected:
+        """Return :meth:`expectations` by a kernel, if there is one, as fits read them.
+
+        Predictions of few rows call the other method, because they import no compiler.
+        """
+        return self.expectations(q)
+
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         """Return KL(q(β) ‖ p(β)) in nats by what is ``known``; None if that is no help."""
         return None
@@ -719,8 +763,7 @@ class Components(ABC, Generic[P, R]):
         last = self.last_sums(joint.own)
         raw = None if last is None else last.of(rows, found.shares)
         if raw is None:
-            raw = self.zeros(joint.own)
-            self.add(rows, found.shares, raw, joint.own)
+            raw = self.sums(rows, found.shares, joint.own)
             if last is not None:
                 last.keep(rows, found.shares, raw)
         elif found.noisy is None:
@@ -728,8 +771,7 @@ class Components(ABC, Generic[P, R]):
         statistics = self._as_statistics(rows, found.shares, raw, joint.gate)
         step = LocalStep(statistics, found.energy, found.entropy)
         if found.noisy is not None:
-            raw = self.zeros(joint.own)
-            self.add(rows, found.noisy, raw, joint.own)
+            raw = self.sums(rows, found.noisy, joint.own)
             step.deviation = self._as_statistics(rows, found.noisy, raw, joint.gate)
         return step
 
@@ -765,8 +807,7 @@ class Components(ABC, Generic[P, R]):
         found = locally_tempered_responsibilities_step(
             log_joint, temperatures, log_partition, which, rows.weights, noise
         )
-        raw = self.zeros(joint.own)
-        self.add(rows, found.shares, raw, joint.own)
+        raw = self.sums(rows, found.shares, joint.own)
         return LocalStep(
             self._as_statistics(rows, found.shares, raw, joint.gate),
             found.energy,

@@ -11,13 +11,14 @@ from scipy.sparse import issparse
 
 from ...data.units import Rows
 from ...families import Factor, Gamma, Natural
-from .._base import compiled
-from ._base import BOUNDS, Profile, least_mean, moved
+from .._base import compiled, shallow
+from ._base import BOUNDS, Profile, least_mean
 from ._linear import LinearComponents, LinearSums, filled, unpacked
 
 # Bounds of a prior mean that is learned, in multiples of the mean of the data. A component without
 # events would otherwise draw it towards zero.
 _MEANS = (1e-3, 1e3)
+_RATES = (Factor(Gamma(), {"shape": "shape", "rate": "rate"}),)
 
 
 class Moments(NamedTuple):
@@ -119,31 +120,21 @@ class GammaRates(LinearComponents[Moments]):
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        return (Factor(Gamma(), {"shape": "shape", "rate": "rate"}),)
+        return _RATES
 
     def prior(self, summary: Moments | None) -> Natural:
         return {"shape": self.shape, "rate": self.rate}
 
     def _learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GammaRates, Natural]:
-        factor = self.factors[0]
-        expected = factor.family.expectations(factor.pick(q))
-        means, logs = -expected["rate"].mean(axis=0), expected["shape"]
-        # The bound is highest where the prior's mean is that of the rates, whatever the shape.
-        means_of_prior = self.mean
-        if "rate" in self.learned_names:
-            means_of_prior = np.clip(means, *self._means_allowed(q, prior))
-        shape, rate = self.shape, self.rate
-        if "shape" in self.learned_names:
-            best = self._best_shapes(means, logs, means_of_prior)
-            shape = moved(shape, best, rho)
-            if self.follows:
-                rate = shape / self.mean
-        else:
-            best = self.shape.mean(axis=0)
-        if "rate" in self.learned_names:
-            rate = moved(rate, best / means_of_prior, rho)
-        learned = copy(self)
-        learned.shape, learned.rate = shape, rate
+        names = self.learned_names
+        flags = "shape" in names, "rate" in names, self.follows
+        settings = np.array([rho, *BOUNDS, *_MEANS, *flags], dtype=np.float64)
+        arrays = (np.ascontiguousarray(x[key]) for x in (q, prior) for key in ("shape", "rate"))
+        new = np.empty(q["shape"].shape), np.empty(q["shape"].shape)
+        mean = np.ascontiguousarray(self.mean, dtype=np.float64)
+        compiled("empirical_bayes").learned_gammas(*arrays, mean, settings, *new)
+        learned = shallow(self)
+        learned.shape, learned.rate = new
         return learned, learned.prior(None)
 
     def _means_allowed(self, q: Natural, prior: Natural) -> tuple[np.ndarray, np.ndarray]:
@@ -151,27 +142,6 @@ class GammaRates(LinearComponents[Moments]):
         least = least_mean((q["rate"] - prior["rate"]).sum(axis=0))
         least = np.maximum(least, _MEANS[0] * self.mean)
         return least, np.maximum(least, _MEANS[1] * self.mean)
-
-    def _best_shapes(
-        self, means: np.ndarray, logs: np.ndarray, means_of_prior: np.ndarray
-    ) -> np.ndarray:
-        """Return the shape of each column under which the bound is highest, (n_features,).
-
-        ``means`` are those of E λ over the components, and ``logs`` is E log λ of each. Rates that
-        neither are learned nor follow the shape stay as they are. Otherwise the shape is that of
-        the prior with the means ``means_of_prior``.
-        """
-        with_rates = self.follows or "rate" in self.learned_names
-        if with_rates:
-            # The prior has the mean m and the rate a / m, so that the bound has the terms
-            # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
-            logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
-            targets = np.log(means_of_prior) - logs
-        else:
-            targets = (logs + np.log(self.rate)).mean(axis=0)
-        found = np.array(self.shape[0], dtype=np.float64)
-        compiled("empirical_bayes").gamma_shapes(targets, int(with_rates), *BOUNDS, found)
-        return found
 
     @property
     def n_parameters(self) -> int:

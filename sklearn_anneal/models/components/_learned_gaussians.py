@@ -9,7 +9,7 @@ over the inverse scale and the degrees of freedom of the Wishart prior together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -386,12 +386,20 @@ class Sizes:
     # A_k and B_k, (n_components,).
     shape: np.ndarray
     rate: np.ndarray
+    # ν and the divergence at this ν, if it has been computed (:meth:`kl`). A changed copy, which
+    # :func:`dataclasses.replace` returns, has none.
+    kl_at: tuple[float, float] | None = field(default=None, init=False, compare=False)
 
     @classmethod
     def equal(cls, n_components: int) -> Sizes:
         """Return sizes of 1, with which learning begins."""
         most = np.full(n_components, _STRENGTHS[1])
         return cls(_STRENGTHS[1], most, most)
+
+    def with_kl(self, dof: float, kl: float) -> Sizes:
+        """Keep the divergence at ν, and return this object."""
+        object.__setattr__(self, "kl_at", (dof, kl))
+        return self
 
     @property
     def mean(self) -> np.ndarray:
@@ -416,6 +424,8 @@ class Sizes:
         These are the divergences of the sizes from their prior, and ν D / 2 times the difference of
         log E s_k and E log s_k, because log p(Λ_k | s_k) has the term ν D log(s_k) / 2.
         """
+        if self.kl_at is not None and isinstance(dof, float) and dof == self.kl_at[0]:
+            return self.kl_at[1]
         gap = np.log(self.shape) - psi(self.shape)
         return float(np.sum(self._divergences() + 0.5 * n_features * dof * gap))
 
@@ -431,7 +441,7 @@ class Sizes:
         )
 
     def reordered(self, order: np.ndarray) -> Sizes:
-        """Return the sizes of the components in another order, given their numbers."""
+        """Return the sizes of some components, given their numbers in the new order."""
         return replace(self, shape=self.shape[order], rate=self.rate[order])
 
     def learned(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -22,6 +22,8 @@ kernels = partial(compiled, "discrete")
 
 # Tables of so many numbers at most lie anywhere in memory.
 _SMALL_TABLE = 4096
+# Rows of so many cells at most keep what they are read as.
+_FEW_CELLS = 1 << 16
 
 
 class Coefficients(NamedTuple):
@@ -138,13 +140,15 @@ def scaled(points: Any) -> Any:
 class PackedComponents(Components[P, R]):
     """Components with independent columns, which tables can pack into codes."""
 
+    completes = False
+
     @cached_property
     def keys(self) -> tuple[str, ...]:  # type: ignore[override]
         return super().keys
 
     @abstractmethod
-    def add_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: R) -> None:
-        """Add the sums of shares of all levels of packed columns to ``raw``, in place.
+    def of_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing) -> R:
+        """Return raw statistics, given the sums of shares of all levels of packed columns.
 
         ``levels`` (n_levels, n_components) has the sums of the rows' shares over the rows that
         have each level of each column; rows whose cell is missing are in none of them.
@@ -161,11 +165,13 @@ class PackedComponents(Components[P, R]):
         """Return Σ R f(x) and the weight of missing cells, for rows that no kernel reads."""
         raise NotImplementedError
 
-    def _add_sums(
-        self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None, raw: R
-    ) -> None:
-        """Add such sums to ``raw``, in place; ``count`` has the sums of the shares."""
+    def _raw(self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None) -> R:
+        """Return raw statistics, given these and the sums of the shares, ``count``."""
         raise NotImplementedError
+
+    def compiled_expectations(self, q: Natural) -> Expected:
+        known = self.known(q, None)
+        return self.expectations(q) if known is None else self.expectations_given(q, known)
 
     def _sparse_carrier(self, X: Any) -> Any:
         """Return c(x) of the rows of a sparse matrix, whose zeros contribute nothing to it."""
@@ -188,23 +194,27 @@ class PackedComponents(Components[P, R]):
         return self._density_of_cells(rows, expected)
 
     def add(self, rows: Rows, shares: np.ndarray, raw: R, expected: Expected = None) -> None:
+        totals = vars(raw)
+        for name, value in vars(PackedComponents.sums(self, rows, shares)).items():
+            totals[name] += value
+
+    def sums(self, rows: Rows, shares: np.ndarray, expected: Expected = None) -> R:
         X: Any = rows.X
         count, k = column_sums(shares), shares.shape[1]
         if isinstance(X, Coded):
             table, p = _empty_table(X.packing, k), X.packing
-            table[:] = 0.0
+            table.fill(0.0)
             codes = np.ascontiguousarray(X.codes)
             kernels().add_shares(codes, p.begins, np.ascontiguousarray(shares), table)
             levels = np.zeros((int(p.first_level[-1]), table.shape[1]))
             kernels().collect_levels(table, *_places_of_levels(p), levels)
-            self.add_levels(levels[:, :k], count, p, raw)
-        elif issparse(X):
+            return self.of_levels(levels[:, :k], count, p)
+        if issparse(X):
             sums, missing = (np.zeros((X.shape[1], k)) for _ in range(2))
             arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
             kernels().add_sparse_shares(*arrays, np.ascontiguousarray(shares), sums, missing)
-            self._add_sums(count, sums.T, missing.T, raw)
-        else:
-            self._add_sums(count, *self._sums_of_cells(rows, shares), raw)
+            return self._raw(count, sums.T, missing.T)
+        return self._raw(count, *self._sums_of_cells(rows, shares))
 
     def fused_step(
         self,
@@ -218,27 +228,25 @@ class PackedComponents(Components[P, R]):
         if not isinstance(table, Table) or separate_noise or joint.log_weights is None:
             return None
         assert isinstance(coded, Coded)
-        k, p = table.n_components, coded.packing
-        out, sums = _empty_table(p, k), np.zeros(2)
-        out.fill(0.0)
+        k, p, entries = table.n_components, coded.packing, table.entries
+        n_padded, sums = entries.shape[1], np.zeros(2)
+        levels, count = np.empty((int(p.first_level[-1]), n_padded)), np.empty(n_padded)
         kernels().local_step(
             np.ascontiguousarray(coded.codes),
-            p.begins,
-            table.entries,
+            *_places_of_levels(p),
+            entries,
             np.ascontiguousarray(joint.log_weights),
             vector(t.local),
             vector(t.statistics),
             vector(rows.weights),
             vector(noise),
-            out,
+            _empty_table(p, k),
+            levels,
+            count,
             sums,
         )
-        levels = np.zeros((int(p.first_level[-1]), out.shape[1]))
-        kernels().collect_levels(out, *_places_of_levels(p), levels)
-        # Every row has one of the entries of the first code, whose sum is the first of them now.
-        number = out[0, :k].copy()
-        raw = self.zeros(table)
-        self.add_levels(levels[:, :k], number, p, raw)
+        number = count[:k]
+        raw = self.of_levels(levels[:, :k], number, p)
         statistics: Any = {"components": raw, "rows": number}
         return LocalStep(statistics, float(sums[0]), float(sums[1]))
 
@@ -263,6 +271,29 @@ class LinearSums(RawStatistics):
         return self.count[:, None] - self.missing
 
 
+class _Cells(NamedTuple):
+    """Dense rows as linear components read them."""
+
+    values: np.ndarray  # f(x), with zeros for missing cells, (n_rows, n_values)
+    # 1 for missing cells and 0 for others, (n_rows, n_features); None if no cell is missing.
+    mask: np.ndarray | None
+    carriers: np.ndarray | None  # c(x), (n_rows, 1); None if it is 0
+
+    def log_density(self, expected: Coefficients) -> np.ndarray:
+        """Return E log p(x | z = k), (n_rows, n_components)."""
+        out = self.values @ expected.slopes.T
+        out += expected.cells.sum(axis=1)
+        if self.mask is not None:
+            out -= self.mask @ expected.cells.T
+        if self.carriers is not None:
+            out += self.carriers
+        return out
+
+    def sums(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return Σ R f(x) and the weight of the missing cells of each column, if there are any."""
+        return shares.T @ self.values, None if self.mask is None else shares.T @ self.mask
+
+
 class LinearComponents(PackedComponents[P, LinearSums]):
     """Components with independent columns, whose log density is a linear function of f(x).
 
@@ -270,6 +301,9 @@ class LinearComponents(PackedComponents[P, LinearSums]):
     A term c(x) that is the same for all components need not be linear. Raw statistics are
     :class:`LinearSums`.
     """
+
+    # Whether c(x) depends on the row alone, and on no hyperparameter.
+    carrier_is_fixed: ClassVar[bool] = False
 
     def __init__(self, n_components: int, n_features: int):
         self.n_components = int(n_components)
@@ -308,16 +342,40 @@ class LinearComponents(PackedComponents[P, LinearSums]):
             return Columns(slopes, cells, expected.cells.sum(axis=1))
         return expected
 
+    def _cells(self, rows: Rows) -> _Cells:
+        """Return dense rows as the formulas of log densities and statistics read them.
+
+        Few rows keep the result, because to find it takes longer than the formulas.
+        """
+        kept = vars(rows).get("_cells")
+        if kept is not None and kept[0] is type(self):
+            cells: _Cells = kept[1]
+            return cells
+        X, mask = filled(rows.X, rows.center)  # type: ignore[arg-type]
+        mask = None if mask is None else mask.astype(np.float64)
+        found = _Cells(self._values(X), mask, self._kept_carriers(rows, X))
+        if self.carrier_is_fixed and X.size <= _FEW_CELLS:
+            vars(rows)["_cells"] = type(self), found
+        return found
+
+    def _kept_carriers(self, rows: Rows, X: np.ndarray) -> np.ndarray | None:
+        """Return c(x) of rows, (n_rows, 1), given their filled cells; None if it is 0.
+
+        It is one number for each row, which any rows keep.
+        """
+        kept = vars(rows).get("_carriers")
+        if kept is not None and kept[0] is type(self):
+            carriers: np.ndarray | None = kept[1]
+            return carriers
+        carrier = self._carrier(X)
+        found = carrier[:, None] if np.ndim(carrier) else None
+        if self.carrier_is_fixed:
+            vars(rows)["_carriers"] = type(self), found
+        return found
+
     def _density_of_cells(self, rows: Rows, expected: Coefficients) -> np.ndarray:
-        if isinstance(rows.X, Coded):
-            rows = unpacked(rows)
-        values, mask = filled(rows.X, rows.center)  # type: ignore[arg-type]
-        out = self._values(values) @ expected.slopes.T
-        out += expected.cells.sum(axis=1)
-        if mask is not None:
-            out -= mask @ expected.cells.T
-        carrier = self._carrier(values)
-        return out + carrier[:, None] if np.ndim(carrier) else out
+        cells = self._cells(unpacked(rows) if isinstance(rows.X, Coded) else rows)
+        return cells.log_density(expected)
 
     def _sparse_carrier(self, X: Any) -> Any:
         carrier = self._carrier(np.nan_to_num(X.data)[:, None])
@@ -334,26 +392,25 @@ class LinearComponents(PackedComponents[P, LinearSums]):
     def _sums_of_cells(
         self, rows: Rows, shares: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        values, mask = filled(rows.X, rows.center)  # type: ignore[arg-type]
+        X = rows.X
+        if self.carrier_is_fixed and X.shape[0] * X.shape[1] <= _FEW_CELLS:
+            return self._cells(rows).sums(shares)
+        values, mask = filled(X, rows.center)  # type: ignore[arg-type]
         return shares.T @ self._values(values), None if mask is None else shares.T @ mask
 
-    def _add_sums(
-        self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None, raw: LinearSums
-    ) -> None:
-        raw.count[:] += count
-        raw.sum[:] += sums
-        if missing is not None:
-            raw.missing[:] += missing
+    def _raw(self, count: np.ndarray, sums: np.ndarray, missing: np.ndarray | None) -> LinearSums:
+        if missing is None:
+            missing = np.zeros((self.n_components, self.n_features))
+        return LinearSums(count, sums, missing)
 
-    def add_levels(
-        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: LinearSums
-    ) -> None:
-        pairs = levels.reshape(-1, 2, self.n_components)
-        raw.count[:] += count
-        raw.sum[:] += pairs[:, 1].T
-        if True in packing.missing:
-            some = np.array(packing.missing)
-            raw.missing[:, some] += count[:, None] - pairs[some].sum(axis=1).T
+    def of_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing) -> LinearSums:
+        ones = np.ascontiguousarray(levels[1::2].T)
+        if True not in packing.missing:
+            return LinearSums(count, ones, np.zeros(ones.shape))
+        missing = count[:, None] - ones
+        missing -= levels[::2].T
+        missing *= packing.has_gaps
+        return LinearSums(count, ones, missing)
 
     # Missing cells
 

@@ -31,6 +31,9 @@ NO_SHARE = 1e-30
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices G: with 10 components from 90 columns on, and with 40 from 180.
 SQUARE_PER_MATRIX = 800
+# Kernels add products of columns once for all components of equal factors (tied), and are faster
+# there up to 56 columns, as if there were so many matrices.
+MATRICES_OF_TIED = 4
 
 
 def parts(rows: Rows) -> Iterator[slice]:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
+from ...data.tables import Coded
 from ...data.units import Rows
 from ...families import Beta, Factor, Natural
 from ...families._divergence import STRONG
 from .._base import Known, compiled, shallow
-from ._base import BOUNDS, Draws, Profile, least_mean, moved, multiplied
-from ._linear import Coefficients, LinearComponents, LinearSums, points_of
+from ._base import BOUNDS, Draws, Profile, multiplied
+from ._linear import Coefficients, LinearComponents, LinearSums, points_of, table_of
+
+
+class LogsOfBits(NamedTuple):
+    """E log(1 − p) and E log p of each column, one after the other, as packed rows read them."""
+
+    levels: np.ndarray  # (2 n_features, n_components)
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """The same numbers as coefficients, which other rows read."""
+        zeros, ones = self.levels[::2].T, self.levels[1::2].T
+        return Coefficients(ones - zeros, np.ascontiguousarray(zeros))
 
 
 class BernoulliComponents(LinearComponents[None]):
@@ -32,6 +46,7 @@ class BernoulliComponents(LinearComponents[None]):
     """
 
     profile_names = ("emissionprob",)
+    carrier_is_fixed = True
 
     def __init__(
         self,
@@ -56,15 +71,13 @@ class BernoulliComponents(LinearComponents[None]):
     def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[BernoulliComponents, Natural]:
-        expected = self._expected_logs(q)
-        # These are the means over components, which ``mean`` takes longer to find.
-        logs = np.array([np.add.reduce(expected[key]) for key in ("a", "b")]) / self.n_components
-        observed = np.add.reduce(q["a"] - prior["a"] + (q["b"] - prior["b"]))
-        pairs = np.array([self.a[0], self.b[0]])
-        compiled("empirical_bayes").beta_pairs(logs, least_mean(observed), *BOUNDS, pairs)
+        old = np.ascontiguousarray(prior["a"]), np.ascontiguousarray(prior["b"])
+        new = np.empty(old[0].shape), np.empty(old[0].shape)
+        of_q = np.ascontiguousarray(q["a"]), np.ascontiguousarray(q["b"])
+        compiled("empirical_bayes").learned_betas(*of_q, *old, rho, *BOUNDS, *new)
         learned = shallow(self)
-        learned.a, learned.b = moved(self.a, pairs[0], rho), moved(self.b, pairs[1], rho)
-        return learned, learned.prior(None)
+        learned.a, learned.b = new
+        return learned, {"a": new[0], "b": new[1]}
 
     def posterior_like(
         self,
@@ -87,24 +100,32 @@ class BernoulliComponents(LinearComponents[None]):
     def _coefficients(self, log_p: np.ndarray, log_complement: np.ndarray) -> Coefficients:
         return Coefficients(log_p - log_complement, log_complement)
 
-    def _expected_logs(self, q: Natural) -> Natural:
-        (factor,) = self.factors
-        return factor.family.expectations(factor.pick(q))
-
     def expected_coefficients(self, q: Natural) -> Coefficients:
-        expected = self._expected_logs(q)
+        (factor,) = self.factors
+        expected = factor.family.expectations(factor.pick(q))
         return self._coefficients(expected["a"], expected["b"])
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        return {"logs": self._expected_logs(q)}
+        logs = np.empty((2 * self.n_features, self.n_components))
+        of_q = np.ascontiguousarray(q["a"]), np.ascontiguousarray(q["b"])
+        compiled("divergence").beta_logs(*of_q, logs)
+        return {"logs": logs}
 
-    def expectations_given(self, q: Natural, known: Known) -> Coefficients:
-        return self._coefficients(known["logs"]["a"], known["logs"]["b"])
+    def expectations_given(self, q: Natural, known: Known) -> LogsOfBits:
+        return LogsOfBits(known["logs"])
+
+    def for_rows(self, expected: Any, rows: Rows) -> Any:
+        if not isinstance(expected, LogsOfBits):
+            return super().for_rows(expected, rows)
+        if isinstance(rows.X, Coded) and not rows.plain:
+            return table_of(expected.levels, rows)
+        return super().for_rows(expected.coefficients, rows)
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         found = np.empty(2)
-        arrays = [x[key] for x in (q, prior, known["logs"]) for key in ("a", "b")]
-        compiled("divergence").beta_divergence(*map(np.ascontiguousarray, arrays), found)
+        of_q = np.ascontiguousarray(q["a"]), np.ascontiguousarray(q["b"])
+        of_prior = np.ascontiguousarray(prior["a"]), np.ascontiguousarray(prior["b"])
+        compiled("divergence").beta_divergence(*of_q, *of_prior, known["logs"], found)
         return float(found[0]) if found[1] <= STRONG else None
 
     def coefficients(self, draws: Draws) -> Coefficients:

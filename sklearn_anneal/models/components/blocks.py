@@ -83,7 +83,8 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return {name: {key: f"{name}.{key}" for key in part.keys} for name, part in parts}
 
     def _prefixed(self, name: str, arrays: Natural) -> Natural:
-        return {f"{name}.{key}": value for key, value in arrays.items()}
+        names = self._names[name]
+        return {names[key]: value for key, value in arrays.items()}
 
     def own(self, name: str, arrays: Natural) -> Natural:
         """Return the arrays of one block, without its name before theirs."""
@@ -172,14 +173,29 @@ class BlockComponents(Components[Summaries, BlockSums]):
         rows_stay: bool = False,
         known: Known | None = None,
     ) -> tuple[BlockComponents, Natural]:
-        model = copy(self)
+        model, of_parts = copy(self), {} if known is None else known["blocks"]
         new: Natural = {}
         model.parts = {}
         for name, part in self.parts.items():
-            found = part.learned(self.own(name, q), self.own(name, prior), rho, late, rows_stay)
+            how = rho, late, rows_stay, of_parts.get(name)
+            found = part.learned(self.own(name, q), self.own(name, prior), *how)
             model.parts[name] = found[0]
             new |= self._prefixed(name, found[1])
         return model, new
+
+    @property
+    def completes(self) -> bool:  # type: ignore[override]
+        return any(part.completes for part in self.parts.values())
+
+    def for_start(
+        self, rows: Rows, prior: Natural, summary: Summaries | None = None
+    ) -> dict[str, Expected]:
+        found: dict[str, Expected] = dict.fromkeys(self.parts)
+        for name, part in self.parts.items():
+            if part.completes:
+                expected = part.expectations(self.own(name, prior))
+                found[name] = part.for_rows(expected, self.rows_of(name, rows))
+        return found
 
     def is_whole(self, profile: Profile) -> bool:
         return all(part.is_whole(profile.get(name, {})) for name, part in self.parts.items())
@@ -214,6 +230,9 @@ class BlockComponents(Components[Summaries, BlockSums]):
         self, q: Natural, rng: np.random.Generator | None = None
     ) -> dict[str, Expected]:
         return {n: part.expectations(self.own(n, q), rng) for n, part in self.parts.items()}
+
+    def compiled_expectations(self, q: Natural) -> dict[str, Expected]:
+        return {n: part.compiled_expectations(self.own(n, q)) for n, part in self.parts.items()}
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
         # Blocks have any names, so that their values are by themselves.
@@ -293,8 +312,11 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return sum(part.n_terms(self.rows_of(n, rows)) for n, part in self.parts.items())
 
     def log_density(self, rows: Rows, expected: dict[str, Expected]) -> np.ndarray:
-        parts = self.parts.items()
-        return sum(part.log_density(self.rows_of(n, rows), expected[n]) for n, part in parts)  # type: ignore[return-value]
+        (name, first), *others = self.parts.items()
+        total = first.log_density(self.rows_of(name, rows), expected[name])
+        for name, part in others:
+            total += part.log_density(self.rows_of(name, rows), expected[name])
+        return total
 
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         parts = self.parts.items()
@@ -302,6 +324,11 @@ class BlockComponents(Components[Summaries, BlockSums]):
 
     def zeros(self, expected: dict[str, Expected]) -> BlockSums:
         return BlockSums({n: part.zeros(expected[n]) for n, part in self.parts.items()})
+
+    def sums(self, rows: Rows, shares: np.ndarray, expected: dict[str, Expected]) -> BlockSums:
+        parts = self.parts.items()
+        each = {n: part.sums(self.rows_of(n, rows), shares, expected[n]) for n, part in parts}
+        return BlockSums(each)
 
     def add(
         self, rows: Rows, shares: np.ndarray, raw: BlockSums, expected: dict[str, Expected]

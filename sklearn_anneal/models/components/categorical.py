@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,20 @@ from scipy.sparse import csr_array
 
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
-from .._base import compiled
+from ...families._divergence import STRONG
+from .._base import Known, compiled, shallow
 from .._draws import drawn_labels
-from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, moved, multiplied
+from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, multiplied
 
 kernels = partial(compiled, "hidden_markov")
+
+_FACTORS = (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
+
+
+@cache
+def one_column(n_levels: int) -> np.ndarray:
+    """Return where the levels of a single column begin and end, for kernels of several columns."""
+    return np.array([0, n_levels])
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,8 @@ class CategoricalComponents(Components[None, SymbolSums]):
         """V, the number of symbols."""
         return self.concentration.shape[1]
 
-    @property
-    def factors(self) -> tuple[Factor, ...]:
-        return (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
+    factors = _FACTORS  # type: ignore[assignment]
+    keys = ("emissionprob",)  # type: ignore[assignment]
 
     def prior(self, summary: None) -> Natural:
         return {"emissionprob": self.concentration}
@@ -63,15 +70,31 @@ class CategoricalComponents(Components[None, SymbolSums]):
     def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalComponents, Natural]:
-        (factor,) = self.factors
-        logs = factor.family.expectations(factor.pick(q))["concentration"]
-        old = self.concentration
-        best, first_level = old[:1, 0].copy(), np.array([0, self.n_symbols])
-        levels = np.ascontiguousarray(logs.T)
-        compiled("empirical_bayes").dirichlet_concentrations(levels, first_level, *BOUNDS, best)
-        learned = copy(self)
-        learned.concentration = moved(old, best, rho)
+        old, new = np.ascontiguousarray(self.concentration), np.empty(self.concentration.shape)
+        of_q = np.ascontiguousarray(q["emissionprob"])
+        how = old, one_column(self.n_symbols), rho, *BOUNDS, new
+        compiled("empirical_bayes").learned_dirichlets(of_q, *how)
+        learned = shallow(self)
+        learned.concentration = new
         return learned, learned.prior(None)
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        logs = np.empty((self.n_symbols, self.n_components))
+        of_q = np.ascontiguousarray(q["emissionprob"])
+        compiled("divergence").dirichlet_logs(of_q, one_column(self.n_symbols), logs)
+        return {"logs": logs}
+
+    def expectations_given(self, q: Natural, known: Known) -> np.ndarray:
+        logs: np.ndarray = known["logs"]
+        return logs
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        found = np.empty(2)
+        both = (np.ascontiguousarray(x["emissionprob"]) for x in (q, prior))
+        compiled("divergence").dirichlet_divergence(
+            *both, known["logs"], one_column(self.n_symbols), found
+        )
+        return float(found[0]) if found[1] <= STRONG else None
 
     def embedding(self, rows: Rows) -> Any:
         symbols = np.ravel(rows.X)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import psi
 
 from ...data.tables import Coded, Packing
 from ...data.units import Rows
-from ...families import Dirichlet, Factor, Natural
+from ...families import DirichletColumns, Factor, Natural
 from ...families._divergence import STRONG
 from .._base import Expected, Known, compiled, shallow
 from .._draws import drawn_labels, holes_of
-from ._base import BOUNDS, Draws, Profile, RawStatistics, log_means, moved, multiplied
+from ._base import BOUNDS, Draws, Profile, RawStatistics, log_means, multiplied
 from ._linear import (
     Levels,
     PackedComponents,
@@ -25,9 +24,15 @@ from ._linear import (
 )
 
 
+@lru_cache(maxsize=64)
+def _columns(n_levels: tuple[int, ...]) -> DirichletColumns:
+    """Return the family of columns with these numbers of levels, which has tables of its own."""
+    return DirichletColumns(n_levels)
+
+
 @dataclass(frozen=True)
 class LevelSums(RawStatistics):
-    """Σ R over the rows that have each level of each column, (n_levels, n_components)."""
+    """Σ R over the rows that have each level of each column, (n_components, n_levels)."""
 
     levels: np.ndarray
 
@@ -36,8 +41,8 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     """Distributions of rows of categories, with Dirichlet priors of the probabilities.
 
     The columns are independent given the component, and each has its own number of levels. The
-    natural parameters are one array for each number of levels L that occurs, ``levels_L`` of shape
-    (n_components, n_columns_with_L_levels, L).
+    natural parameters are ``levels`` of shape (n_components, n_levels), with the levels of all
+    columns one after the other.
 
     Parameters
     ----------
@@ -62,8 +67,8 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
     ):
         self.n_components = int(n_components)
         self.n_levels = tuple(int(n) for n in n_levels)
-        # In the order of the levels of all columns, (n_levels, n_components).
-        self.concentration = np.concatenate([column.T for column in concentration], dtype=float)
+        # In the order of the levels of all columns, (n_components, n_levels).
+        self.concentration = np.concatenate(concentration, axis=1, dtype=float)
         self.learns = learns
 
     @property
@@ -71,58 +76,34 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         """The number of columns."""
         return len(self.n_levels)
 
-    @cached_property
-    def _first_level(self) -> np.ndarray:
-        """The place of the first level of each column among those of all, (n_features + 1,)."""
-        return np.concatenate([[0], np.cumsum(self.n_levels, dtype=np.int64)])
-
-    @cached_property
-    def _places(self) -> dict[str, np.ndarray]:
-        """The places of the levels of the columns of each key, (n_columns, n_levels)."""
-        groups: dict[str, list[np.ndarray]] = {}
-        for first, n in zip(self._first_level, self.n_levels, strict=False):
-            groups.setdefault(f"levels_{n}", []).append(np.arange(first, first + n))
-        return {key: np.array(levels) for key, levels in groups.items()}
+    @property
+    def _family(self) -> DirichletColumns:
+        return _columns(self.n_levels)
 
     @cached_property
     def factors(self) -> tuple[Factor, ...]:
-        return tuple(Factor(Dirichlet(), {"concentration": key}) for key in self._places)
-
-    def _by_key(self, levels: np.ndarray) -> Natural:
-        """Return numbers of all levels of all columns, (n_levels, K), as natural parameters."""
-        return {
-            key: np.ascontiguousarray(levels[places].transpose(2, 0, 1))
-            for key, places in self._places.items()
-        }
-
-    def _by_level(self, natural: Natural) -> np.ndarray:
-        """Return arrays in the shapes of natural parameters as those of levels, (n_levels, K)."""
-        levels = np.empty((sum(self.n_levels), self.n_components))
-        for key, places in self._places.items():
-            levels[places] = natural[key].transpose(1, 2, 0)
-        return levels
+        return (Factor(self._family, {"concentration": "levels"}),)
 
     def gathered(self, columns: list[np.ndarray]) -> Natural:
         """Return arrays (n_components, n_levels), one for each column, as natural parameters."""
-        return self._by_key(np.concatenate([column.T for column in columns]))
+        return {"levels": np.concatenate(columns, axis=1)}
 
     def columns(self, natural: Natural) -> list[np.ndarray]:
         """Return natural parameters as arrays (n_components, n_levels), one for each column."""
-        return np.split(self._by_level(natural).T, self._first_level[1:-1], axis=1)
+        return np.split(natural["levels"], self._family.first_level[1:-1], axis=1)
 
     def prior(self, summary: None) -> Natural:
-        return self._by_key(self.concentration)
+        return {"levels": self.concentration}
 
     def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalColumns, Natural]:
-        logs, first = self._expected_logs(self._by_level(q)), self._first_level
-        best = self.concentration[first[:-1], 0]
-        compiled("empirical_bayes").dirichlet_concentrations(logs, first, *BOUNDS, best)
+        new, old = np.empty(prior["levels"].shape), np.ascontiguousarray(prior["levels"])
+        how = self._family.first_level, rho, *BOUNDS, new
+        compiled("empirical_bayes").learned_dirichlets(np.ascontiguousarray(q["levels"]), old, *how)
         model = shallow(self)
-        each = np.repeat(best, self.n_levels)[:, None]
-        model.concentration = moved(self.concentration, each, rho)
-        return model, model.prior(None)
+        model.concentration = new
+        return model, {"levels": new}
 
     def posterior_like(
         self,
@@ -132,55 +113,48 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         summary: None,
         prior: Natural,
     ) -> Natural:
-        found = self.gathered(profile["emissionprob"])
-        return {key: prior[key] + counts[:, None, None] * found[key] for key in found}
+        found = self.gathered(profile["emissionprob"])["levels"]
+        return {"levels": prior["levels"] + counts[:, None] * found}
 
     def random_natural(
         self, counts: np.ndarray, summary: None, prior: Natural, rng: np.random.Generator
     ) -> Natural:
-        result = {}
-        for factor in self.factors:
-            (key,) = factor.names.values()
-            shape = prior[key].shape
-            shares = rng.dirichlet(np.ones(shape[2]), size=shape[:2])
-            result[key] = prior[key] + counts[:, None, None] * shares
-        return result
-
-    def _expected_logs(self, concentration: np.ndarray) -> np.ndarray:
-        """Return E log p of all levels, given their concentrations, both (n_levels, K)."""
-        logs = np.empty(concentration.shape)
-        compiled("divergence").dirichlet_logs(concentration, self._first_level, logs)
-        return logs
+        shapes = [part.shape for part in self._family.parts(prior["levels"])]
+        drawn = [rng.dirichlet(np.ones(shape[2]), size=shape[:2]) for shape in shapes]
+        return {"levels": prior["levels"] + counts[:, None] * self._family.joined(drawn)}
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
-        if rng is None:
-            # Predictions of few rows import no compiler.
-            concentration = self._by_level(q)
-            total = np.add.reduceat(concentration, self._first_level[:-1], axis=0)
-            return psi(concentration) - np.repeat(psi(total), self.n_levels, axis=0)
-        return self.coefficients(self.draw(q, rng))
+        """Return E log p of all levels, or at one draw, (n_levels, n_components)."""
+        if rng is not None:
+            return self.coefficients(self.draw(q, rng))
+        # Predictions of few rows import no compiler.
+        logs = self._family.expectations({"concentration": q["levels"]})
+        return np.ascontiguousarray(logs["concentration"].T)
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        concentration = self._by_level(q)
-        return {"concentration": concentration, "logs": self._expected_logs(concentration)}
+        logs = np.empty((sum(self.n_levels), self.n_components))
+        concentration = np.ascontiguousarray(q["levels"])
+        compiled("divergence").dirichlet_logs(concentration, self._family.first_level, logs)
+        return {"logs": logs}
 
     def expectations_given(self, q: Natural, known: Known) -> np.ndarray:
         logs: np.ndarray = known["logs"]
         return logs
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
-        arrays = known["concentration"], self._by_level(prior), known["logs"]
         found = np.empty(2)
-        compiled("divergence").dirichlet_divergence(*arrays, self._first_level, found)
+        both = np.ascontiguousarray(q["levels"]), np.ascontiguousarray(prior["levels"])
+        first_level = self._family.first_level
+        compiled("divergence").dirichlet_divergence(*both, known["logs"], first_level, found)
         return float(found[0]) if found[1] <= STRONG else None
 
     def coefficients(self, draws: Draws) -> np.ndarray:
         """Return the logarithms of probabilities at one draw (:meth:`Components.draw`)."""
-        logs = [draw["log_probabilities"] for draw in draws]
-        return self._by_level(dict(zip(self._places, logs, strict=True)))
+        (draw,) = draws
+        return np.ascontiguousarray(draw["log_probabilities"].T)
 
     def plug_in(self, q: Natural) -> np.ndarray:
-        return self._by_level({key: log_means(q[key]) for key in self.keys})
+        return np.ascontiguousarray(np.hstack([log_means(x) for x in self.columns(q)]).T)
 
     def for_rows(self, expected: np.ndarray, rows: Rows) -> Table | Levels:
         return table_of(expected, rows)
@@ -194,17 +168,15 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         return found
 
     def zeros(self, expected: Expected) -> LevelSums:
-        return LevelSums(np.zeros((sum(self.n_levels), self.n_components)))
+        return LevelSums(np.zeros((self.n_components, sum(self.n_levels))))
 
-    def add_levels(
-        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: LevelSums
-    ) -> None:
-        raw.levels[:] += levels
+    def of_levels(self, levels: np.ndarray, count: np.ndarray, packing: Packing) -> LevelSums:
+        return LevelSums(np.ascontiguousarray(levels.T))
 
     def statistics(
         self, raw: LevelSums, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        return self._by_key(raw.levels)
+        return {"levels": raw.levels}
 
     def probabilities(self, q: Natural) -> list[np.ndarray]:
         """Return the posterior means of the probabilities, (n_components, n_levels) per column."""
@@ -243,7 +215,8 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         return self.n_components * (sum(self.n_levels) - self.n_features)
 
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
-        return {key: multiplied(q[key], size, rng) for key in self.keys}
+        parts = self._family.parts(q["levels"])
+        return {"levels": self._family.joined([multiplied(x, size, rng) for x in parts])}
 
     def coordinates(self, q: Natural, summary: None) -> np.ndarray:
         return np.hstack(self.probabilities(q))

@@ -240,10 +240,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Set the covariance prior, of which each component has a multiple if there are sizes."""
         self.common_scale, self.sizes = common, sizes
         if self.correlates:
-            total = self.n_matrices * self.mean_dof_prior
-            self.scale_loss, self.scale_prior_dof = least_loss(
-                log_correlation(common), total, self.n_features, self.scale_prior_dof
-            )
+            how = self.n_matrices * self.mean_dof_prior, self.n_features, self.scale_prior_dof
+            self.scale_loss, self.scale_prior_dof = least_loss(log_correlation(common), *how)
         self.covariance_prior = common
         if sizes is not None:
             self.covariance_prior = self.per_row(sizes.mean) * common
@@ -720,7 +718,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
         It does not depend on the rows.
         """
-        n_matrices = {"full": self.n_components, "tied": 1}.get(layout)
+        of_tied = 1 if self.form == "common" else wide.MATRICES_OF_TIED
+        n_matrices = {"full": self.n_components, "tied": of_tied}.get(layout)
         return n_matrices is not None and self.n_features**2 >= wide.SQUARE_PER_MATRIX * n_matrices
 
     def n_terms(self, rows: Rows) -> float:

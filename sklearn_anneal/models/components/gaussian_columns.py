@@ -306,6 +306,8 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
 
     # Log densities
 
+    carrier_is_fixed = True
+
     def _values(self, X: np.ndarray) -> np.ndarray:
         return np.concatenate([X * X, X], axis=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,14 @@ from scipy.sparse import issparse
 from scipy.special import gammaln
 
 from ...data.units import Rows
-from ...families import Natural, digamma_excess, log_negative_binomial, log_poisson
+from ...families import (
+    STRONG,
+    Natural,
+    digamma_excess,
+    log_negative_binomial,
+    log_poisson,
+)
+from .._base import Known, compiled
 from .._draws import drawn_counts
 from ._base import Draws
 from ._gamma_rates import CountRates
@@ -23,6 +31,13 @@ _LARGE_RATE = 1e5
 _SMALLEST_RATE = 1e-280
 # log 0!, log 1!, …
 _LOG_FACTORIALS = gammaln(np.arange(1.0, 1025.0))
+
+
+@cache
+def _none_large(n_components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the last fields of :class:`Rates` where no column has large rates."""
+    nothing = np.empty((0, n_components))
+    return np.empty(0, dtype=np.intp), nothing, nothing
 
 
 class Rates(NamedTuple):
@@ -43,8 +58,7 @@ class Rates(NamedTuple):
         """
         is_large = (means > _LARGE_RATE).any(axis=0)
         if not is_large.any():
-            nothing = np.empty((0, len(means)))
-            return cls(Coefficients(logs, -means), np.flatnonzero(is_large), nothing, nothing)
+            return cls(Coefficients(logs, -means), *_none_large(len(means)))
         floor = np.maximum(means[:, is_large], _SMALLEST_RATE)
         tiny = means[:, is_large] < _SMALLEST_RATE
         excess = 0.0 if shape is None else digamma_excess(shape[:, is_large])
@@ -78,10 +92,30 @@ class PoissonComponents(CountRates):
         "this sum is known for Poisson counts"
     )
 
+    carrier_is_fixed = True
+
     def expected_coefficients(self, q: Natural) -> Rates:
         factor = self.factors[0]
         expected = factor.family.expectations(factor.pick(q))
         return Rates.of(-expected["rate"], expected["shape"], q["shape"])
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        shape, rate = np.ascontiguousarray(q["shape"]), np.ascontiguousarray(q["rate"])
+        logs, negatives, largest = np.empty(shape.shape), np.empty(shape.shape), np.empty(1)
+        compiled("divergence").gamma_moments(shape, rate, logs, negatives, largest)
+        return {"logs": logs, "negatives": negatives, "largest": float(largest[0])}
+
+    def expectations_given(self, q: Natural, known: Known) -> Rates:
+        if known["largest"] > _LARGE_RATE:
+            return Rates.of(-known["negatives"], known["logs"], q["shape"])
+        coefficients = Coefficients(known["logs"], known["negatives"])
+        return Rates(coefficients, *_none_large(self.n_components))
+
+    def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
+        found = np.empty(2)
+        arrays = (np.ascontiguousarray(x[key]) for x in (q, prior) for key in ("shape", "rate"))
+        compiled("divergence").gamma_divergence(*arrays, known["logs"], found)
+        return float(found[0]) if found[1] <= STRONG else None
 
     def coefficients(self, draws: Draws) -> Rates:
         (draw,) = draws

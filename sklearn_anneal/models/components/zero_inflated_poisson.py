@@ -152,6 +152,12 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
 
     # Rows
 
+    # The expectations say how many zeros are structural.
+    completes = True
+
+    def known(self, q: Natural, before: Known | None) -> Known | None:
+        return None
+
     def expected_coefficients(self, q: Natural) -> Any:
         rates, zeros = (factor.family.expectations(factor.pick(q)) for factor in self.factors)
         return Inflated.of(super().expected_coefficients(q), -rates["rate"], zeros["a"], zeros["b"])
@@ -185,6 +191,11 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
     def zeros(self, expected: Any) -> InflatedSums:
         own, (k, d) = super().zeros(expected), (self.n_components, self.n_features)
         return InflatedSums(own.count, own.sum, own.missing, np.zeros((k, d)), np.zeros((k, d)))
+
+    def sums(self, rows: Rows, shares: np.ndarray, expected: Any = None) -> InflatedSums:
+        raw = self.zeros(expected)
+        self.add(rows, shares, raw, expected)
+        return raw
 
     def add(self, rows: Rows, shares: np.ndarray, raw: Any, expected: Any = None) -> None:
         super().add(rows, shares, raw, expected.rates)
