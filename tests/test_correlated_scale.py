@@ -162,10 +162,10 @@ def test_a_matrix_is_tried_where_the_value_has_changed_and_settled():
         return found
 
     assert _correlated_scale._tries_a_matrix(SimpleNamespace(tried=None), -100.0), "the first pass"
-    assert not tries(-85.0, -84.9), "a change of 7 differences is too small"
-    assert tries(-70.0, -69.0), "it has changed by 15 differences, and by 3 % of that now"
-    assert tries(-131.0, -130.0), "a fall is a change too"
-    assert not tries(-80.0, -70.0), "a third of the change was in the last pass"
+    assert not tries(-70.0, -69.9), "a change of 15 differences is too small"
+    assert tries(-40.0, -38.0), "it has changed by 31 differences, and by 3 % of that now"
+    assert tries(-162.0, -160.0), "a fall is a change too"
+    assert not tries(-60.0, -40.0), "a third of the change was in the last pass"
 
 
 @pytest.mark.parametrize(

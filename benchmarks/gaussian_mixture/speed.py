@@ -238,7 +238,8 @@ def measure_wide(page: Page, size: Size) -> None:
         "half, and about a millisecond of the interpreter. Where no component has more than 0.6 "
         "rows for each column, n² D operations take their place, with the n rows of a component. "
         "Once the shares of rows do not change any more, statistics and factors of the last pass "
-        "are kept.",
+        "are kept. A pass over up to 1,024 rows then computes no densities either, as long as the "
+        "change of the priors is too small to move a row, and is learning the priors alone.",
     )
     rows = []
     for covariance, d, k, n in size.wide:

@@ -107,6 +107,11 @@ def _invert_lower(root: np.ndarray) -> None:
     root[half:, :half] = dtrmm(1.0, right.T, product, side=True, overwrite_b=True).T
 
 
+def in_shape(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return values in a shape to which they broadcast, at once if it is theirs."""
+    return values if values.shape == shape else np.broadcast_to(values, shape)
+
+
 def symmetrize(matrices: np.ndarray) -> np.ndarray:
     """Return the symmetric part of matrices of shape (..., D, D)."""
     result = matrices + matrices.swapaxes(-1, -2)
@@ -503,10 +508,11 @@ def _solved(
     matrices: np.ndarray, vectors: np.ndarray, routine: Callable[..., tuple[np.ndarray, int]]
 ) -> np.ndarray:
     """Return what a routine of LAPACK computes of the transpose of each matrix and its vector."""
-    shape = np.broadcast_shapes(matrices.shape[:-1], vectors.shape)
-    d = shape[-1]
-    each = np.broadcast_to(matrices, (*shape, d)).reshape(-1, d, d)
-    result = np.array(np.broadcast_to(vectors, shape), dtype=np.float64).reshape(-1, d)
+    shape, d = vectors.shape, vectors.shape[-1]
+    if matrices.shape[:-1] != shape:
+        shape = np.broadcast_shapes(matrices.shape[:-1], shape)
+    each = in_shape(matrices, (*shape, d)).reshape(-1, d, d)
+    result = np.array(in_shape(vectors, shape), dtype=np.float64).reshape(-1, d)
     for matrix, vector in zip(each, result, strict=True):
         vector[:], failed = routine(matrix.T, vector)
         if failed:

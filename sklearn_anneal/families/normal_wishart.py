@@ -217,6 +217,7 @@ class NormalWishart(Family):
         log_det: np.ndarray,
         log_normalizer_of_p: np.ndarray,
         traces: np.ndarray,
+        distances: np.ndarray | None = None,
     ) -> float:
         """Return :meth:`kl` of matrices without a factorisation, given what others have computed.
 
@@ -230,17 +231,26 @@ class NormalWishart(Family):
             Those of p, in nats.
         traces : ndarray
             tr(W^{-1} E[Lambda]) with the W of p, of the shape of ``log_det``.
+        distances : ndarray of shape (K,) or None, default=None
+            Those of :meth:`distances`; None computes them.
         """
         wishart, beta, strength = self._wishart, q["mean_precision"], p["mean_precision"]
-        shift = q["mean_natural"] / beta[:, None] - p["mean_natural"] / strength[:, None]
-        distance = (shift * precision.multiply(shift[..., None])[..., 0]).sum(-1)
-        of_means = strength * distance - self.n_features * (beta - strength) / beta
+        if distances is None:
+            distances = self.distances(q, p, precision)
+        of_means = distances - self.n_features * (beta - strength) / beta
         # E tr(S Lambda) of q is nu D.
         of_scale = (q["dof"] - p["dof"]) * log_det - (q["dof"] * self.n_features - traces)
-        linear = 0.5 * (np.sum(of_means) + wishart._copies * np.sum(of_scale))
+        linear = 0.5 * (of_means.sum() + wishart._copies * of_scale.sum())
         log_normalizer = wishart._log_normalizer(q, precision.log_dets)
         log_normalizer = self._log_normalizer_of_mean(q) + log_normalizer
-        return float(linear - np.sum(log_normalizer) + np.sum(log_normalizer_of_p))
+        return float(linear - log_normalizer.sum() + log_normalizer_of_p.sum())
+
+    def distances(self, q: Natural, p: Natural, precision: Precisions) -> np.ndarray:
+        """Return beta (m - m_q)^T E[Lambda] (m - m_q) with the beta and m of p, (K,)."""
+        beta, strength = q["mean_precision"], p["mean_precision"]
+        shift = q["mean_natural"] / beta[:, None] - p["mean_natural"] / strength[:, None]
+        distances: np.ndarray = (shift * precision.multiply(shift[..., None])[..., 0]).sum(-1)
+        return strength * distances
 
     def _expectations_and_log_normalizer(self, natural: Natural) -> tuple[Natural, np.ndarray]:
         marginal, wishart = self._wishart_natural(natural), self._wishart

@@ -131,12 +131,15 @@ class Next(NamedTuple):
         The moments of these.
     raw : object
         The statistics of rows from which the prior was learned.
+    exact : bool
+        Whether the parameters are known to be the prior plus these statistics.
     """
 
     prior: Natural | None = None
     q: Natural = {}
     moments: tuple[Any, ...] | None = None
     raw: Any = None
+    exact: bool = False
 
 
 class Components(ABC, Generic[P, R]):
@@ -763,6 +766,8 @@ class Components(ABC, Generic[P, R]):
             raw = self.sums(rows, found.shares, joint.own)
             if last is not None:
                 last.keep(rows, found.shares, raw)
+        elif found.noisy is None:
+            last.note(rows, joint.own, log_joint)
         statistics = self._as_statistics(rows, found.shares, raw, joint.gate)
         step = LocalStep(statistics, found.energy, found.entropy)
         if found.noisy is not None:

@@ -42,7 +42,7 @@ _STEPS = 3
 # A diagonal V gives way to a matrix if the bound is higher after so many steps. This is tried again
 # when the value has changed by so many times the difference, and changes in a pass by at most this
 # share of that.
-_STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 10.0, 0.1
+_STEPS_OF_START, _CHANGE_OF_TRY, _SHARE_OF_SETTLED = 3, 20.0, 0.1
 
 
 def log_correlation(scale: np.ndarray) -> float:

@@ -40,10 +40,10 @@ class Determinants(NamedTuple):
         Rounding errors must not leave the numbers that are possible.
         """
         d, tiny = n_features, np.finfo(float).tiny
-        first = np.clip(first, 0.0, d)
+        first = np.minimum(np.maximum(first, 0.0), d)
         rest = d - first  # Σ (1 − p)
-        below = np.clip(second, first**2 / d, first)
-        above = np.clip(rest - first + second, rest**2 / d, rest)  # Σ (1 − p)²
+        below = np.minimum(np.maximum(second, first**2 / d), first)
+        above = np.minimum(np.maximum(rest - first + second, rest**2 / d), rest)  # Σ (1 − p)²
         p_below, q_above = below / np.maximum(first, tiny), above / np.maximum(rest, tiny)
         n_above, n_below = rest / np.maximum(q_above, tiny), first / np.maximum(p_below, tiny)
         return cls(d, n_above, 1.0 - q_above, n_below, p_below)

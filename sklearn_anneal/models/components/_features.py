@@ -45,6 +45,12 @@ class Features(NamedTuple):
     roots: Any = None
     # The ``LastSums`` of many columns; None if the next visit is to other rows.
     last: Any = None
+    # The ``Origin`` of q: the prior and the statistics of which it is made, where they are known.
+    origin: Any = None
+
+    def for_other_rows(self) -> Features:
+        """Return these coefficients without what the next visit to the same rows would need."""
+        return self._replace(last=None, origin=None)
 
 
 # The rows of components are kept if they are at most so many for each column. With more, products
@@ -110,18 +116,20 @@ class LastSums:
     def __init__(self) -> None:
         # The rows are None after a pickle, which a fit to the same rows goes on from.
         self._last: tuple[np.ndarray | None, np.ndarray, np.ndarray, FeatureSums] | None = None
+        # True at the only component of each row; empty if a row has two.
+        self._is_own: np.ndarray | None = None
+        self._noted: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_last": None if self._last is None else (None, *self._last[1:])}
+        last = None if self._last is None else (None, *self._last[1:])
+        return {**vars(self), "_last": last}
 
     def of(self, rows: Rows, shares: np.ndarray) -> FeatureSums | None:
         """Return the statistics if these are the same rows with the same shares."""
         if self._last is None:
             return None
-        x, center, before, found = self._last
-        # Chunks are views that every visit makes anew. This one keeps the memory from other arrays.
-        place = x is None or x.__array_interface__ == rows.X.__array_interface__
-        if not (place and shares.shape == before.shape and np.array_equal(center, rows.center)):
+        _, center, before, found = self._last
+        if shares.shape != before.shape or not self._has(rows):
             return None
         rounding = np.finfo(float).eps * np.abs(before).max(axis=0, initial=0.0)
         if (np.abs(shares - before) > rounding).any():
@@ -131,9 +139,39 @@ class LastSums:
         self._last = rows.X, center, before, found
         return found
 
+    def _has(self, rows: Rows) -> bool:
+        """Return whether the rows are those of the last visit."""
+        assert self._last is not None
+        x, center, before, _ = self._last
+        # Chunks are views that every visit makes anew. This one keeps the memory from other arrays.
+        place = x is None or x.__array_interface__ == rows.X.__array_interface__
+        same = center is rows.center or np.array_equal(center, rows.center)
+        return bool(place and same and len(before) == rows.n_units)
+
+    def note(self, rows: Rows, features: Features, log_joint: np.ndarray) -> None:
+        """Note log densities, if each row has one component alone (``_settled_rows``)."""
+        if features.origin is None or self._last is None:
+            return
+        if self._is_own is None:
+            shares = self._last[2]
+            largest = shares.max(axis=1, keepdims=True, initial=0.0)
+            rest = (1.0 if rows.weights is None else rows.weights[:, None]) - largest
+            alone = (np.abs(rest) <= np.finfo(float).eps * largest) & (shares >= 0.0)
+            own = (shares == largest) & (largest > 0.0)
+            self._is_own = own if alone.all() else np.empty((0, 0), dtype=bool)
+        if len(self._is_own):
+            self._noted = features.origin.noted(features.terms, log_joint, self._is_own)
+
+    def noted(self, rows: Rows, raw: FeatureSums) -> Any:
+        """Return what was noted of the same rows and their statistics; None if nothing was."""
+        if self._last is None or self._last[3] is not raw or not self._has(rows):
+            return None
+        return self._noted
+
     def keep(self, rows: Rows, shares: np.ndarray, found: FeatureSums) -> None:
         """Keep statistics, which must not be changed from now on, nor the shares."""
         self._last = rows.X, rows.center, shares, found
+        self._is_own = self._noted = None
 
 
 kernels = partial(compiled, "gaussian_mixture")

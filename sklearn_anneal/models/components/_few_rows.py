@@ -106,11 +106,12 @@ def is_posterior(
         return False
     d, counts = components.n_features, raw.own[:, -1]
     own = ("mean_precision", counts), ("mean_natural", raw.own[:, -d - 1 : -1]), ("dof", counts)
-    if not all(np.array_equal(q[key], prior[key] + value) for key, value in own):
+    if not all((q[key] == prior[key] + value).all() for key, value in own):
         return False
     # The upper triangle is stored row after row.
-    entries = np.cumsum(np.append(0, np.arange(d, 1, -1)))
-    before, after = (np.diagonal(natural["scatter"], axis1=1, axis2=2) for natural in (prior, q))
+    i = np.arange(d)
+    entries = i * (2 * d + 1 - i) // 2
+    before, after = (natural["scatter"].diagonal(axis1=1, axis2=2) for natural in (prior, q))
     added = before + raw.own[:, entries] + components.reg_covar * counts[:, None]
     return bool((np.abs(after - added) <= _ROUNDING * np.abs(added)).all())
 

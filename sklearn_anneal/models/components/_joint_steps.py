@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -117,7 +116,7 @@ class JointStep(Step):
     def _precisions(self) -> Precisions:
         """Return E Λ of q after the move of V from its value in q to the one now."""
         if self.rows is not None and self.eta == np.inf:
-            scales = np.multiply.outer(self.size, np.diagonal(self.scale))
+            scales = np.multiply.outer(self.size, self.scale.diagonal())
             how = self.old_strength, self.old_center, self.q["dof"]
             found = self.rows.precisions(scales, *how)
             if found is not None:
@@ -145,7 +144,7 @@ class JointStep(Step):
     @property
     def log_det_of_scale(self) -> float:
         """log|V|."""
-        return float(np.log(np.diagonal(self.scale)).sum()) + self.log_correlation
+        return float(np.log(self.scale.diagonal()).sum()) + self.log_correlation
 
     @property
     def shares(self) -> np.ndarray:
@@ -156,7 +155,7 @@ class JointStep(Step):
         factors = (self.size / self.after)[:, None]
         if self.eta < np.inf:
             return factors * np.einsum("ij,kij->kj", self.scale, self.precisions.matrices)
-        return np.minimum(factors * np.diagonal(self.scale) * self.precisions.diagonals, 1.0)
+        return np.minimum(factors * self.scale.diagonal() * self.precisions.diagonals, 1.0)
 
     def learn_diagonal(self, rho: float) -> None:
         """Learn the entries v_j of V, for the sizes and ν₀ as they are.
@@ -172,7 +171,7 @@ class JointStep(Step):
         2 δ_j is the best change of v_j alone. Twice this step is taken where it is better still.
         """
         c, before, after = self.components, self.before, self.after
-        p, scale = self.shares, np.diagonal(self.scale)
+        p, scale = self.shares, self.scale.diagonal()
         alone, risen = np.empty(scale.shape), np.empty(1)
         kernels().factors_of_entries(p, before, after, _LARGEST_FACTOR_OF_ENTRY, alone, risen)
         floor = SMALLEST_SCALE * np.diagonal(np.asarray(c.reference)) / self.size.min()
@@ -199,8 +198,8 @@ class JointStep(Step):
         n, old, dof = self.counts, self.old_strength, self.q["dof"]
         moved, solved = self._before
         shares = old / (old + n)
-        weights = np.tensordot(shares * n, self.precisions.matrices, axes=1)
-        change = self.structure.solve(weights[None], (shares * dof) @ solved)[0]
+        weights = self._summed(shares * n)
+        change = self.structure.solve(weights[None], ((shares * dof) @ solved)[None])[0]
         along = n[:, None] * change
         (mean, factor), of_along = self._of_means, self._solved(along)
         step, factors = np.array([1.0, _LONGEST_STEP]), np.array([n * (old + n) / old, factor])
@@ -210,6 +209,11 @@ class JointStep(Step):
         self._now = moved - size * along, solved - size * of_along
         self.center = self.center + size * change
         return size * change
+
+    def _summed(self, weights: np.ndarray) -> np.ndarray:
+        """Return Σ_k w_k E Λ_k."""
+        d = self.components.n_features
+        return (weights @ self.precisions.matrices.reshape(len(weights), -1)).reshape(d, d)
 
     def _multiplied(self, vectors: np.ndarray) -> np.ndarray:
         """Return the products of E Λ_k and vectors, (n_components, n_features)."""
@@ -267,7 +271,7 @@ class JointStep(Step):
         kernels().change_of_means(scales, moved, solved, turned, *how)
         self.log_dets = self.precisions.log_dets + change[0]
         # Rounding must not leave the domain of the traces.
-        traces = np.clip(self.shares.sum(axis=1), 0.0, d) / self.size - change[1]
+        traces = np.minimum(np.maximum(self.shares.sum(axis=1), 0.0), d) / self.size - change[1]
         self.inverse_traces = np.minimum(traces, d / self.size)
         self.limit_determinants(self.squares_of_shares + self.size**2 * change[2])
 
@@ -280,7 +284,7 @@ class JointStep(Step):
             self.least = self.smallest_of(self.scale)
         else:
             reference = np.diagonal(np.asarray(self.components.reference))
-            self.least = float((np.diagonal(self.scale) / reference).min())
+            self.least = float((self.scale.diagonal() / reference).min())
         traces, d = self.size * self.inverse_traces, self.components.n_features
         self.determinants = Determinants.of(traces, squares, d)
 
@@ -288,7 +292,7 @@ class JointStep(Step):
         """Return V u of vectors u, the rows of an array."""
         if self.eta < np.inf:
             return vectors @ self.scale
-        return vectors * np.diagonal(self.scale)
+        return vectors * self.scale.diagonal()
 
     @property
     def squares_of_shares(self) -> np.ndarray:
@@ -297,7 +301,7 @@ class JointStep(Step):
             products = (self.scale @ matrix for matrix in self.precisions.matrices)
             squares = np.array([np.vdot(one, one.T) for one in products])
         else:
-            own = np.tile(np.diagonal(self.scale), (len(self.after), 1))
+            own = np.multiply.outer(np.ones(len(self.after)), self.scale.diagonal())
             squares = self.precisions.squares(own)
         return squares * (self.size / self.after) ** 2
 
@@ -307,11 +311,12 @@ class JointStep(Step):
         limits, now, traces = self.determinants, sizes.mean, self.q["dof"] * self.inverse_traces
         certain = 0.5 * self.q["dof"] * (d - limits.n_above)
         decay = Decay(certain, limits.p_above / now, limits.p_below / now)
-        least = min(self.floor, float(sizes.mean.min()))
+        least = min(self.floor, float(now.min()))
         learned = sizes.learned(traces, decay, c.degrees_of_freedom_prior, d, rho, least)
-        mean = float(learned.mean.mean())
-        self.growth = learned.mean / now
-        self.sizes = replace(learned, rate=learned.rate * mean)
+        new = learned.mean
+        mean = float(new.sum()) / len(new)
+        self.growth = new / now
+        self.sizes = Sizes(learned.strength, learned.shape, learned.rate * mean)
         self.scale, self.least = mean * self.scale, mean * self.least
         self.size = self.sizes.mean
         self.smallest = float(self.size.min())
@@ -332,10 +337,11 @@ class JointStep(Step):
         """
         mean_log = np.log(self.size) if self.sizes is None else self.sizes.mean_log
         d = self.components.n_features
-        dof = np.broadcast_to(self.components.degrees_of_freedom_prior, self.size.shape)
         # A given ν₀ may differ between components.
+        dof = np.zeros(len(self.size)) + self.components.degrees_of_freedom_prior
         table = np.array([self.after - dof, dof - old, self.growth])
-        constant = self.log_det_of_scale + float((d * mean_log - self.log_dets).mean())
+        mean = float((d * mean_log - self.log_dets).sum()) / len(self.log_dets)
+        constant = self.log_det_of_scale + mean
         bounds = self.bounds_of_dof(old) if learns_dof else (old, old)
         settings, found = np.array([old, *bounds, constant, self.eta, 1.0]), np.empty(2)
         limits = np.array(self.determinants[1:])

@@ -9,7 +9,6 @@ over the inverse scale and the degrees of freedom of the Wishart prior together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +24,7 @@ from ...families._structure import (
     lower_root,
 )
 from ...families.wishart import Precisions
-from .._base import Known
+from .._base import Known, shallow
 from ._base import Next
 from ._correlated_scale import SMALLEST_SCALE, kappa
 from ._features import kernels
@@ -70,20 +69,21 @@ def learned_gaussians(
     together = rows_stay and components.joint and components.structure.event_ndim == 2
     together = together and "covariance_prior" in components.auto and not components.learns_matrix
     raw = None if known is None else known.pop("raw", None)
-    rows = precisions = None
+    rows, precisions, exact = None, None, False
     if together and raw is not None:
         assert known is not None
         of_prior, of_raw = known["made_of"]
         same = raw is of_raw and all(prior[key] is of_prior[key] for key in components.keys)
         few = components.scale_prior_dof == np.inf and are_few(raw)
-        if (same or few) and is_posterior(components, q, prior, raw):
+        exact = (same or few) and is_posterior(components, q, prior, raw)
+        if exact:
             rows = FewRows.of(components, raw) if few else None
             precisions = known["moments"][2] if same else None
     if rho == 1.0 and not together:
         at_once = components.narrow_step(q, prior, known)
         if at_once is not None:
             return at_once
-    new = copy(components)
+    new = shallow(components)
     joint = components.joint_step(q, prior, rows, precisions) if together else None
     step: Step = Step(components, q, prior, components.moments(q)) if joint is None else joint
     if joint is not None:
@@ -108,7 +108,7 @@ def learned_gaussians(
         inside = factors.valid(moved)
     else:
         moments = moments_inside(new, moved, natural, rows)
-        known["next"] = Next(natural, moved, moments, raw)
+        known["next"] = Next(natural, moved, moments, raw, exact)
         inside = moments is not None
     if inside:
         return new, natural
@@ -343,7 +343,7 @@ def _learn_precisions(step: Step, new: GaussianComponents, rho: float) -> None:
     """Set the covariance prior and the degrees of freedom of ``new``, or that of both to learn."""
     c, d = step.components, step.components.n_features
     learns_dof = "degrees_of_freedom_prior" in c.auto
-    old_dof = dof = float(np.mean(c.degrees_of_freedom_prior))
+    old_dof = dof = c.mean_dof_prior
     old = scale = step.scale
     if "covariance_prior" in c.auto:
         dof, scale = step.best_scale(new.mean_precision_prior, old_dof, learns_dof)
@@ -353,7 +353,7 @@ def _learn_precisions(step: Step, new: GaussianComponents, rho: float) -> None:
         new.degrees_of_freedom_prior = damped(old_dof, dof, rho, d - 1)
     if "covariance_prior" in c.auto:
         if rho < 1.0:
-            now = float(np.mean(new.degrees_of_freedom_prior))
+            now = new.mean_dof_prior
             scale = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
         new.set_scale(scale, step.sizes)
 
@@ -458,12 +458,12 @@ class Sizes:
         ``traces`` has tr(V E Λ_k) of the components, and ``decay`` says how they change with the
         sizes. No expected size is below ``least``, which those of this object are not.
         """
-        counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
+        counts = 0.5 * n_features * (np.zeros(traces.shape) + dof)
         terms = _OfSizes(counts, 0.5 * traces, decay, self.mean)
         table = np.array([terms.counts, terms.slopes, *decay, terms.now])
         # Alternating steps over strength and sizes would take hundreds of passes where sizes
         # are equal.
-        strengths, means = np.full(2, self.strength), np.empty((2, len(counts)))
+        strengths, means = np.array([self.strength] * 2), np.empty((2, len(counts)))
         how = self.strength, PRECISION_OF_STRENGTH, strengths[:1], means
         kernels().strength_of_sizes(GRID_OF_STRENGTHS, table, *how)
         shapes = np.add.outer(strengths, counts)

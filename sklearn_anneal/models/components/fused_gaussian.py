@@ -36,6 +36,7 @@ from ._features import (
 )
 from ._missing_cells import Halves, RowVolume, tempered_volume
 from ._moments import Summary
+from ._settled_rows import Origin, settled_step
 from .gaussian import GaussianComponents
 
 if TYPE_CHECKING:
@@ -82,7 +83,27 @@ class FactoredGaussian(GaussianComponents):
         if self.is_narrow:
             return Joint(narrow.features(self, q, known["moments"], log_weights))
         own = self.expectations(q, rng, log_weights, known["moments"])
-        return Joint(own._replace(last=known["last"]))
+        return Joint(own._replace(last=known["last"], origin=self._origin(q, known)))
+
+    def _origin(self, q: Natural, known: Known) -> Origin | None:
+        """Return the prior and the statistics of which q is made, if a step can use them."""
+        return None
+
+    def _from_prior(
+        self, q: Natural, prior: Natural, known: Known
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return tr(W₀⁻¹ E Λ) and β₀ (m − m₀)ᵀ E Λ (m − m₀) of the components."""
+        of_prior, *found = known.get("from_prior", (None,))
+        keys = self._normal_wishart.keys
+        if of_prior is None or any(prior[key] is not of_prior[key] for key in keys):
+            precision = known["moments"][2]
+            found = (
+                self._traces_of_prior(prior, precision),
+                self._normal_wishart.distances(q, prior, precision),
+            )
+            known["from_prior"] = (prior, *found)
+        traces, distances = found
+        return traces, distances
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
         """Return the moments of q, whose matrices are factorised once for each visit.
@@ -94,16 +115,17 @@ class FactoredGaussian(GaussianComponents):
             return None
         known = dict(before or {})
         known.pop("raw", None)  # statistics from which no priors were learned
-        prior, expected, moments, raw = known.pop("next", Next())
+        prior, expected, moments, raw, exact = known.pop("next", Next())
         if moments is None or any(
             q[key] is not x and not np.array_equal(q[key], x) for key, x in expected.items()
         ):
             moments = narrow.moments(self, q) if self.is_narrow else self.moments(q)
-            prior = raw = None
+            prior, raw, exact = None, None, False
         if self.is_narrow:
             return {"moments": moments, "last": None, "made_of": (None, None)}
-        last = known.get("last", LastSums())
-        return {**known, "last": last, "moments": moments, "made_of": (prior, raw)}
+        known.pop("from_prior", None)
+        own = {"moments": moments, "made_of": (prior, raw), "exact": exact}
+        return {**known, **own, "last": known.get("last", LastSums())}
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
         if self.is_narrow:
@@ -120,8 +142,9 @@ class FactoredGaussian(GaussianComponents):
             return None
         _, _, precision, log_det = known["moments"]
         log_det = log_det[0] if self.structure.shared else log_det
-        traces = self._traces_of_prior(prior, precision)
-        return family.kl_given(q, prior, precision, log_det, known["log_normalizer"], traces)
+        traces, distances = self._from_prior(q, prior, known)
+        how = precision, log_det, known["log_normalizer"], traces, distances
+        return family.kl_given(q, prior, *how)
 
     def _traces_of_prior(self, prior: Natural, precision: Precisions) -> np.ndarray:
         """Return tr(W₀⁻¹ E Λ) of the components."""
@@ -131,7 +154,7 @@ class FactoredGaussian(GaussianComponents):
         return precision.traces(self._normal_wishart.to_standard(prior)["inverse_scale"])
 
     def for_several_chunks(self, expected: Features) -> Features:
-        return expected._replace(last=None)
+        return expected.for_other_rows()
 
     def with_halves(self, joint: Joint, rows: Rows) -> Joint:
         """Return the joint density for one step of rows, which may have missing cells.
@@ -212,6 +235,13 @@ class FusedGaussian(FactoredGaussian):
 
     # The local step
 
+    def _origin(self, q: Natural, known: Known) -> Origin | None:
+        (prior, raw), diagonal = known["made_of"], self.scale_prior_dof == np.inf
+        if not (known["exact"] and diagonal) or self.structure.shared:
+            return None
+        of_prior = self._from_prior(q, prior, known)
+        return Origin.of(self, known["last"], raw, prior, q, known["moments"][2], *of_prior)
+
     def uncounted(self, rows: Rows) -> np.ndarray:
         # Rows without any observed cell change the weights and not the components.
         return rows.by_completeness[2]
@@ -277,9 +307,11 @@ class FusedGaussian(FactoredGaussian):
         noise: np.ndarray | None,
         separate_noise: bool,
     ) -> LocalStep | None:
-        """Return the step of rows that all have missing cells, and some others; None elsewhere."""
-        if rows.patterns is None or noise is not None or separate_noise:
+        """Return the step of rows that have all settled, or all have missing cells; else None."""
+        if noise is not None or separate_noise:
             return None
+        if rows.patterns is None:
+            return settled_step(self, rows, joint.own, t)
         complete, some, blank = rows.by_completeness
         if len(complete) or len(blank) or len(some) == 0:
             return None

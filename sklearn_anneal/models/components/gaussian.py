@@ -22,7 +22,7 @@ from ...families import (
     followed,
     get_structure,
 )
-from ...families._structure import Triangle
+from ...families._structure import Triangle, in_shape
 from ...families.wishart import Precisions, Roots
 from .._base import LOG_2PI, Expected, Known
 from . import _missing_cells as missing_cells
@@ -240,13 +240,17 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """Set the covariance prior, of which each component has a multiple if there are sizes."""
         self.common_scale, self.sizes = common, sizes
         if self.correlates:
-            total = float(np.broadcast_to(self.degrees_of_freedom_prior, self.n_matrices).sum())
-            self.scale_loss, self.scale_prior_dof = least_loss(
-                log_correlation(common), total, self.n_features, self.scale_prior_dof
-            )
+            how = self.n_matrices * self.mean_dof_prior, self.n_features, self.scale_prior_dof
+            self.scale_loss, self.scale_prior_dof = least_loss(log_correlation(common), *how)
         self.covariance_prior = common
         if sizes is not None:
             self.covariance_prior = self.per_row(sizes.mean) * common
+
+    @property
+    def mean_dof_prior(self) -> float:
+        """The mean of ν₀, which may be given for each component."""
+        given = self.degrees_of_freedom_prior
+        return given if isinstance(given, float) else float(np.mean(given))
 
     @property
     def shared_scale(self) -> tuple[np.ndarray, np.ndarray | float] | tuple[()]:
@@ -305,8 +309,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
-        inverse_scale = np.broadcast_to(inverse_scale, rows + event)
-        mean = np.broadcast_to(mean, (k, d))
+        inverse_scale, mean = in_shape(inverse_scale, rows + event), in_shape(mean, (k, d))
         dof = np.full(rows, self.degrees_of_freedom_prior, dtype=float)
         strength = np.full(k, self.mean_precision_prior, dtype=float)
         if self.joint:
@@ -708,7 +711,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         # All chunks of rows with missing cells read the same matrices.
         if rows.patterns is None:
             return expected
-        return expected._replace(gaussians=self.gaussians_of(expected), last=None)
+        return expected.for_other_rows()._replace(gaussians=self.gaussians_of(expected))
 
     def is_wide(self, layout: str) -> bool:
         """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``).
