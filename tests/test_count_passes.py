@@ -199,9 +199,9 @@ def test_large_counts_of_components_that_hardly_explain_them_are_swept_in_double
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_passes_that_single_precision_cannot_express_are_made_in_double(rng, monkeypatch):
     """A row of huge counts is far from what components of small ones explain."""
-    X = rng.poisson(np.kron(np.diag(10.0 ** np.linspace(0, 12, 6)), np.ones((5, 4)))).astype(float)
+    X = rng.poisson(np.kron(np.diag(10.0 ** np.linspace(0, 14, 6)), np.ones((5, 4)))).astype(float)
     X += rng.poisson(0.4, X.shape)
-    X[0] = 1e12
+    X[0] = 1e14
     found = []
 
     def run(self, n_passes, usual=PlainPasses.run):
@@ -362,9 +362,25 @@ def test_the_loop_makes_the_exploring_passes_that_no_call_makes(X, monkeypatch):
     monkeypatch.setattr(gamma_process_nmf, "exploring_passes", leave)
     by_loop = nmf(**params).fit(X, sample_weight=weights)
     assert len(calls) > 0
-    # The last pass does not explore, and data in parts have no further passes of that kind.
-    for found, n in ((in_parts, 3), (repeated, 4), (by_loop, 4)):
+    # The third pass ends exploration, and data in parts have no further passes of other kinds.
+    for found, n in ((in_parts, 2), (repeated, 4), (by_loop, 4)):
         assert_allclose(found.lower_bounds_[:n], expected.lower_bounds_[:n], rtol=1e-9)
         assert found._inference.ctx.state == expected._inference.ctx.state
     monkeypatch.setattr(gamma_process_nmf, "SMALL", 0)
     assert nmf(**params).fit(X, sample_weight=weights).lower_bounds_[0] < expected.lower_bounds_[0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_pass_that_ends_exploration_is_followed_by_others(X, monkeypatch):
+    """It would learn priors from components that the next pass has hardly changed."""
+    asked, further = [], GammaProcessNMF.further
+
+    def listed(*args, exploring=0):
+        asked.append(exploring)
+        return further(*args, exploring=exploring)
+
+    monkeypatch.setattr(GammaProcessNMF, "further", listed)
+    est = nmf(annealing="none", init_params="random", max_iter=4).fit(X)
+    # Two of four passes explore before the one that ends it.
+    assert asked == [loop.EXPLORING_PASSES, 0, 0]
+    assert (np.diff(est.lower_bounds_[1:]) > 0).all()

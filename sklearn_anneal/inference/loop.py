@@ -193,9 +193,9 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
     )
     progress.advance(run.workers, last)
     progress.n_further = 0
-    if method is PLAIN and visited.explores and explores == ctx.exploring:
+    if method is PLAIN and visited.explores:
         n_exploring = EXPLORING_PASSES if run.settings.pause_factor == 1 else BRIEF_EXPLORING_PASSES
-        n_left = progress.go_further(run.units, n_exploring if explores else 0)
+        n_left = progress.go_further(run.units, n_exploring if ctx.exploring else 0)
         if n_left:
             _explore_further(progress, run, n_left)
     return False
