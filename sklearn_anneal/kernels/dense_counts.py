@@ -30,15 +30,24 @@ def _lanes(n, like):
 
 
 @called
-def _powers(shape, local, out):
-    """``out = exp{x ψ(shape)}``, divided by the largest in lanes where all would underflow."""
-    powers_of(shape.reshape(shape.size), local, out.reshape(out.size))
-    n, far = 0, far_from_zero(out)
+def _lift_lanes(shape, local, out):
+    """Divide powers by the largest in lanes where all underflow."""
     for i in range(TOGETHER):
-        n += out[0, i] <= far
-    if n > 0:
-        for i in range(TOGETHER):
-            lift(shape[:, i], local, out[:, i])
+        lift(shape[:, i], local, out[:, i])
+
+
+@helper
+def _powers(shape, local, light, out):
+    """``out = exp{x ψ(shape)}``, divided by the largest in ``light`` lanes where all underflow."""
+    powers_of(shape.reshape(shape.size), local, out.reshape(out.size))
+    if light:
+        _lift_lanes(shape, local, out)
+
+
+@helper
+def _may_be_light(base, local, table):
+    """Whether exp{x ψ(shape)} of shapes of at least ``base`` can underflow."""
+    return local * digamma(np.float64(base)) < log(np.float64(far_from_zero(table)))
 
 
 @helper
@@ -117,12 +126,12 @@ def _sweep(c, table, local, base, step, n_updates, momentum, tol, arrays, row, f
         The start, and the result.
     """
     own, acc, earlier, ahead, going, lead, scratch = arrays
-    size, zero = c.dtype.type, c.dtype.type(0)
+    size, zero, light = c.dtype.type, c.dtype.type(0), _may_be_light(base, local, table)
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     going[:], lead[:] = size(1), zero
     for update in range(n_updates):
         if update > 0:
-            _powers(current, local, own)
+            _powers(current, local, light, own)
             for k in range(row.shape[0]):
                 for i in range(TOGETHER):
                     row[k, i] = factors[k, i] * own[k, i]
@@ -158,7 +167,7 @@ def dense_updates_together(
     n_components = shape.shape[1]
     size = table.dtype.type
     low = smallest_shape(table)
-    floor = size(max(base, low))
+    floor, light = size(max(base, low)), _may_be_light(max(base, low), local, table)
     c = np.zeros((n_columns, TOGETHER), table.dtype)
     row, own = _lanes(n_components, c), _lanes(n_components, c)
     factors, current = _lanes(n_components, c), _lanes(n_components, c)
@@ -176,7 +185,7 @@ def dense_updates_together(
             c, table, local, floor, size(step), n_updates, momentum, tol, arrays, row, factors,
             current,
         )  # fmt: skip
-        _powers(current, local, own)
+        _powers(current, local, light, own)
         for i in range(n):
             for k in range(n_components):
                 shape[begin + i, k] = current[k, i]
@@ -300,6 +309,7 @@ def dense_step_together(
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     low = smallest_shape(table)
+    light = _may_be_light(max(base, low), local, table)
     c = np.zeros((n_columns, TOGETHER), table.dtype)
     norms = np.ones((padded(n_columns, ROWS), TOGETHER), table.dtype)
     row, acc, some = _lanes(n_components, c), _lanes(n_components, c), _lanes(n_components, c)
@@ -327,7 +337,7 @@ def dense_step_together(
                 for i in range(TOGETHER):
                     current[k, i] = base + step * own[k, i]
                     some[k, i] = max(current[k, i], low)
-            _powers(some, local, acc)
+            _powers(some, local, light, acc)
             for i in range(n):
                 for k in range(n_components):
                     shape[begin + i, k] = current[k, i]
@@ -491,13 +501,14 @@ def _update_activations(base, weights, counts, table, tiny, arrays, shape, power
     """
     acc, some, e, own = arrays
     low = smallest_shape(table)
+    light = _may_be_light(max(base, low), 1.0, table)
     own[:] = 0.0
     for group in range(counts.shape[0]):
         begin = group * TOGETHER
         for k in range(shape.shape[1]):
             for i in range(TOGETHER):
                 some[k, i] = max(shape[group, k, i], low)
-        _powers(some, 1.0, e)
+        _powers(some, 1.0, light, e)
         acc[:] = acc.dtype.type(0)
         ratio_update_together(e, counts[group], 0, tiny, table, acc)
         for k in range(shape.shape[1]):
@@ -506,7 +517,7 @@ def _update_activations(base, weights, counts, table, tiny, arrays, shape, power
                 own[k, i] += weights[group, i] * assigned
                 shape[group, k, i] = base + assigned
                 some[k, i] = max(base + assigned, low)
-        _powers(some, 1.0, e)
+        _powers(some, 1.0, light, e)
         for i in range(min(TOGETHER, powers.shape[0] - begin)):
             for k in range(shape.shape[1]):
                 powers[begin + i, k] = e[k, i]
