@@ -407,21 +407,21 @@ def _from_lanes(lanes, out):
 
 
 @helper
-def _moving(numbers, change, base):
+def _moving(numbers, change, base, like):
     """Return shapes in lanes, the roots √(shape − base), those before, and those ahead.
 
     The roots before are those before the last ``change``. The four are arrays of one dimension.
     """
     n_components, n_groups = numbers.shape[1], padded(numbers.shape[0], TOGETHER) // TOGETHER
-    shape = np.empty((n_groups, n_components, TOGETHER))
-    earlier = np.empty((n_groups, n_components, TOGETHER))
+    shape = np.empty((n_groups, n_components, TOGETHER), like.dtype)
+    earlier = np.empty((n_groups, n_components, TOGETHER), like.dtype)
     _to_lanes(numbers, base, shape)
     _to_lanes(change, 0.0, earlier)
-    size = shape.size
+    size, zero = shape.size, like.dtype.type(0)
     shape, earlier = shape.reshape(size), earlier.reshape(size)
-    roots, ahead = np.empty(size), np.empty(size)
+    roots, ahead = np.empty(size, like.dtype), np.empty(size, like.dtype)
     for i in range(size):
-        root = np.sqrt(max(shape[i] - base, 0.0))
+        root = np.sqrt(max(shape[i] - base, zero))
         roots[i], earlier[i], ahead[i] = root, root - earlier[i], root
     return shape, roots, earlier, ahead
 
@@ -449,10 +449,11 @@ def _go_ahead(current, roots, earlier, ahead, base, share):
     update made, and shapes are halved at most, but for their ``base``. ``earlier`` has the roots
     after the update before, and ``ahead`` those from which the last one came; both are replaced.
     """
+    least = current.dtype.type(_LEAST_SHARE_OF_ROOT)
     for i in range(current.shape[0]):
         root = roots[i]
         moved = root + share * ((root - earlier[i]) + (root - ahead[i]))
-        moved = max(moved, _LEAST_SHARE_OF_ROOT * root)
+        moved = max(moved, least * root)
         earlier[i], ahead[i] = root, moved
         current[i] = base + moved * moved
 
@@ -463,13 +464,13 @@ def _turn(current, roots, earlier, ahead, base):
 
     The sum is below 0 where updates turn back.
     """
-    terms = np.zeros(TOGETHER)
+    terms, zero = np.zeros(TOGETHER, current.dtype), current.dtype.type(0)
     for begin in range(0, current.shape[0], TOGETHER):
         for i in range(TOGETHER):
-            root = np.sqrt(max(current[begin + i] - base, 0.0))
+            root = np.sqrt(max(current[begin + i] - base, zero))
             roots[begin + i] = root
             terms[i] += (root - ahead[begin + i]) * (root - earlier[begin + i])
-    return terms.sum()
+    return np.float64(terms.sum())
 
 
 @helper
@@ -500,7 +501,7 @@ def _update_activations(base, weights, counts, table, tiny, arrays, shape, power
     ``shape`` and ``weights`` are in lanes. ``sums`` receives the counts that each component gets.
     """
     acc, some, e, own = arrays
-    low = smallest_shape(table)
+    low = table.dtype.type(smallest_shape(table))
     light = _may_be_light(max(base, low), 1.0, table)
     own[:] = 0.0
     for group in range(counts.shape[0]):
@@ -513,10 +514,10 @@ def _update_activations(base, weights, counts, table, tiny, arrays, shape, power
         ratio_update_together(e, counts[group], 0, tiny, table, acc)
         for k in range(shape.shape[1]):
             for i in range(TOGETHER):
-                assigned = np.float64(e[k, i]) * np.float64(acc[k, i])
-                own[k, i] += weights[group, i] * assigned
+                assigned = e[k, i] * acc[k, i]
+                own[k, i] += weights[group, i] * np.float64(assigned)
                 shape[group, k, i] = base + assigned
-                some[k, i] = max(base + assigned, low)
+                some[k, i] = max(shape[group, k, i], low)
         _powers(some, 1.0, light, e)
         for i in range(min(TOGETHER, powers.shape[0] - begin)):
             for k in range(shape.shape[1]):
@@ -545,7 +546,7 @@ def _update_parts(base, x, copied, powers, lanes, factor, tiny, arrays, parts):
             ratio_update_together(e, x, begin, tiny, powers, acc)
         for k in range(parts.shape[1]):
             for i in range(TOGETHER):
-                parts[group, k, i] = base + np.float64(e[k, i]) * np.float64(acc[k, i])
+                parts[group, k, i] = base + e[k, i] * acc[k, i]
 
 
 @helper
@@ -573,32 +574,35 @@ def _in_lanes(x, weights):
 @helper
 def _set_table(parts, n_columns, rate_of_parts, totals, memory, lanes):
     """Compute the table of the parts in lanes, and their expected totals over columns."""
-    log_rate, inverse, row, value, out, values, top = memory
+    log_rate, inverse, row, value, out, shapes, values, top = memory
     n_components, smallest = parts.shape[1], np.float64(smallest_shape(lanes))
     totals[:] = 0.0
     for k in range(n_components):
         log_rate[k], inverse[k] = log(rate_of_parts[k]), 1.0 / rate_of_parts[k]
     for group in range(parts.shape[0]):
         n, lowest = min(TOGETHER, n_columns - group * TOGETHER), np.inf
-        powers_of(parts[group].reshape(parts[group].size), 1.0, values.reshape(values.size))
+        for k in range(n_components):
+            for i in range(TOGETHER):
+                shapes[k, i] = parts[group, k, i]
+        powers_of(shapes.reshape(shapes.size), 1.0, values.reshape(values.size))
         top[:] = 0.0
         for k in range(n_components):
             for i in range(TOGETHER):
                 values[k, i] *= inverse[k]
                 top[i] = max(top[i], values[k, i])
         for i in range(TOGETHER):
-            lowest = min(lowest, top[i] if i < n else np.inf)
+            lowest = min(lowest, top[i] if i < n else lowest)
             top[i] = 1.0 / max(top[i], FAR_FROM_ZERO) if i < n else 0.0
         for k in range(n_components):
             for i in range(TOGETHER):
                 share = values[k, i] * top[i]
                 lanes[group, k, i] = share if share > smallest else 0.0
             for i in range(n):
-                totals[k] += parts[group, k, i]
+                totals[k] += shapes[k, i]
         if lowest <= FAR_FROM_ZERO:
             for i in range(n):
                 for k in range(n_components):
-                    value[k] = parts[group, k, i]
+                    value[k] = shapes[k, i]
                 expected_row(value, log_rate, inverse, 1.0, row, out)
                 for k in range(n_components):
                     lanes[group, k, i] = out[k]
@@ -621,6 +625,7 @@ def _memory_of_passes(n_components, n_columns, like):
         np.empty(n_components),
         np.empty(n_components),
         np.empty(n_components, like.dtype),
+        np.empty((n_components, TOGETHER)),
         np.empty((n_components, TOGETHER)),
         np.empty(TOGETHER),
     )
@@ -717,45 +722,43 @@ def coordinate_passes(
         The same for the parts.
     """
     (n_rows, n_columns), n_components = x.shape, shape.shape[1]
-    tiny = x.dtype.type(TINY_SINGLE if x.itemsize == 4 else TINY)
+    size = x.dtype.type
+    tiny = size(TINY_SINGLE if x.itemsize == 4 else TINY)
     rows, of_rows, copied = _in_lanes(x, weights)
     arrays, memory, lanes, table = _memory_of_passes(n_components, n_columns, x)
     powers = np.empty((n_rows, n_components), x.dtype)
     factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
     priors = prior_of_weights, prior_rate_of_weights
-    moving = _moving(shape, change, activation_prior)
-    moving_parts = _moving(parts, change_of_parts, component_prior)
+    base, base_of_parts = size(activation_prior), size(component_prior)
+    moving = _moving(shape, change, base, x)
+    moving_parts = _moving(parts, change_of_parts, base_of_parts, x)
     shapes = _as_lanes(moving[0], n_components)
     parts_in_lanes = _as_lanes(moving_parts[0], n_components)
     total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
     for _ in range(n_passes):
-        share = count[0] / (count[0] + _DELAY)
+        share = size(count[0] / (count[0] + _DELAY))
         if activation_prior <= strong:
-            _go_ahead(*moving, activation_prior, share)
+            _go_ahead(*moving, base, share)
         if component_prior <= strong:
-            _go_ahead(*moving_parts, component_prior, share)
+            _go_ahead(*moving_parts, base_of_parts, share)
         count[0] += 1.0
         _set_table(parts_in_lanes, n_columns, rate_of_parts, totals, memory, lanes)
         _set_rates(activation_prior, of_weights, rate_of_weights, totals, rate)
         _set_factors(of_weights, rate_of_weights, rate, factor)
         _to_rows(lanes, factor, table)
-        _update_activations(
-            activation_prior, of_rows, rows, table, tiny, arrays, shapes, powers, sums
-        )
+        _update_activations(base, of_rows, rows, table, tiny, arrays, shapes, powers, sums)
         _update_weights(
             priors, total, activation_prior, totals, rate, sums, of_weights, rate_of_weights
         )
         _set_factors(of_weights, rate_of_weights, rate, factor)
-        _update_parts(
-            component_prior, x, copied, powers, lanes, factor, tiny, arrays, parts_in_lanes
-        )
+        _update_parts(base_of_parts, x, copied, powers, lanes, factor, tiny, arrays, parts_in_lanes)
         for k in range(n_components):
             rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]
         turn = 0.0
         if activation_prior <= strong:
-            turn += _turn(*moving, activation_prior)
+            turn += _turn(*moving, base)
         if component_prior <= strong:
-            turn += _turn(*moving_parts, component_prior)
+            turn += _turn(*moving_parts, base_of_parts)
         if turn < 0.0:
             count[0] = 0.0
     count[1] = _zero_if_finite(of_weights) + _zero_if_finite(rate_of_weights)
@@ -795,7 +798,7 @@ def exploring_passes(
     rows, of_rows, copied = _in_lanes(x, weights)
     arrays, memory, lanes, table = _memory_of_passes(n_components, n_columns, x)
     powers = np.empty((n_rows, n_components), x.dtype)
-    shape = np.empty((rows.shape[0], n_components, TOGETHER))
+    shape = np.empty((rows.shape[0], n_components, TOGETHER), x.dtype)
     row, factors, current = (
         _lanes(n_components, x),
         _lanes(n_components, x),
@@ -805,7 +808,8 @@ def exploring_passes(
     factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
     first, ones, rate = np.empty(n_components), np.ones(n_components), np.empty(n_components)
     priors, floor = (prior_of_weights, prior_rate_of_weights), size(max(activation_prior, low))
-    parts_in_lanes = np.empty(lanes.shape)
+    base, base_of_parts = size(activation_prior), size(component_prior)
+    parts_in_lanes = np.empty(lanes.shape, x.dtype)
     _to_lanes(parts, component_prior, parts_in_lanes)
     total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
     for _ in range(n_passes):
@@ -827,16 +831,12 @@ def exploring_passes(
                 for i in range(TOGETHER):
                     shape[group, k, i] = current[k, i]
         _to_rows(lanes, factor, table)
-        _update_activations(
-            activation_prior, of_rows, rows, table, tiny, arrays, shape, powers, sums
-        )
+        _update_activations(base, of_rows, rows, table, tiny, arrays, shape, powers, sums)
         _update_weights(
             priors, total, activation_prior, totals, rate, sums, of_weights, rate_of_weights
         )
         _set_factors(of_weights, rate_of_weights, rate, factor)
-        _update_parts(
-            component_prior, x, copied, powers, lanes, factor, tiny, arrays, parts_in_lanes
-        )
+        _update_parts(base_of_parts, x, copied, powers, lanes, factor, tiny, arrays, parts_in_lanes)
         for k in range(n_components):
             rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]
     _from_lanes(parts_in_lanes, parts)
