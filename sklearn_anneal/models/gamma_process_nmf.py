@@ -564,7 +564,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         gaps: dict[str, float] = {}
         if "activation_prior" in self.learns:
             difference, number = step.statistics[EVIDENCE]
-            gaps["activation_prior"] = -difference / number - 1.0
+            gaps["activation_prior"] = float(-difference / number) - 1.0
         if "component_prior" in self.learns:
             shape, rate = q["components_shape"], q["components_rate"]
             sums = np.zeros((2, k))
