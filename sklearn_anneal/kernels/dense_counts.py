@@ -10,8 +10,16 @@ import numpy as np
 
 from ._compile import called, helper, kernel
 from ._math import digamma, digamma_and_log_gamma, exp, log
-from .counts import FAR_FROM_ZERO, SMALLEST_LOG, TINY, TINY_SINGLE, expected_row, padded
-from .gamma_process_nmf import far_from_zero, lift, powers_of, smallest_shape
+from .counts import (
+    FAR_FROM_ZERO,
+    FAR_FROM_ZERO_SINGLE,
+    SMALLEST_LOG,
+    TINY,
+    TINY_SINGLE,
+    expected_row,
+    padded,
+)
+from .gamma_process_nmf import lift, powers_of, smallest_shape
 from .simd.emitter import ROWS, TOGETHER
 from .simd.products import ratio_update_together, ratio_update_together_with_norms
 
@@ -19,6 +27,8 @@ from .simd.products import ratio_update_together, ratio_update_together_with_nor
 _DELAY = 2.0
 # Momentum halves a shape at most.
 _LEAST_SHARE_OF_ROOT = 0.5**0.5
+# Logarithms of numbers that are far from zero in double and in single precision.
+_LOG_FAR = float(np.log(FAR_FROM_ZERO)), float(np.log(FAR_FROM_ZERO_SINGLE))
 # So many sums run at a time.
 _SUMMED = 256
 
@@ -47,7 +57,8 @@ def _powers(shape, local, light, out):
 @helper
 def _may_be_light(base, local, table):
     """Whether exp{x ψ(shape)} of shapes of at least ``base`` can underflow."""
-    return local * digamma(np.float64(base)) < log(np.float64(far_from_zero(table)))
+    # ψ(s) is above −1/s − 0.58.
+    return local * (1.0 / np.float64(base) + 0.58) > -_LOG_FAR[1 if table.itemsize == 4 else 0]
 
 
 @helper
@@ -385,7 +396,7 @@ def dense_counts_together(counts, table, e, weights, out):
                 out[begin + i, k] += np.float64(acc[k, i])
 
 
-@helper
+@called
 def _to_lanes(numbers, rest, out):
     """Put rows of numbers into lanes; those without a row get the ``rest``."""
     for group in range(out.shape[0]):
@@ -396,7 +407,7 @@ def _to_lanes(numbers, rest, out):
                 out[group, k, i] = numbers[begin + i, k] if i < n else rest
 
 
-@helper
+@called
 def _from_lanes(lanes, out):
     """Do the reverse of :func:`_to_lanes`."""
     for group in range(lanes.shape[0]):
@@ -441,7 +452,7 @@ def _last_change(roots, earlier, ahead, goes_on, out):
     _from_lanes(_as_lanes(earlier, out.shape[1]), out)
 
 
-@helper
+@called
 def _go_ahead(current, roots, earlier, ahead, base, share):
     """Move shapes beyond the update that has led to them; ``roots`` are their √(shape − base).
 
@@ -458,7 +469,7 @@ def _go_ahead(current, roots, earlier, ahead, base, share):
         current[i] = base + moved * moved
 
 
-@helper
+@called
 def _turn(current, roots, earlier, ahead, base):
     """``roots = √(current − base)``; return Σ (roots − ahead) (roots − earlier).
 
@@ -473,7 +484,7 @@ def _turn(current, roots, earlier, ahead, base):
     return np.float64(terms.sum())
 
 
-@helper
+@called
 def _set_factors(of_weights, rate_of_weights, rate, out):
     """``out = exp(E log θ − log rate)``, up to a number; the largest factor is 1."""
     top = -np.inf
@@ -654,7 +665,7 @@ def _update_weights(priors, total, activation_prior, totals, rate, sums, of_weig
         rates[k] = rates_of_prior[k] + sums[k] * totals[k]
 
 
-@helper
+@called
 def _zero_if_finite(numbers):
     """Return 0 if all numbers are finite, and NaN otherwise."""
     terms = np.zeros(_SUMMED)
