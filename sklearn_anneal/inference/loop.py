@@ -166,6 +166,9 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         factor = ctx.model.exploring_factor * (1.0 + progress.n_further) * run.settings.pause_factor
     history = run.history(trace, momentum.plain is not None, factor)
     settled = tested and run.settings.stop.settled(history)
+    # Where the bound hardly rises, others follow the pass that ends exploration, so that it does
+    # not learn priors from parameters that the next pass has hardly changed.
+    goes_further = settled or not explores
     if explores:
         # Once this is False, local variables continue from visit to visit, so that the bound
         # cannot fall, and hyperparameters are learned.
@@ -193,7 +196,7 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
     )
     progress.advance(run.workers, last)
     progress.n_further = 0
-    if method is PLAIN and visited.explores:
+    if method is PLAIN and visited.explores and (goes_further or ctx.exploring):
         n_exploring = EXPLORING_PASSES if run.settings.pause_factor == 1 else BRIEF_EXPLORING_PASSES
         n_left = progress.go_further(run.units, n_exploring if ctx.exploring else 0)
         if n_left:
