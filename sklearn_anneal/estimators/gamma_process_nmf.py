@@ -317,9 +317,10 @@ class AnnealedGammaProcessNMF(CountPredictions):
     Moves explore until the bound rises by less than 20 times as much, and pause when
     it rises by less than 20 times what ends a fit; only the best goes on, after the last move.
 
-    Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
-    followed by 20 that compute no bound and learn no prior. They have momentum, which goes on after
-    the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
+    Where at least a quarter of the cells hold counts and none is missing, each pass that goes on,
+    and the last one that starts anew if the bound hardly rises, is followed by 20 that compute no
+    bound and learn no prior. They have momentum, which goes on after the next bound, and are taken
+    back if the bound falls. ``tol`` is then compared with a sixth of
     the rise between two bounds. There are none of these passes over data in parts. If the product
     of rows, columns and components is at most 1,048,576, they are 12, ``tol`` is compared with a
     quarter of the rise, and each pass in which activations start anew is followed by 5 others of
