@@ -166,8 +166,8 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         factor = ctx.model.exploring_factor * (1.0 + progress.n_further) * run.settings.pause_factor
     history = run.history(trace, momentum.plain is not None, factor)
     settled = tested and run.settings.stop.settled(history)
-    # Where the bound hardly rises, others follow the pass that ends exploration, so that it does
-    # not learn priors from parameters that the next pass has hardly changed.
+    # Others follow the pass that ends exploration if the bound hardly rises, so that the next one
+    # does not learn priors from parameters that it has hardly changed.
     goes_further = settled or not explores
     if explores:
         # Once this is False, local variables continue from visit to visit, so that the bound
