@@ -159,6 +159,19 @@ def test_compiled_sweeps_are_the_plain_ones(powers, given, rng):
     assert_allclose(*found, rtol=1e-11)
 
 
+@pytest.mark.parametrize("module", [load("count_noise"), plain_noise])
+def test_sweeps_divide_all_counts_of_light_rows(module, rng):
+    (n, n_columns, k), base = (4, 13, 5), 1e-4
+    counts, start = 1e-5 * rng.poisson(3.0, (n, n_columns)), np.full((2, n, k), base)
+    table, means = np.zeros((2, 16, 8))
+    table[:n_columns, :k], means[:n_columns, :k] = rng.random((2, n_columns, k))
+    means[:n_columns, k] = 2.5
+    factors = rng.random(k), rng.standard_normal(k), rng.random(k)
+    numbers = 1.0, base, 0.2, 1.0, 1.9, 2.5, True, 4, 0.0, plain_noise.REST
+    module.noisy_sweeps(counts, table, means, *factors, *numbers, *start)
+    assert_allclose((start[0] - base).sum(axis=1), counts.sum(axis=1), rtol=1e-8)
+
+
 def test_steps_are_those_of_em_without_noise_and_stay_at_its_fixed_points(rng):
     shape, product, share = rng.uniform(0.1, 10.0, (3, 50))
     weak = plain_noise.factors(shape, product, 0.0 * shape, plain_noise.REST)

@@ -199,9 +199,9 @@ def test_large_counts_of_components_that_hardly_explain_them_are_swept_in_double
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_passes_that_single_precision_cannot_express_are_made_in_double(rng, monkeypatch):
     """A row of huge counts is far from what components of small ones explain."""
-    X = rng.poisson(np.kron(np.diag(10.0 ** np.linspace(0, 12, 6)), np.ones((5, 4)))).astype(float)
+    X = rng.poisson(np.kron(np.diag(10.0 ** np.linspace(0, 14, 6)), np.ones((5, 4)))).astype(float)
     X += rng.poisson(0.4, X.shape)
-    X[0] = 1e12
+    X[0] = 1e14
     found = []
 
     def run(self, n_passes, usual=PlainPasses.run):
@@ -349,6 +349,7 @@ def test_the_loop_makes_the_exploring_passes_that_no_call_makes(X, monkeypatch):
     """Data in parts, and rows with weights and copies of them, make the same passes."""
     monkeypatch.setattr(gamma_process_nmf, "SMALL", X.size * 9)
     params = {"n_components": 3, "annealing": "none", "init_params": "random", "max_iter": 4}
+    params["tol"] = 0
     weights = np.arange(len(X)) % 3 + 1
     expected, calls = nmf(**params).fit(X, sample_weight=weights), []
 
@@ -368,3 +369,23 @@ def test_the_loop_makes_the_exploring_passes_that_no_call_makes(X, monkeypatch):
         assert found._inference.ctx.state == expected._inference.ctx.state
     monkeypatch.setattr(gamma_process_nmf, "SMALL", 0)
     assert nmf(**params).fit(X, sample_weight=weights).lower_bounds_[0] < expected.lower_bounds_[0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_others_follow_the_pass_after_which_exploration_has_settled(X, monkeypatch):
+    """It would learn priors from components that the next pass has hardly changed."""
+    asked, further = [], GammaProcessNMF.further
+
+    def listed(*args, exploring=0):
+        asked.append(exploring)
+        return further(*args, exploring=exploring)
+
+    monkeypatch.setattr(GammaProcessNMF, "further", listed)
+    params = {"annealing": "none", "init_params": "random"}
+    est = nmf(**params, max_iter=6, tol=1.0).fit(X)
+    assert asked == [loop.EXPLORING_PASSES, 0]
+    assert (np.diff(est.lower_bounds_) > 0).all()
+    asked.clear()
+    # The half of max_iter ends it after the third pass, from which the bound may still rise fast.
+    nmf(**params, max_iter=4, tol=0).fit(X)
+    assert asked == [loop.EXPLORING_PASSES, 0]

@@ -140,6 +140,26 @@ def test_gamma_shapes_maximise_the_expected_log_density(true):
         assert found == pytest.approx(best(given_rate), rel=1e-6)
 
 
+@pytest.mark.parametrize("old", [1e-3, 0.3, 40.0])
+@pytest.mark.parametrize("gap", [0.01, 1.0, 30.0])
+def test_over_relaxed_shapes_go_beyond_the_best_one_and_never_lower_the_density(old, gap):
+    best = eb.gamma_shape(1.0, -gap, old)
+
+    def log_density(shape):
+        return shape * np.log(shape) - gammaln(shape) - shape * (gap + 1.0)
+
+    ahead = eb.over_relaxed(old, best, gap, best - old)
+    assert log_density(ahead) >= log_density(old)
+    assert abs(np.log(ahead / old)) >= abs(np.log(best / old)) * (1.0 - 1e-12)
+    near = best * (old / best) ** 0.01
+    assert eb.over_relaxed(near, best, gap, best - near) == pytest.approx(
+        near * (best / near) ** eb._OVER_RELAXATION
+    )
+    # Without a change before, or after one in another direction, the best shape is taken.
+    for before in (0.0, old - best):
+        assert eb.over_relaxed(old, best, gap, before) == best
+
+
 def test_gamma_shapes_stay_finite_at_the_edges():
     assert eb.gamma_shape(2.0, np.log(2.0)) == eb.LARGEST
     assert eb.gamma_shape(1.0, -1e7) == eb.SMALLEST

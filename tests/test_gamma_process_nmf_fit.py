@@ -407,3 +407,22 @@ def test_words_of_components_in_use(rng):
             assert list(row) == list(names[np.argsort(-means)[:2]])
     with pytest.raises(ValueError, match=r"each of the 6 words.*\(2,\)"):
         nmf.top_words(["a", "b"])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("scale", [1e-3, 1e-6])
+@pytest.mark.parametrize("k", [3, 16])
+@pytest.mark.parametrize("max_sweeps", [None, 4])
+def test_light_counts_under_sparse_priors_belong_to_components(scale, k, max_sweeps, rng):
+    """Exponentials of all expected logarithms of a row underflow, and it has parts all the same."""
+    X = scale * rng.poisson(2.0, (20, 6))
+    how = {"activation_prior": 1e-3, "max_iter": 100, "tol": 0, "max_sweeps": max_sweeps}
+    bounds = []
+    for kind in (np.asarray, csr_matrix):
+        for dtype in (np.float64, np.float32):
+            est = nmf(n_components=k, **how).fit(kind(X.astype(dtype)))
+            ctx = est._inference.ctx
+            assigned = ctx.model.expected_counts(ctx.q, ctx.prior).sum()
+            assert_allclose(assigned, X.sum(), rtol=1e-5)
+            bounds.append(est.lower_bound_)
+    assert_allclose(bounds, bounds[0], rtol=1e-2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -137,6 +138,30 @@ def test_a_damped_step_of_learning_goes_a_part_of_the_way(rng):
     for name in PRIORS:
         between = np.sqrt(getattr(ctx.model, name) * getattr(whole, name))
         assert getattr(half, name) == pytest.approx(between), name
+
+
+def test_priors_go_beyond_their_best_values_where_they_moved_in_that_direction_before(rng):
+    ctx, method, units = open_run(nmf(**AUTO), drawn_counts(rng, n=80))
+    for _ in range(5):
+        one_update(ctx, method, units)
+    seen = visit(replace(ctx, exploring=False), method, units)
+    how = ctx.q, ctx.prior, seen.step, 1.0, 1.0
+    best = ctx.model.learned(*how)[0]
+    assert set(best.changes) == set(PRIORS)
+    model = copy(ctx.model)
+    model.changes = best.changes
+    ahead = model.learned(*how)[0]
+    back = copy(model)
+    back.changes = {name: -change for name, change in best.changes.items()}
+    for name in PRIORS:
+        old, new = getattr(ctx.model, name), getattr(best, name)
+        # Steps to much larger values would lower the bound, and end at the best one.
+        expected = old * (new / old) ** 1.8 if name == "activation_prior" else new
+        assert getattr(ahead, name) == pytest.approx(expected), name
+        assert getattr(back.learned(*how)[0], name) == new, name
+    # What another step of learning comes after no longer counts.
+    assert model.learned(*how, late=False)[0].changes == {}
+    assert model.learned(*how[:3], 0.5, 1.0)[0].changes == {}
 
 
 def test_learned_values_are_near_those_that_drew_the_data(rng):

@@ -97,6 +97,28 @@ def test_strength_of_means(means, most):
     assert found[0] == pytest.approx(plain.strength_of_means(*given, 0.3, 1e-8), rel=1e-8)
 
 
+def test_strength_of_means_is_the_best_of_several_where_counts_span_decades(rng):
+    """Some components determine their mean far better than others, so that there are two maxima."""
+    grid = np.exp(np.linspace(np.log(1e-8), np.log(1e6), 200))[:, None]
+    for _ in range(300):
+        counts = np.array([10.0 ** rng.uniform(1, 6), *10.0 ** rng.uniform(-6, -3, 2)])
+        dof, d, most = 10.0 ** rng.uniform(0, 4, 3) + counts, int(rng.integers(1, 6)), counts.sum()
+        moved = rng.standard_normal((3, d)) * counts[:, None] * 10.0 ** rng.uniform(-6, 6)
+        root = rng.standard_normal((3, d, d))
+        scale = 10.0 ** rng.uniform(-6, 3) / np.maximum(counts, 1e-3)[:, None]
+        solved = scale * np.einsum("kij,klj,kl->ki", root, root, moved)
+        squares = (moved * solved).sum(axis=1)
+
+        def value(x, counts=counts, dof=dof, d=d, squares=squares):
+            share = x / (x + counts)
+            return (d * np.log(share) - dof * np.log1p(share * squares / counts)).sum(axis=-1)
+
+        found = np.array([min(10.0 ** rng.uniform(-5, 3), most), 1e-8])
+        kernels.strength_of_means(counts, dof, np.zeros(3), moved, solved, solved, d, most, found)
+        best = value(np.minimum(grid, most)).max()
+        assert value(found[0]) >= best - 1e-6 * abs(best)
+
+
 def test_change_of_means(means, rng):
     counts, _, _, moved, solved, w = means
     k = len(counts)

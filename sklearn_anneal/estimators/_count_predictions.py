@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array, csr_matrix, issparse
+from scipy.sparse import csr_matrix, issparse
 from sklearn.utils import check_random_state
 
 from ..data.units import DenseCounts, SparseCounts
 from ..families import deviance, log_negative_binomial, log_poisson
 from ..metrics import floors_of_used, split_documents
 from ..models._count_activations import are_few
+from ..models._count_allocations import positive_counts
 from ..models._count_cells import drawn_cells, imputed
 from ..models._draws import drawn_counts
 from ..models.gamma_process_nmf import GammaProcessNMF
@@ -479,13 +480,8 @@ class CountPredictions(
         total = 0.0
         for index in units.chunks():
             chunk: Any = units.take(index)
-            missing = None
-            if isinstance(units, SparseCounts):
-                shape = (chunk.n_units, components.shape[1])
-                counts: Any = csr_array((chunk.counts, chunk.words, chunk.indptr), shape=shape)
-            else:
-                missing = np.isnan(chunk.X)
-                counts = csr_array(np.where(missing, 0, chunk.X))
+            missing = None if chunk.patterns is None else np.isnan(chunk.X)
+            counts: Any = positive_counts(chunk, components.shape[1])
             rates = _rates(counts, activations[index], components)
             each = _sums_of_rows(counts, deviance(rates, counts.data - rates))
             each += _rates_of_zeros(counts, rates, activations[index], components, missing)

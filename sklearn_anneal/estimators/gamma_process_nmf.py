@@ -181,7 +181,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         up after a few passes if a higher bound is out of reach. The search ends early when every
         move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, but
         1 once a start by collapsed Gibbs sampling is the best, because the sampler has searched
-        already, 2.25 or 2.5 for dense tables (see Notes), and 0 with other methods and in
+        already, 2.25 for dense tables (see Notes), and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
@@ -302,8 +302,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
     -----
     A parameter that is ``"auto"`` is learned by empirical Bayes. Learning begins when the bound
     hardly rises any more, or after half of ``max_iter`` passes; each pass then also maximises the
-    bound over the parameter, for the posterior that it has found. With ``batch_size`` and in
-    streams, learning begins after 100 updates.
+    bound over the parameter, for the posterior that it has found. Where the parameter moves as it
+    did in the pass before, it goes 1.8 times as far, unless the bound would fall. With
+    ``batch_size`` and in streams, learning begins after 100 updates.
 
     Activations belong to rows. They start anew at every pass until the bound hardly rises any more,
     because this leads to better optima with fewer components. From then on they start from the
@@ -316,16 +317,16 @@ class AnnealedGammaProcessNMF(CountPredictions):
     Moves explore until the bound rises by less than 20 times as much, and pause when
     it rises by less than 20 times what ends a fit; only the best goes on, after the last move.
 
-    Where at least a quarter of the cells hold counts and none is missing, each pass that goes on is
-    followed by 20 that compute no bound and learn no prior. They have momentum, which goes on after
-    the next bound, and are taken back if the bound falls. ``tol`` is then compared with a sixth of
+    Where at least a quarter of the cells hold counts and none is missing, each pass that goes on,
+    and the last one that starts anew if the bound hardly rises, is followed by 20 that compute no
+    bound and learn no prior. They have momentum, which goes on after the next bound, and are taken
+    back if the bound falls. ``tol`` is then compared with a sixth of
     the rise between two bounds. There are none of these passes over data in parts. If the product
     of rows, columns and components is at most 1,048,576, they are 12, ``tol`` is compared with a
     quarter of the rise, and each pass in which activations start anew is followed by 5 others of
     its kind, over data in parts too, or by 2 in moves over data in memory; limits for the rise
-    between two bounds are multiplied by 6 or 3, and ``effort="auto"`` is 2.5, elsewhere 2.25.
-    ``max_iter`` and ``n_iter_`` count none of these passes, which ``dispersion``,
-    ``popularity_prior`` and ``max_sweeps`` rule out.
+    between two bounds are multiplied by 6 or 3. ``max_iter`` and ``n_iter_`` count none of these
+    passes, which ``dispersion``, ``popularity_prior`` and ``max_sweeps`` rule out.
 
     Single precision serves where it does not decide the result, if the product of rows, columns and
     components is above 65,536: in these passes but the last, unless priors are very sparse, and in

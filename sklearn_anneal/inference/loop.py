@@ -166,6 +166,9 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         factor = ctx.model.exploring_factor * (1.0 + progress.n_further) * run.settings.pause_factor
     history = run.history(trace, momentum.plain is not None, factor)
     settled = tested and run.settings.stop.settled(history)
+    # Others follow the pass that ends exploration if the bound hardly rises, so that the next one
+    # does not learn priors from parameters that it has hardly changed.
+    goes_further = settled or not explores
     if explores:
         # Once this is False, local variables continue from visit to visit, so that the bound
         # cannot fall, and hyperparameters are learned.
@@ -193,9 +196,9 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
     )
     progress.advance(run.workers, last)
     progress.n_further = 0
-    if method is PLAIN and visited.explores and explores == ctx.exploring:
+    if method is PLAIN and visited.explores and (goes_further or ctx.exploring):
         n_exploring = EXPLORING_PASSES if run.settings.pause_factor == 1 else BRIEF_EXPLORING_PASSES
-        n_left = progress.go_further(run.units, n_exploring if explores else 0)
+        n_left = progress.go_further(run.units, n_exploring if ctx.exploring else 0)
         if n_left:
             _explore_further(progress, run, n_left)
     return False

@@ -13,6 +13,7 @@ import numpy as np
 from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log
 from .counts import TINY
+from .gamma_process_nmf import lift
 from .simd.products import ratio_update
 
 # The largest factor of a mean whose curvature is unknown; plain.count_noise has it too.
@@ -137,6 +138,7 @@ def noisy_sweeps(
                 else:
                     for k in range(n_components):
                         powers[k] = exp(local * digamma(shape[n, k]))
+                lift(shape[n], local, powers)
                 for k in range(n_components):
                     e[k] = exp(logs[k] - top) * powers[k]
                     rate[k] = step * mean_weights[k] * current[k]

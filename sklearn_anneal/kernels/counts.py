@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from ._arrays import vector
-from ._compile import helper, kernel, shared_kernel
+from ._compile import called, helper, kernel, shared_kernel
 from ._math import digamma, exp, exp_digamma, log
 from .simd.emitter import ROWS
 
@@ -29,8 +29,9 @@ _SMALLEST_NORMAL = 2.3e-308
 SMALLEST_SINGLE = 1.2e-38
 # Exponentials of minus a logarithm below this could overflow.
 _MOST_NEGATIVE = -600.0
-# If a value is below this, numbers that matter may have underflowed.
-_FAR_FROM_ZERO = 1e-200
+# If no number of a row is above this, numbers that matter may have underflowed.
+FAR_FROM_ZERO = 1e-200
+FAR_FROM_ZERO_SINGLE = 1e-20
 
 
 @kernel("rows index vector out2 out1", dtypes=("float64",))
@@ -82,7 +83,7 @@ def expected_row(value, log_normalizer, inverse, factor, row, out):
             row[k] = inverse[k] * exp_digamma(value[k])
         for k in range(n_topics):
             top = max(top, row[k])
-    if top > _FAR_FROM_ZERO:
+    if top > FAR_FROM_ZERO:
         for k in range(n_topics):
             row[k] /= top
         largest = log(top)
@@ -208,6 +209,33 @@ def expected_statistics(table, largest, local, factor, multiply, addend, out, n_
                     out[w, k] = factor * value
         for k in range(n_topics):
             energies[i] += part[k]
+
+
+@called
+def all_vanish(shape, m, local, far):
+    """Whether exp{x ψ(shape)} of m numbers, all of which are small, is far from any number."""
+    largest = np.float64(shape[0])
+    for k in range(1, m):
+        largest = max(largest, np.float64(shape[k]))
+    return local * digamma(largest) < log(np.float64(far))
+
+
+@called
+def lifted_powers(shape, n, m, local, out):
+    """exp{x ψ(shape) − t} of the first m numbers, where t is the largest x ψ(shape); returns t.
+
+    Rows in which all powers would underflow need them, in which the common factor does not change
+    how counts are divided. The other entries up to n become 0.
+    """
+    largest = np.float64(shape[0])
+    for k in range(1, m):
+        largest = max(largest, np.float64(shape[k]))
+    top = local * digamma(largest)
+    for k in range(m):
+        out[k] = exp(local * digamma(np.float64(shape[k])) - top)
+    for k in range(m, n):
+        out[k] = 0.0
+    return top
 
 
 @helper

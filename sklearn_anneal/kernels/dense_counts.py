@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import helper, kernel
+from ._compile import called, helper, kernel
 from ._math import digamma, digamma_and_log_gamma, exp, log
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, expected_row, padded
-from .gamma_process_nmf import all_powers, powers_of, smallest_shape
+from .counts import (
+    FAR_FROM_ZERO,
+    FAR_FROM_ZERO_SINGLE,
+    SMALLEST_LOG,
+    TINY,
+    TINY_SINGLE,
+    expected_row,
+    padded,
+)
+from .gamma_process_nmf import lift, powers_of, smallest_shape
 from .simd.emitter import ROWS, TOGETHER
 from .simd.products import ratio_update_together, ratio_update_together_with_norms
 
@@ -19,6 +27,8 @@ from .simd.products import ratio_update_together, ratio_update_together_with_nor
 _DELAY = 2.0
 # Momentum halves a shape at most.
 _LEAST_SHARE_OF_ROOT = 0.5**0.5
+# Logarithms of numbers that are far from zero in double and in single precision.
+_LOG_FAR = float(np.log(FAR_FROM_ZERO)), float(np.log(FAR_FROM_ZERO_SINGLE))
 # So many sums run at a time.
 _SUMMED = 256
 
@@ -27,6 +37,28 @@ _SUMMED = 256
 def _lanes(n, like):
     """Return memory for n vectors, each of which has a number in all lanes."""
     return np.ones((n, TOGETHER), like.dtype)
+
+
+@called
+def _lift_lanes(shape, local, out):
+    """Divide powers by the largest in lanes where all underflow."""
+    for i in range(TOGETHER):
+        lift(shape[:, i], local, out[:, i])
+
+
+@helper
+def _powers(shape, local, light, out):
+    """``out = exp{x ψ(shape)}``, divided by the largest in ``light`` lanes where all underflow."""
+    powers_of(shape.reshape(shape.size), local, out.reshape(out.size))
+    if light:
+        _lift_lanes(shape, local, out)
+
+
+@helper
+def _may_be_light(base, local, table):
+    """Whether exp{x ψ(shape)} of shapes of at least ``base`` can underflow."""
+    # ψ(s) is above −1/s − 0.58.
+    return local * (1.0 / np.float64(base) + 0.58) > -_LOG_FAR[1 if table.itemsize == 4 else 0]
 
 
 @helper
@@ -105,12 +137,12 @@ def _sweep(c, table, local, base, step, n_updates, momentum, tol, arrays, row, f
         The start, and the result.
     """
     own, acc, earlier, ahead, going, lead, scratch = arrays
-    size, zero = c.dtype.type, c.dtype.type(0)
+    size, zero, light = c.dtype.type, c.dtype.type(0), _may_be_light(base, local, table)
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     going[:], lead[:] = size(1), zero
     for update in range(n_updates):
         if update > 0:
-            powers_of(current.reshape(current.size), local, own.reshape(own.size))
+            _powers(current, local, light, own)
             for k in range(row.shape[0]):
                 for i in range(TOGETHER):
                     row[k, i] = factors[k, i] * own[k, i]
@@ -146,7 +178,7 @@ def dense_updates_together(
     n_components = shape.shape[1]
     size = table.dtype.type
     low = smallest_shape(table)
-    floor = size(max(base, low))
+    floor, light = size(max(base, low)), _may_be_light(max(base, low), local, table)
     c = np.zeros((n_columns, TOGETHER), table.dtype)
     row, own = _lanes(n_components, c), _lanes(n_components, c)
     factors, current = _lanes(n_components, c), _lanes(n_components, c)
@@ -164,7 +196,7 @@ def dense_updates_together(
             c, table, local, floor, size(step), n_updates, momentum, tol, arrays, row, factors,
             current,
         )  # fmt: skip
-        powers_of(current.reshape(current.size), local, own.reshape(own.size))
+        _powers(current, local, light, own)
         for i in range(n):
             for k in range(n_components):
                 shape[begin + i, k] = current[k, i]
@@ -288,6 +320,7 @@ def dense_step_together(
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     low = smallest_shape(table)
+    light = _may_be_light(max(base, low), local, table)
     c = np.zeros((n_columns, TOGETHER), table.dtype)
     norms = np.ones((padded(n_columns, ROWS), TOGETHER), table.dtype)
     row, acc, some = _lanes(n_components, c), _lanes(n_components, c), _lanes(n_components, c)
@@ -315,7 +348,7 @@ def dense_step_together(
                 for i in range(TOGETHER):
                     current[k, i] = base + step * own[k, i]
                     some[k, i] = max(current[k, i], low)
-            powers_of(some.reshape(some.size), local, acc.reshape(acc.size))
+            _powers(some, local, light, acc)
             for i in range(n):
                 for k in range(n_components):
                     shape[begin + i, k] = current[k, i]
@@ -363,7 +396,63 @@ def dense_counts_together(counts, table, e, weights, out):
                 out[begin + i, k] += np.float64(acc[k, i])
 
 
+@called
+def _to_lanes(numbers, rest, out):
+    """Put rows of numbers into lanes; those without a row get the ``rest``."""
+    for group in range(out.shape[0]):
+        begin = group * TOGETHER
+        n = min(TOGETHER, numbers.shape[0] - begin)
+        for i in range(TOGETHER):
+            for k in range(out.shape[1]):
+                out[group, k, i] = numbers[begin + i, k] if i < n else rest
+
+
+@called
+def _from_lanes(lanes, out):
+    """Do the reverse of :func:`_to_lanes`."""
+    for group in range(lanes.shape[0]):
+        begin = group * TOGETHER
+        for i in range(min(TOGETHER, out.shape[0] - begin)):
+            for k in range(out.shape[1]):
+                out[begin + i, k] = lanes[group, k, i]
+
+
 @helper
+def _moving(numbers, change, base, like):
+    """Return shapes in lanes, the roots √(shape − base), those before, and those ahead.
+
+    The roots before are those before the last ``change``. The four are arrays of one dimension.
+    """
+    n_components, n_groups = numbers.shape[1], padded(numbers.shape[0], TOGETHER) // TOGETHER
+    shape = np.empty((n_groups, n_components, TOGETHER), like.dtype)
+    earlier = np.empty((n_groups, n_components, TOGETHER), like.dtype)
+    _to_lanes(numbers, base, shape)
+    _to_lanes(change, 0.0, earlier)
+    size, zero = shape.size, like.dtype.type(0)
+    shape, earlier = shape.reshape(size), earlier.reshape(size)
+    roots, ahead = np.empty(size, like.dtype), np.empty(size, like.dtype)
+    for i in range(size):
+        root = np.sqrt(max(shape[i] - base, zero))
+        roots[i], earlier[i], ahead[i] = root, root - earlier[i], root
+    return shape, roots, earlier, ahead
+
+
+@helper
+def _as_lanes(shape, n_components):
+    """Return shapes of one dimension as an array of shape (n_groups, n_components, TOGETHER)."""
+    return shape.reshape((shape.size // (n_components * TOGETHER), n_components, TOGETHER))
+
+
+@helper
+def _last_change(roots, earlier, ahead, goes_on, out):
+    """Set the change of roots in lanes, row by row; with what their update added if it goes on."""
+    for i in range(roots.shape[0]):
+        own = roots[i] - ahead[i] if goes_on else 0.0
+        earlier[i] = roots[i] - earlier[i] + own
+    _from_lanes(_as_lanes(earlier, out.shape[1]), out)
+
+
+@called
 def _go_ahead(current, roots, earlier, ahead, base, share):
     """Move shapes beyond the update that has led to them; ``roots`` are their √(shape − base).
 
@@ -371,30 +460,31 @@ def _go_ahead(current, roots, earlier, ahead, base, share):
     update made, and shapes are halved at most, but for their ``base``. ``earlier`` has the roots
     after the update before, and ``ahead`` those from which the last one came; both are replaced.
     """
+    least = current.dtype.type(_LEAST_SHARE_OF_ROOT)
     for i in range(current.shape[0]):
         root = roots[i]
         moved = root + share * ((root - earlier[i]) + (root - ahead[i]))
-        moved = max(moved, _LEAST_SHARE_OF_ROOT * root)
+        moved = max(moved, least * root)
         earlier[i], ahead[i] = root, moved
         current[i] = base + moved * moved
 
 
-@helper
+@called
 def _turn(current, roots, earlier, ahead, base):
     """``roots = √(current − base)``; return Σ (roots − ahead) (roots − earlier).
 
     The sum is below 0 where updates turn back.
     """
-    terms = np.zeros(_SUMMED)
-    for begin in range(0, current.shape[0], _SUMMED):
-        for i in range(min(_SUMMED, current.shape[0] - begin)):
-            root = np.sqrt(max(current[begin + i] - base, 0.0))
+    terms, zero = np.zeros(TOGETHER, current.dtype), current.dtype.type(0)
+    for begin in range(0, current.shape[0], TOGETHER):
+        for i in range(TOGETHER):
+            root = np.sqrt(max(current[begin + i] - base, zero))
             roots[begin + i] = root
             terms[i] += (root - ahead[begin + i]) * (root - earlier[begin + i])
-    return terms.sum()
+    return np.float64(terms.sum())
 
 
-@helper
+@called
 def _set_factors(of_weights, rate_of_weights, rate, out):
     """``out = exp(E log θ − log rate)``, up to a number; the largest factor is 1."""
     top = -np.inf
@@ -406,94 +496,153 @@ def _set_factors(of_weights, rate_of_weights, rate, out):
 
 
 @helper
-def _multiply_columns(table, factor, out):
-    """``out = table * factor``."""
-    for v in range(table.shape[0]):
-        for k in range(table.shape[1]):
-            out[v, k] = table[v, k] * table.dtype.type(factor[k])
+def _to_rows(lanes, factor, out):
+    """Put a table in lanes into rows; each component is multiplied by its factor."""
+    for group in range(lanes.shape[0]):
+        begin = group * TOGETHER
+        for i in range(min(TOGETHER, out.shape[0] - begin)):
+            for k in range(out.shape[1]):
+                out[begin + i, k] = lanes[group, k, i] * out.dtype.type(factor[k])
 
 
 @helper
 def _update_activations(base, weights, counts, table, tiny, arrays, shape, powers, sums):
     """Update the activations of all rows, and compute their exp ψ(shape).
 
-    ``sums`` receives the counts that each component gets.
+    ``shape`` and ``weights`` are in lanes. ``sums`` receives the counts that each component gets.
     """
-    acc, some, e = arrays
-    low = smallest_shape(table)
-    sums[:] = 0.0
+    acc, some, e, own = arrays
+    low = table.dtype.type(smallest_shape(table))
+    light = _may_be_light(max(base, low), 1.0, table)
+    own[:] = 0.0
     for group in range(counts.shape[0]):
         begin = group * TOGETHER
-        n = min(TOGETHER, shape.shape[0] - begin)
-        for i in range(TOGETHER):
-            d = begin + min(i, n - 1)
-            for k in range(shape.shape[1]):
-                some[k, i] = max(shape[d, k], low)
-        powers_of(some.reshape(some.size), 1.0, e.reshape(e.size))
+        for k in range(shape.shape[1]):
+            for i in range(TOGETHER):
+                some[k, i] = max(shape[group, k, i], low)
+        _powers(some, 1.0, light, e)
         acc[:] = acc.dtype.type(0)
         ratio_update_together(e, counts[group], 0, tiny, table, acc)
-        for i in range(n):
-            weight = weights[begin + i] if weights.shape[0] > 0 else 1.0
+        for k in range(shape.shape[1]):
+            for i in range(TOGETHER):
+                assigned = e[k, i] * acc[k, i]
+                own[k, i] += weights[group, i] * np.float64(assigned)
+                shape[group, k, i] = base + assigned
+                some[k, i] = max(shape[group, k, i], low)
+        _powers(some, 1.0, light, e)
+        for i in range(min(TOGETHER, powers.shape[0] - begin)):
             for k in range(shape.shape[1]):
-                own = np.float64(e[k, i]) * np.float64(acc[k, i])
-                sums[k] += weight * own
-                shape[begin + i, k] = base + own
-    all_powers(shape, 1.0, powers)
+                powers[begin + i, k] = e[k, i]
+    for k in range(shape.shape[1]):
+        sums[k] = own[k].sum()
 
 
 @helper
-def _update_parts(base, x, copied, powers, table, tiny, arrays, parts):
-    """Update the parts in all columns, which fill the lanes; ``copied`` has the last of them."""
-    acc, _, e = arrays
-    first_copied = padded(parts.shape[0], TOGETHER) - copied.shape[1]
-    for begin in range(0, parts.shape[0], TOGETHER):
-        n = min(TOGETHER, parts.shape[0] - begin)
-        for i in range(TOGETHER):
-            for k in range(parts.shape[1]):
-                e[k, i] = table[begin + min(i, n - 1), k]
+def _update_parts(base, x, copied, powers, lanes, factor, tiny, arrays, parts):
+    """Update the parts in all columns, which fill the lanes; ``copied`` has the last of them.
+
+    ``lanes`` has their table, and ``factor`` the factors of the components.
+    """
+    acc, _, e, _ = arrays
+    first_copied = parts.shape[0] * TOGETHER - copied.shape[1]
+    for group in range(parts.shape[0]):
+        begin = group * TOGETHER
+        for k in range(parts.shape[1]):
+            for i in range(TOGETHER):
+                e[k, i] = lanes[group, k, i] * e.dtype.type(factor[k])
         acc[:] = acc.dtype.type(0)
         if begin >= first_copied:
             ratio_update_together(e, copied, begin - first_copied, tiny, powers, acc)
         else:
             ratio_update_together(e, x, begin, tiny, powers, acc)
-        for i in range(n):
-            for k in range(parts.shape[1]):
-                parts[begin + i, k] = base + np.float64(e[k, i]) * np.float64(acc[k, i])
+        for k in range(parts.shape[1]):
+            for i in range(TOGETHER):
+                parts[group, k, i] = base + e[k, i] * acc[k, i]
 
 
 @helper
 def _in_lanes(x, weights):
-    """Return counts with rows in the lanes, and those of columns that have to be copied for it.
+    """Return counts and weights with rows in the lanes, and those of columns that are copied.
 
     The columns of the last group are copied, and all of them, with their weights, if rows have
     weights.
     """
     (n_rows, n_columns), size = x.shape, x.dtype.type
     rows = np.zeros(((n_rows + TOGETHER - 1) // TOGETHER, n_columns, TOGETHER), x.dtype)
+    of_rows = np.zeros((rows.shape[0], TOGETHER))
     for group in range(rows.shape[0]):
-        _copy_counts(x, group * TOGETHER, rows[group])
+        for i in range(_copy_counts(x, group * TOGETHER, rows[group])):
+            of_rows[group, i] = weights[group * TOGETHER + i] if weights.shape[0] > 0 else 1.0
     n_copied = n_columns if weights.shape[0] > 0 else n_columns % TOGETHER
     copied = np.zeros((n_rows, padded(n_copied, TOGETHER)), x.dtype)
     for d in range(n_rows):
         weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
         for v in range(n_copied):
             copied[d, v] = weight * x[d, n_columns - n_copied + v]
-    return rows, copied
+    return rows, of_rows, copied
 
 
 @helper
-def _set_table(parts, rate_of_parts, totals, memory, table):
-    """Compute the table of the parts, and their expected totals over columns."""
-    log_rate, inverse, scratch = memory
+def _set_table(parts, n_columns, rate_of_parts, totals, memory, lanes):
+    """Compute the table of the parts in lanes, and their expected totals over columns."""
+    log_rate, inverse, row, value, out, shapes, values, top = memory
+    n_components, smallest = parts.shape[1], np.float64(smallest_shape(lanes))
     totals[:] = 0.0
-    for k in range(parts.shape[1]):
+    for k in range(n_components):
         log_rate[k], inverse[k] = log(rate_of_parts[k]), 1.0 / rate_of_parts[k]
-    for v in range(parts.shape[0]):
-        expected_row(parts[v], log_rate, inverse, 1.0, scratch, table[v])
-        for k in range(parts.shape[1]):
-            totals[k] += parts[v, k]
-    for k in range(parts.shape[1]):
+    for group in range(parts.shape[0]):
+        n, lowest = min(TOGETHER, n_columns - group * TOGETHER), np.inf
+        for k in range(n_components):
+            for i in range(TOGETHER):
+                shapes[k, i] = parts[group, k, i]
+        powers_of(shapes.reshape(shapes.size), 1.0, values.reshape(values.size))
+        top[:] = 0.0
+        for k in range(n_components):
+            for i in range(TOGETHER):
+                values[k, i] *= inverse[k]
+                top[i] = max(top[i], values[k, i])
+        for i in range(TOGETHER):
+            lowest = min(lowest, top[i] if i < n else lowest)
+            top[i] = 1.0 / max(top[i], FAR_FROM_ZERO) if i < n else 0.0
+        for k in range(n_components):
+            for i in range(TOGETHER):
+                share = values[k, i] * top[i]
+                lanes[group, k, i] = share if share > smallest else 0.0
+            for i in range(n):
+                totals[k] += shapes[k, i]
+        if lowest <= FAR_FROM_ZERO:
+            for i in range(n):
+                for k in range(n_components):
+                    value[k] = shapes[k, i]
+                expected_row(value, log_rate, inverse, 1.0, row, out)
+                for k in range(n_components):
+                    lanes[group, k, i] = out[k]
+    for k in range(n_components):
         totals[k] *= inverse[k]
+
+
+@helper
+def _memory_of_passes(n_components, n_columns, like):
+    """Return the arrays that updates of activations and parts need, and those of the table."""
+    of_updates = (
+        _lanes(n_components, like),
+        _lanes(n_components, like),
+        _lanes(n_components, like),
+        np.empty((n_components, TOGETHER)),
+    )
+    of_table = (
+        np.empty(n_components),
+        np.empty(n_components),
+        np.empty(n_components),
+        np.empty(n_components),
+        np.empty(n_components, like.dtype),
+        np.empty((n_components, TOGETHER)),
+        np.empty((n_components, TOGETHER)),
+        np.empty(TOGETHER),
+    )
+    n_groups = padded(n_columns, TOGETHER) // TOGETHER
+    lanes = np.empty((n_groups, n_components, TOGETHER), like.dtype)
+    return of_updates, of_table, lanes, np.empty((n_columns, n_components), like.dtype)
 
 
 @helper
@@ -516,25 +665,7 @@ def _update_weights(priors, total, activation_prior, totals, rate, sums, of_weig
         rates[k] = rates_of_prior[k] + sums[k] * totals[k]
 
 
-@helper
-def _begin_momentum(shape, base, past):
-    """Set the three parts of the ``past`` of shapes, of which the second has their last change."""
-    n = shape.shape[0]
-    for d in range(n):
-        for k in range(shape.shape[1]):
-            root = np.sqrt(max(shape[d, k] - base, 0.0))
-            past[d, k], past[2 * n + d, k] = root, root
-            past[n + d, k] = root - past[n + d, k]
-
-
-@helper
-def _moving(shape, past):
-    """Return shapes and the three parts of their past as arrays of one dimension."""
-    n, numbers = shape.size, past.reshape(past.size)
-    return shape.reshape(n), numbers[:n], numbers[n : 2 * n], numbers[2 * n :]
-
-
-@helper
+@called
 def _zero_if_finite(numbers):
     """Return 0 if all numbers are finite, and NaN otherwise."""
     terms = np.zeros(_SUMMED)
@@ -558,16 +689,16 @@ def coordinate_passes(
     component_rate,
     strong,
     n_passes,
-    begins,
+    goes_on,
     count,
     of_weights,
     rate_of_weights,
     rate_of_parts,
     rate,
     shape,
-    past,
+    change,
     parts,
-    past_of_parts,
+    change_of_parts,
 ):
     """Make passes of coordinate ascent with momentum (:mod:`.models._count_passes`).
 
@@ -584,8 +715,8 @@ def coordinate_passes(
     strong : float
         Shapes whose prior is larger have no momentum.
     n_passes : int
-    begins : int
-        Whether the past is that of a call before, of which the changes alone are known.
+    goes_on : int
+        Whether another call makes the next pass.
     count : array of shape (2,)
         The number of updates since momentum began anew. The second number becomes 0 if all results
         are finite, and NaN otherwise.
@@ -595,65 +726,62 @@ def coordinate_passes(
         Receives the rates of the activations.
     shape : array of shape (n_rows, n_components)
         The shapes of the activations.
-    past : array of shape (3 * n_rows, n_components)
-        √(shape − prior) of these shapes after the last update, after the update before, and where
-        the last update came from, one below the other. If the call ``begins``, the second part has
-        the change in the last update, and the others nothing.
-    parts : array of shape (n_columns, n_components)
-    past_of_parts : array of shape (3 * n_columns, n_components)
+    change : array of shape (n_rows, n_components)
+        The change of √(shape − prior) in the last update of a call before, and then in that of this
+        one. If the latter ``goes_on``, what the update itself has changed counts twice.
+    parts, change_of_parts : array of shape (n_columns, n_components)
         The same for the parts.
     """
     (n_rows, n_columns), n_components = x.shape, shape.shape[1]
     size = x.dtype.type
     tiny = size(TINY_SINGLE if x.itemsize == 4 else TINY)
-    rows, copied = _in_lanes(x, weights)
-    table = np.empty((n_columns, n_components), x.dtype)
-    own_table = np.empty((n_columns, n_components), x.dtype)
+    rows, of_rows, copied = _in_lanes(x, weights)
+    arrays, memory, lanes, table = _memory_of_passes(n_components, n_columns, x)
     powers = np.empty((n_rows, n_components), x.dtype)
-    arrays = _lanes(n_components, x), _lanes(n_components, x), _lanes(n_components, x)
     factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
-    memory = np.empty(n_components), np.empty(n_components), np.empty(n_components)
     priors = prior_of_weights, prior_rate_of_weights
-    if begins:
-        _begin_momentum(shape, activation_prior, past)
-        _begin_momentum(parts, component_prior, past_of_parts)
-    moving, moving_parts = _moving(shape, past), _moving(parts, past_of_parts)
+    base, base_of_parts = size(activation_prior), size(component_prior)
+    moving = _moving(shape, change, base, x)
+    moving_parts = _moving(parts, change_of_parts, base_of_parts, x)
+    shapes = _as_lanes(moving[0], n_components)
+    parts_in_lanes = _as_lanes(moving_parts[0], n_components)
     total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
     for _ in range(n_passes):
-        share = count[0] / (count[0] + _DELAY)
+        share = size(count[0] / (count[0] + _DELAY))
         if activation_prior <= strong:
-            _go_ahead(*moving, activation_prior, share)
+            _go_ahead(*moving, base, share)
         if component_prior <= strong:
-            _go_ahead(*moving_parts, component_prior, share)
+            _go_ahead(*moving_parts, base_of_parts, share)
         count[0] += 1.0
-        _set_table(parts, rate_of_parts, totals, memory, table)
+        _set_table(parts_in_lanes, n_columns, rate_of_parts, totals, memory, lanes)
         _set_rates(activation_prior, of_weights, rate_of_weights, totals, rate)
         _set_factors(of_weights, rate_of_weights, rate, factor)
-        _multiply_columns(table, factor, own_table)
-        _update_activations(
-            activation_prior, weights, rows, own_table, tiny, arrays, shape, powers, sums
-        )
+        _to_rows(lanes, factor, table)
+        _update_activations(base, of_rows, rows, table, tiny, arrays, shapes, powers, sums)
         _update_weights(
             priors, total, activation_prior, totals, rate, sums, of_weights, rate_of_weights
         )
         _set_factors(of_weights, rate_of_weights, rate, factor)
-        _multiply_columns(table, factor, own_table)
-        _update_parts(component_prior, x, copied, powers, own_table, tiny, arrays, parts)
+        _update_parts(base_of_parts, x, copied, powers, lanes, factor, tiny, arrays, parts_in_lanes)
         for k in range(n_components):
             rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]
         turn = 0.0
         if activation_prior <= strong:
-            turn += _turn(*moving, activation_prior)
+            turn += _turn(*moving, base)
         if component_prior <= strong:
-            turn += _turn(*moving_parts, component_prior)
+            turn += _turn(*moving_parts, base_of_parts)
         if turn < 0.0:
             count[0] = 0.0
     count[1] = _zero_if_finite(of_weights) + _zero_if_finite(rate_of_weights)
     count[1] += _zero_if_finite(rate_of_parts)
     count[1] += _zero_if_finite(moving[0]) + _zero_if_finite(moving_parts[0])
+    _from_lanes(shapes, shape)
+    _from_lanes(parts_in_lanes, parts)
+    _last_change(*moving[1:], goes_on, change)
+    _last_change(*moving_parts[1:], goes_on, change_of_parts)
 
 
-@kernel("rows vector vector vector float float float int int float out1 out1 out1 out1 out2 out2")
+@kernel("rows vector vector vector float float float int int float out1 out1 out1 out2")
 def exploring_passes(
     x,
     weights,
@@ -668,8 +796,6 @@ def exploring_passes(
     of_weights,
     rate_of_weights,
     rate_of_parts,
-    rate,
-    shape,
     parts,
 ):
     """Make passes of coordinate ascent in which the activations of each row start anew.
@@ -677,14 +803,13 @@ def exploring_passes(
     The parameters are those of :func:`coordinate_passes`, and ``n_updates`` and ``tol`` those of
     :func:`gamma_process_nmf.dense_updates`, which comes before the last update of activations.
     """
-    (n_rows, n_columns), n_components = x.shape, shape.shape[1]
+    (n_rows, n_columns), n_components = x.shape, parts.shape[1]
     size = x.dtype.type
     tiny, low = size(TINY_SINGLE if x.itemsize == 4 else TINY), smallest_shape(x)
-    rows, copied = _in_lanes(x, weights)
-    table = np.empty((n_columns, n_components), x.dtype)
-    own_table = np.empty((n_columns, n_components), x.dtype)
+    rows, of_rows, copied = _in_lanes(x, weights)
+    arrays, memory, lanes, table = _memory_of_passes(n_components, n_columns, x)
     powers = np.empty((n_rows, n_components), x.dtype)
-    arrays = _lanes(n_components, x), _lanes(n_components, x), _lanes(n_components, x)
+    shape = np.empty((rows.shape[0], n_components, TOGETHER), x.dtype)
     row, factors, current = (
         _lanes(n_components, x),
         _lanes(n_components, x),
@@ -692,13 +817,16 @@ def exploring_passes(
     )
     of_sweeps = _memory_of_sweeps(n_components, x)
     factor, sums, totals = np.empty(n_components), np.empty(n_components), np.empty(n_components)
-    first, ones = np.empty(n_components), np.ones(n_components)
-    memory = np.empty(n_components), np.empty(n_components), np.empty(n_components)
+    first, ones, rate = np.empty(n_components), np.ones(n_components), np.empty(n_components)
     priors, floor = (prior_of_weights, prior_rate_of_weights), size(max(activation_prior, low))
+    base, base_of_parts = size(activation_prior), size(component_prior)
+    parts_in_lanes = np.empty(lanes.shape, x.dtype)
+    _to_lanes(parts, component_prior, parts_in_lanes)
     total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
     for _ in range(n_passes):
-        _set_table(parts, rate_of_parts, totals, memory, table)
+        _set_table(parts_in_lanes, n_columns, rate_of_parts, totals, memory, lanes)
         _set_rates(activation_prior, of_weights, rate_of_weights, totals, rate)
+        _to_rows(lanes, ones, table)
         _set_factors(of_weights, rate_of_weights, ones, first)
         _set_factors(of_weights, rate_of_weights, rate, factor)
         for group in range(rows.shape[0]):
@@ -710,19 +838,16 @@ def exploring_passes(
                 rows[group], table, 1.0, floor, size(1), n_updates, True, tol, of_sweeps, row,
                 factors, current,
             )  # fmt: skip
-            begin = group * TOGETHER
-            for i in range(min(TOGETHER, n_rows - begin)):
-                for k in range(n_components):
-                    shape[begin + i, k] = current[k, i]
-        _multiply_columns(table, factor, own_table)
-        _update_activations(
-            activation_prior, weights, rows, own_table, tiny, arrays, shape, powers, sums
-        )
+            for k in range(n_components):
+                for i in range(TOGETHER):
+                    shape[group, k, i] = current[k, i]
+        _to_rows(lanes, factor, table)
+        _update_activations(base, of_rows, rows, table, tiny, arrays, shape, powers, sums)
         _update_weights(
             priors, total, activation_prior, totals, rate, sums, of_weights, rate_of_weights
         )
         _set_factors(of_weights, rate_of_weights, rate, factor)
-        _multiply_columns(table, factor, own_table)
-        _update_parts(component_prior, x, copied, powers, own_table, tiny, arrays, parts)
+        _update_parts(base_of_parts, x, copied, powers, lanes, factor, tiny, arrays, parts_in_lanes)
         for k in range(n_components):
             rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]
+    _from_lanes(parts_in_lanes, parts)

@@ -17,9 +17,6 @@ LOCAL_STEP = (
     "out2 out2 out2 out1 out1"
 )
 """The kinds of the arguments of a local step, which ``latent_dirichlet.mean_field`` explains."""
-# If no exp{x E log θ_k} of a document is above this, they are computed without a common factor.
-FAR_FROM_ZERO = 1e-200
-FAR_FROM_ZERO_SINGLE = 1e-20
 # A count above this is sampled as so many tokens of equal mass.
 MOST_TOKENS = 1024
 

@@ -25,10 +25,14 @@ from ._math import (
     log_gamma,
 )
 from .counts import (
+    FAR_FROM_ZERO,
+    FAR_FROM_ZERO_SINGLE,
     SMALLEST_LOG,
     SMALLEST_SINGLE,
     TINY,
     TINY_SINGLE,
+    all_vanish,
+    lifted_powers,
     longest_row,
     open_row,
     padded,
@@ -67,8 +71,24 @@ def powers_of(shape, local, out):
 
 
 @helper
+def far_from_zero(numbers):
+    """The threshold below which all powers of a row count as 0."""
+    return numbers.dtype.type(FAR_FROM_ZERO_SINGLE if numbers.itemsize == 4 else FAR_FROM_ZERO)
+
+
+@helper
+def lift(shape, local, powers):
+    """Divide the powers of a row by the largest, if all of them underflow because it is light."""
+    n, far, n_small = shape.shape[0], far_from_zero(powers), 0
+    while n_small < n and powers[n_small] <= far:
+        n_small += 1
+    if n_small == n and all_vanish(shape, n, local, far):
+        lifted_powers(shape, n, n, local, powers)
+
+
+@helper
 def all_powers(shape, local, out):
-    """The same for two dimensions, so many numbers at a time that vectors have no rest."""
+    """The same for all rows, so many numbers at a time that vectors have no rest."""
     numbers, found, low = shape.reshape(shape.size), out.reshape(out.size), smallest_shape(out)
     some = np.empty(_TOGETHER, out.dtype)
     for begin in range(0, numbers.shape[0], _TOGETHER):
@@ -76,6 +96,8 @@ def all_powers(shape, local, out):
         for i in range(n):
             some[i] = max(numbers[begin + i], low)
         powers_of(some[:n], local, found[begin : begin + n])
+    for d in range(shape.shape[0]):
+        lift(shape[d], local, out[d])
 
 
 @helper
@@ -231,6 +253,7 @@ def sparse_step(
             else:
                 if not row_known:
                     powers_of(current[:n_components], local, powers[d])
+                    lift(current[:n_components], local, powers[d])
                 for k in range(n_components):
                     e[k] = last[k] * powers[d, k]
             for k in range(width):
@@ -258,6 +281,7 @@ def sparse_step(
             shape[d, k] = final[k]
         if not row_known:
             powers_of(current[:n_components], local, powers[d])
+            lift(current[:n_components], local, powers[d])
         weight = weights[d] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         for k in range(n_components):
@@ -344,6 +368,7 @@ def dense_updates(
         for update in range(n_updates):
             if update > 0:
                 powers_of(current, local, own)
+                lift(current[:n_components], local, own)
                 for k in range(n_components):
                     row[k] = size(factor[at, k]) * own[k]
             for k in range(width):
@@ -357,6 +382,7 @@ def dense_updates(
         for k in range(n_components):
             shape[d, k] = current[k]
         powers_of(current, local, own)
+        lift(current[:n_components], local, own)
         for k in range(n_components):
             powers[d, k] = own[k]
 

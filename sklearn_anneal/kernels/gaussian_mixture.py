@@ -26,6 +26,9 @@ from .plain.gaussian_mixture import DIAGONAL, FULL
 _STEPS = 200
 # A difference from 1 is at least this, so that sizes are positive.
 _ROUNDING = 2.0**-53
+# Numbers of rows that differ by more than this factor leave a strength more than one maximum, of
+# which the highest is sought in steps of the second factor.
+_MANY_DECADES, _STEP_BETWEEN = 1e4, 10.0**0.5
 
 
 @helper
@@ -677,9 +680,22 @@ def step_of_mean(counts, dof, factors, moved, solved, along, of_along, means, pr
     step[0] = x if further else 1.0
 
 
+@helper
+def _value_of_strength(x, d, dof, counts, squares):
+    value = 0.0
+    for k in range(dof.shape[0]):
+        n = counts[k]
+        if n > 0.0:
+            value += d * log(x / (x + n)) - dof[k] * np.log1p(x / (x + n) * squares[k] / n)
+    return value
+
+
 @kernel("values vector vector matrix matrix matrix int float out1", dtypes=("float64",))
 def strength_of_means(counts, dof, factors, moved, solved, means, n_features, most, strength):
     """Find β₀ given the prior mean.
+
+    Where the numbers of rows of components span many decades, the value can have two maxima. The
+    search begins again at the highest of some numbers, if that is above where it has ended.
 
     The arguments are those of :func:`step_of_mean`, but for some.
 
@@ -699,20 +715,38 @@ def strength_of_means(counts, dof, factors, moved, solved, means, n_features, mo
         squares[k] = _dot(moved[k], solved[k]) + factors[k] * of_mean * of_mean
     least = strength[1]
     x, lower, upper = min(max(strength[0], least), most), least, most
-    for _ in range(_STEPS):
-        slope, curvature = 0.0, 0.0
-        for k in range(counts.shape[0]):
-            n, square = counts[k], squares[k]
-            if n > 0.0:
-                total, grown = x + n, n * n + x * (n + square)
-                loss = dof[k] * n * square / (grown * total)
-                slope += d * n / (x * total) - loss
-                curvature += loss * ((n + square) / grown + 1.0 / total)
-                curvature -= d * n * (x + total) / (x * total) ** 2
-        new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
-        last, x = x, new
-        if abs(x - last) <= _PRECISION * last:
-            break
+    fewest, largest = np.inf, 0.0
+    for k in range(counts.shape[0]):
+        fewest = min(fewest, counts[k]) if counts[k] > 0.0 else fewest
+        largest = max(largest, counts[k])
+    n_starts = 2 if largest > _MANY_DECADES * fewest else 1
+    for start in range(n_starts):
+        for _ in range(_STEPS):
+            slope, curvature = 0.0, 0.0
+            for k in range(counts.shape[0]):
+                n, square = counts[k], squares[k]
+                if n > 0.0:
+                    total, grown = x + n, n * n + x * (n + square)
+                    loss = dof[k] * n * square / (grown * total)
+                    slope += d * n / (x * total) - loss
+                    curvature += loss * ((n + square) / grown + 1.0 / total)
+                    curvature -= d * n * (x + total) / (x * total) ** 2
+            new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
+            last, x = x, new
+            if abs(x - last) <= _PRECISION * last:
+                break
+        if start < n_starts - 1:
+            highest, value = x, _value_of_strength(x, d, dof, counts, squares)
+            other = least
+            while other < most:
+                of_other = _value_of_strength(other, d, dof, counts, squares)
+                if of_other > value:
+                    highest, value = other, of_other
+                other *= _STEP_BETWEEN
+            if highest == x:
+                break
+            lower, upper = max(highest / _STEP_BETWEEN, least), min(highest * _STEP_BETWEEN, most)
+            x = highest
     strength[0] = x
 
 

@@ -12,8 +12,20 @@ from ._arrays import matrix, vector
 from ._compile import called, copied, helper, kernel, shared_kernel, with_names
 from ._few_topics import FEW, FEW_SINGLE, SHARE_OF_TOLERANCE, repays
 from ._math import digamma, exp, exp_digamma, log, log_gamma
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, filled, longest_row, open_row, padded
-from .document_steps import FAR_FROM_ZERO, FAR_FROM_ZERO_SINGLE, tempered_prior
+from .counts import (
+    FAR_FROM_ZERO,
+    FAR_FROM_ZERO_SINGLE,
+    SMALLEST_LOG,
+    TINY,
+    TINY_SINGLE,
+    all_vanish,
+    filled,
+    lifted_powers,
+    longest_row,
+    open_row,
+    padded,
+)
+from .document_steps import tempered_prior
 from .simd.emitter import LANES, ROWS
 from .simd.products import (
     beginning_as_rows,
@@ -60,32 +72,6 @@ def _topic_weights(gamma, n, local, out):
     else:
         for k in range(n):
             out[k] = exp(local * digamma(np.float64(gamma[k])))
-
-
-@called
-def _all_vanish(gamma, m, local, far):
-    """Whether exp{x ψ(γ)} of m topics, all of which have few tokens, is far from any number."""
-    largest = np.float64(gamma[0])
-    for k in range(1, m):
-        largest = max(largest, np.float64(gamma[k]))
-    return local * digamma(largest) < log(np.float64(far))
-
-
-@called
-def _lifted_weights(gamma, n, m, local, out):
-    """exp{x ψ(γ) − t} of m topics, where t is the largest x ψ(γ); returns t.
-
-    The other entries up to n belong to no topic, and become 0.
-    """
-    largest = np.float64(gamma[0])
-    for k in range(1, m):
-        largest = max(largest, np.float64(gamma[k]))
-    top = local * digamma(largest)
-    for k in range(m):
-        out[k] = exp(local * digamma(np.float64(gamma[k])) - top)
-    for k in range(m, n):
-        out[k] = 0.0
-    return top
 
 
 @helper
@@ -362,7 +348,7 @@ def _mean_field(
                 # topic are then ``acc * e``.
                 n_now = n_topics if is_check else m
                 if is_lifted:
-                    top = _lifted_weights(now, n_columns, n_now, local, e)
+                    top = lifted_powers(now, n_columns, n_now, local, e)
                 else:
                     _topic_weights(now, n_columns, local, e)
                 for k in range(n_columns):
@@ -372,7 +358,7 @@ def _mean_field(
                 else:
                     ratio_update_of_rows(e, c, tiny, table, starts, n_words, norms, acc)
                 if not is_lifted and n > 0 and norms[0] < far:
-                    is_lifted = _all_vanish(now, n_now, local, far)
+                    is_lifted = all_vanish(now, n_now, local, far)
                     if is_lifted:
                         continue
                 if is_check:

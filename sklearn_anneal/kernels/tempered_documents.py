@@ -9,8 +9,8 @@ import numpy as np
 
 from ._compile import called, kernel
 from ._math import digamma, exp, log
-from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
-from .document_steps import FAR_FROM_ZERO, document_sums, scratch_arrays
+from .counts import FAR_FROM_ZERO, SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
+from .document_steps import document_sums, scratch_arrays
 from .simd.emitter import ROWS
 from .simd.products import ratio_update
 

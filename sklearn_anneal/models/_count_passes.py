@@ -153,24 +153,22 @@ class PlainPasses:
 
     def explore(self, n_passes: int, n_updates: int, tol: float) -> Natural | None:
         """Return q after passes that explore; None if the precision cannot express it."""
-        of_weights, rate_of_weights, rate_of_parts, rate, parts = self._copies()
+        of_weights, rate_of_weights, rate_of_parts, parts = self._copies()
         kind = np.float32 if self._single else np.float64
         dense().exploring_passes(
             np.ascontiguousarray(self.X, dtype=kind),
             *self._arguments,
-            *(n_passes, n_updates, tol, of_weights, rate_of_weights, rate_of_parts, rate),
-            *(self.activations.shape, parts),
+            *(n_passes, n_updates, tol, of_weights, rate_of_weights, rate_of_parts, parts),
         )
         found = self._q(of_weights, rate_of_weights, rate_of_parts, parts)
         return found if all(np.isfinite(value).all() for value in found.values()) else None
 
     def _copies(self) -> tuple[np.ndarray, ...]:
-        """Copies of q for kernels to change, and memory for the rates of activations."""
+        """Copies of q for kernels to change."""
         q = self.q
         of_weights, rate_of_weights = q["weights_shape"].copy(), q["weights_rate"].copy()
-        rate_of_parts, rate = q["components_rate"][:, 0].copy(), np.empty_like(of_weights)
         parts = np.array(q["components_shape"].T, order="C")
-        return of_weights, rate_of_weights, rate_of_parts, rate, parts
+        return of_weights, rate_of_weights, q["components_rate"][:, 0].copy(), parts
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
@@ -200,29 +198,22 @@ class PlainPasses:
     def run(self, n_passes: int) -> tuple[Natural, Activations] | None:
         """Return q and the activations; None if the precision cannot express them."""
         momentum = self.momentum
-        of_weights, rate_of_weights, rate_of_parts, rate, parts = self._copies()
-        shapes = np.array(self.activations.shape), parts
-        pasts = [np.zeros((3 * len(each), each.shape[1])) for each in shapes]
-        for each, past, change in zip(shapes, pasts, momentum.changes, strict=False):
-            past[len(each) : 2 * len(each)] = change
+        of_weights, rate_of_weights, rate_of_parts, parts = self._copies()
+        shapes, rate = (np.array(self.activations.shape), parts), np.empty_like(of_weights)
+        changes = [each.copy() for each in momentum.changes or map(np.zeros_like, shapes)]
         state = np.array([float(momentum.count), 0.0])
-        how, begins = (*self._arguments, STRONG), True
-        moving = shapes[0], pasts[0], shapes[1], pasts[1]
+        how, moving = (*self._arguments, STRONG), (shapes[0], changes[0], parts, changes[1])
         arrays = state, of_weights, rate_of_weights, rate_of_parts, rate, *moving
         n_single = n_passes - 1 if self._single else 0
         for kind, n in ((np.float32, n_single), (np.float64, n_passes - n_single)):
             if n > 0:
                 X = np.ascontiguousarray(self.X, dtype=kind)
-                dense().coordinate_passes(X, *how, n, begins, *arrays)
-                begins = False
+                dense().coordinate_passes(X, *how, n, kind == np.float32, *arrays)
         count, rest = state.tolist()
         if rest != 0.0:
             return None
         # An update without momentum follows.
         momentum.count = int(count) + 1
-        momentum.changes = [
-            past[: len(each)] - past[len(each) : 2 * len(each)]
-            for each, past in zip(shapes, pasts, strict=True)
-        ]
+        momentum.changes = changes
         found = self._q(of_weights, rate_of_weights, rate_of_parts, parts)
         return found, Activations(shapes[0], rate[None])

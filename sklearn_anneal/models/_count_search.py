@@ -47,9 +47,8 @@ _SEARCH_IF_DENSE = replace(
     patience=3,
     pause_factor=20.0,
 )
-# The effort of this search for large tables, and for small ones, whose first fits make fewer passes
-# because others follow each of these.
-_EFFORT_IF_DENSE, _EFFORT_IF_SMALL = 2.25, 2.5
+# The effort of this search.
+_EFFORT_IF_DENSE = 2.25
 # The other parts take over most of what a part explains, so that a swap can pay where its gain is
 # below the loss. Of swaps with a smaller gain than this share of the loss, one in sixty paid.
 _LEAST_GAIN_IF_DENSE = 0.03
@@ -84,7 +83,7 @@ class SearchableCounts(Searchable[Counts, Summary]):
 
     def search_dense_table(self, small: bool = True) -> None:
         """Search as it is worthwhile for dense tables."""
-        self.effort_if_dense = _EFFORT_IF_SMALL if small else _EFFORT_IF_DENSE
+        self.effort_if_dense = _EFFORT_IF_DENSE
         self.cells_for_moves = _CELLS_IF_SMALL if small else _CELLS_FOR_MOVES
         self.least_gain = _LEAST_GAIN_IF_DENSE
         self.search_options = _SEARCH_IF_DENSE

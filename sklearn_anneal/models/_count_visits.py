@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln, psi
+from scipy.special import psi
 
 from ..data.units import DenseCounts, SparseCounts
 from ..families import Natural
@@ -542,8 +543,10 @@ class CountsVisit(Visit):
         # `finish` adds the term of the components to the energy, and to the entropy of the
         # division of the counts.
         energy = float(assigned_logs + sums.of_components[0] @ self.log_weights)
-        of_columns = self.expected.totals[None] if len(exposures[0]) == 1 else self.expected.means
-        of_rates = float((exposures[0] * of_columns).sum(axis=0) @ self.mean_weights)
+        if len(exposures[0]) == 1:
+            of_rates = float((exposures[0][0] * self.expected.totals) @ self.mean_weights)
+        else:
+            of_rates = float((exposures[0] * self.expected.means).sum(axis=0) @ self.mean_weights)
         factorials = units.log_factorials
         known = float(factorials.sum() if units.weights is None else units.weights @ factorials)
         large = len(sums.dividing) > 0
@@ -552,7 +555,7 @@ class CountsVisit(Visit):
             statistics,
             energy=energy - of_rates - known,
             entropy=float(entropies + sums.divisions[0]),
-            log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
+            log_prior=log_prior + total * k * (b * math.log(b) - math.lgamma(b)),
             deviation=deviation,
             local=Activations(*activations.given, evidence, summed),
             exact_bound=exact,

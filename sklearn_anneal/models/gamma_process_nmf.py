@@ -20,7 +20,7 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._empirical_bayes import LARGEST, SMALLEST, damped
+from ..families._empirical_bayes import LARGEST, SMALLEST, damped, over_relaxed
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coinciding, compiled
 from ._componentwise import Componentwise, Given
@@ -195,6 +195,8 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         self.scale = 1.0
         # Whether a search tries an allocation of all counts.
         self.allocates = False
+        # The last change of each prior that is learned, while learning goes on from pass to pass.
+        self.changes: dict[str, float] = {}
         # Whether many cells hold counts.
         self.is_dense = False
         # Whether plain passes that explore are followed by others.
@@ -544,7 +546,8 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         """Move the learned priors towards those that maximise the bound given q.
 
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
-        weights has the same form for α/K, with θ_k K c in the place of λ.
+        weights has the same form for α/K, with θ_k K c in the place of λ. As q follows the priors
+        in turn, they go beyond these values where they have moved in the same direction before.
 
         Weights that are equal, as the only one is to itself, have no best α: it would follow q
         without end, and q would follow it. Counts leave an error of √(K / N) of a mean weight, and
@@ -555,13 +558,13 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         if step is None:
             return self, prior, q
         if not (late and self.learns):
-            model = self._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
+            model = self._afresh()._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
             return model, prior if model.popularity is None else model._prior(), q
         k = self.n_components
         gaps: dict[str, float] = {}
         if "activation_prior" in self.learns:
             difference, number = step.statistics[EVIDENCE]
-            gaps["activation_prior"] = -difference / number - 1.0
+            gaps["activation_prior"] = float(-difference / number) - 1.0
         if "component_prior" in self.learns:
             shape, rate = q["components_shape"], q["components_rate"]
             sums = np.zeros((2, k))
@@ -583,8 +586,15 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         found = np.array([getattr(self, name) for name in gaps]) / each
         targets = np.maximum(np.array([*gaps.values()]), 0.0)
         compiled("empirical_bayes").gamma_shapes(targets, 1, SMALLEST, LARGEST, found)
-        for name, best in zip(gaps, (each * found).tolist(), strict=True):
-            setattr(model, name, damped(getattr(self, name), best, rho))
+        model.changes = {}
+        for (name, gap), best, n in zip(gaps.items(), found.tolist(), each.tolist(), strict=True):
+            old = getattr(self, name) / n
+            if rho == 1.0 and self.popularity is None:
+                new = over_relaxed(old, best, gap, self.changes.get(name, 0.0))
+                model.changes[name] = new - old
+            else:
+                new = damped(old, best, rho)
+            setattr(model, name, n * new)
         model = model._with_popularity(q, rho, "popularity_prior" in self.learns)
         prior = model._prior()
         if "concentration" in self.learns:
@@ -596,6 +606,14 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
         return model, prior, q
+
+    def _afresh(self) -> Self:
+        """Return the model as one whose priors have not moved yet."""
+        if not self.changes:
+            return self
+        model = copy(self)
+        model.changes = {}
+        return model
 
     def _with_popularity(self, q: Natural, rho: float, learns: bool = False) -> Self:
         """Return the model after the rates of columns have followed the components."""

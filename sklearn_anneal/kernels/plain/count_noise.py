@@ -27,6 +27,8 @@ from scipy.special import psi
 
 from .gamma_process_nmf import ratios
 
+# If no exp{x ψ(shape)} of a row is above this, they are computed without a common factor.
+_FAR_FROM_ZERO = 1e-200
 # The shares φ are those of exp(E log), so that r g₀ − C can be small or negative far from a fixed
 # point. The right side above is then this, or the quotient of EM if that is larger.
 _LONGEST = 4.0
@@ -82,7 +84,9 @@ def noisy_sweeps(
             current = shape[active] / rates[active]
             logs = local * (log_weights - np.log(rates[active]))
             logs -= logs.max(axis=1, keepdims=True)
-            e = np.exp(logs + local * psi(shape[active]))
+            powers = local * psi(shape[active])
+            tops = powers.max(axis=1, keepdims=True)
+            e = np.exp(logs + powers - np.where(tops < np.log(_FAR_FROM_ZERO), tops, 0.0))
             expected = (mean_weights * current) @ means.T
         quotients = e @ table.T
         ratios(quotients, x)
