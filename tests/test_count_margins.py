@@ -43,7 +43,7 @@ def test_independent_counts_have_one_part(mean, even):
 
 
 def test_counts_of_two_parts_have_more():
-    assert not any(has_one(two_parts(seed)) for seed in range(12))
+    assert not any(has_one(two_parts(seed, (300, 12))) for seed in range(12))
 
 
 def test_a_weight_is_a_number_of_copies():

@@ -291,8 +291,12 @@ class GammaProcessNMF(
     def with_whole_data(self, units: Counts) -> Self:
         if not self.looks_for_parts or self.n_components == 1:
             return self
+        rows = units.example if units.in_parts else units
+        sums = sums_without_parts(rows, self.n_columns)
+        if sums is None:
+            return self
         model = copy(self)
-        model.alone = sums_without_parts(units, self.n_columns)
+        model.alone = sums * (units.total_weight / rows.total_weight)
         return model
 
     def prior(self, summary: Summary) -> Natural:
