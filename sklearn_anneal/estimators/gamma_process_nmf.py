@@ -138,6 +138,9 @@ class AnnealedGammaProcessNMF(CountPredictions):
         if its bound is higher. Where cells hold more counts, single draws change little and the
         sampler hardly moves. For data in parts, a sample of the rows is allocated. Without a
         search, as with ``annealing="none"``, in minibatches and in streams, nothing is allocated.
+        In memory, ``"auto"`` starts with all counts in one component if a table of up to a million
+        cells shows no other part (the likelihood ratio of independent rows and columns), because
+        components at random numbers would learn the noise of some rows each.
     components_init : array-like of shape (n_components, n_features) or None, default=None
         ``components_`` at the start, for example those of another fit: expected counts of the
         columns, at least 0, with a positive sum in every row. ``annealing="none"`` goes to the

@@ -1,4 +1,4 @@
-"""The interface of models whose priors read the training data themselves, beside their summary."""
+"""The interface of models whose priors or starts read training data, beside their summary."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Self
 
 
 class ReadsWholeData(ABC):
-    """Mixin of models whose priors read all training data, where these are in memory."""
+    """Mixin of models whose priors or starts read all training data, or rows of them."""
 
     @abstractmethod
     def with_whole_data(self, units: Any) -> Self:
         """Return the model of a fit to these data.
 
-        It is called after the model has been resolved, but neither for streams nor for data in
-        parts.
+        It is called after the model has been resolved, but not for streams. Data in parts have an
+        ``example`` in memory, of all rows if there are few.
         """

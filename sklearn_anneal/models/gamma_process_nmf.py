@@ -26,6 +26,7 @@ from ._base import Block, ConjugateModel, Known, LocalStep, Recommended, coincid
 from ._componentwise import Componentwise, Given
 from ._count_activations import collapsed_means
 from ._count_allocations import allocated, mean_parts, means_of_rows, positive_counts
+from ._count_margins import sums_without_parts
 from ._count_noise import (
     NOISE,
     PROPOSED_EXPOSURE,
@@ -54,6 +55,7 @@ from ._count_visits import (
 )
 from ._light_counts import are_fractions
 from ._unit_block import UnitBlock
+from ._whole_data import ReadsWholeData
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -94,7 +96,9 @@ _SWEEPS_WITH_NOISE = 5
 _NOISY_EXPLORING_SWEEPS = 8
 
 
-class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[Counts, Summary]):
+class GammaProcessNMF(
+    ReadsWholeData, SearchableCounts, Componentwise[Summary], ConjugateModel[Counts, Summary]
+):
     """Poisson factorisation with a gamma process over components.
 
     x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and θ_k ~ Gamma(α/K, α
@@ -201,6 +205,10 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         self.is_dense = False
         # Whether plain passes that explore are followed by others.
         self.explores_further = False
+        # Whether a start depends on what parts the counts have, and their sums over rows, of shape
+        # (n_columns,), if they have one part; None if they have more.
+        self.looks_for_parts = False
+        self.alone: np.ndarray | None = None
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(
@@ -263,6 +271,7 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             # Draws of small fractions hardly distinguish components.
             model.allocates = few and not are_fractions(summary.total, summary.whole_total)
             model.init_params = "random"
+            model.looks_for_parts = not are_fractions(summary.total, summary.whole_total)
         model.is_dense = summary.filled >= _DENSE * summary.cells
         sooner = (
             model.is_dense
@@ -277,6 +286,17 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             full = summary.cells > (1.0 - 1e-12) * summary.rows * self.n_columns
             model.explores_further = bool(small and full)
             model.search_dense_table(small)
+        return model
+
+    def with_whole_data(self, units: Counts) -> Self:
+        if not self.looks_for_parts or self.n_components == 1:
+            return self
+        rows = units.example if units.in_parts else units
+        sums = sums_without_parts(rows, self.n_columns)
+        if sums is None:
+            return self
+        model = copy(self)
+        model.alone = sums * (units.total_weight / rows.total_weight)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -304,10 +324,15 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
         """Start with equal weights, and with components that are random or means of random rows.
 
         Random components have the mean 1 and differ by 10 percent. With ``"collapsed_gibbs"`` the
-        start is q given an allocation of all counts.
+        start is q given an allocation of all counts. With ``"auto"``, one component has all counts
+        if these show no other part: each of several components would learn the noise of some rows.
         """
         if self.init_params == "collapsed_gibbs":
             return self._allocated(units, summary, prior, random_state)
+        if self.alone is not None:
+            own = np.zeros((self.n_components, self.n_columns))
+            own[0] = self.alone
+            return self._given_counts(own, summary, prior)
         k, shape = self.n_components, _SHAPE_OF_START
         noise = random_state.gamma(shape, 1.0 / shape, (k, self.n_columns))
         weights = random_state.gamma(shape, 1.0 / shape, k)
@@ -338,7 +363,10 @@ class GammaProcessNMF(SearchableCounts, Componentwise[Summary], ConjugateModel[C
             (self.activation_prior, self.component_prior),
             int(random_state.randint(2**31 - 1)),
         )
-        own *= summary.weight / units.total_weight
+        return self._given_counts(own * (summary.weight / units.total_weight), summary, prior)
+
+    def _given_counts(self, own: np.ndarray, summary: Summary, prior: Natural) -> Natural:
+        """Return q given the counts of each component, (n_components, n_columns)."""
         sums, cells = own.sum(axis=1), summary.weight * self.n_columns
         weights = np.maximum(sums, 1.0) / cells
         return {

@@ -253,7 +253,7 @@ class MatrixFactorization(
         return model
 
     def with_whole_data(self, units: Ratings) -> Self:
-        if self.hierarchy is None or not self.effects_of_raters:
+        if self.hierarchy is None or not self.effects_of_raters or units.in_parts:
             return self
         model = copy(self)
         model.raters = Raters.of(units, self.variances)

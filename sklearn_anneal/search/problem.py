@@ -165,7 +165,7 @@ def prepare(
     batch = batch and not units.in_parts
     summary = units.summary(model)
     model = model.resolved(summary, hold_units=batch and strategy.holds_units)
-    if isinstance(model, ReadsWholeData) and stream_weight is None and not units.in_parts:
+    if isinstance(model, ReadsWholeData) and stream_weight is None:
         model = model.with_whole_data(units)
     if isinstance(model, OmitsColumns) and stream_weight is None and not given:
         model = model.without_absent(units) if strategy.moves_absent_alike else model
