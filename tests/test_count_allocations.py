@@ -161,7 +161,8 @@ def test_a_search_begins_with_an_allocation_if_cells_hold_few_counts(sparse, rng
 
 
 def test_plain_inference_begins_at_random_numbers(rng):
-    X = rng.poisson(0.4, size=(40, 12))
+    """Without a search nothing is allocated, where the counts have parts."""
+    X = rng.poisson(rng.gamma(0.3, size=(40, 3)) @ np.kron(np.eye(3), np.full(4, 1.5)))
     auto, random = (
         AnnealedGammaProcessNMF(3, annealing="none", init_params=name, random_state=0).fit(X)
         for name in ("auto", "random")
