@@ -97,8 +97,8 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         scores of held-out rows too, and by nats where there is little noise. Weak factors are
         shrunk by it, and where columns are nearly constant or nearly discrete, as pixels are, the
         noise of some can go to its lower limit, so that outliers have low scores. Where cells are
-        missing, loadings may explain the mean variance of a column and no more, because outliers
-        would be filled in with huge numbers. ``"auto"`` is
+        missing, ``solver="coordinate"`` lets loadings explain the mean variance of a column and no
+        more, because outliers would be filled in with huge numbers. ``"auto"`` is
         ``"learned"``, or 1 for Gaussian factors, which then fill in missing cells with smaller
         errors.
     activation_prior : float, array-like of shape (n_components,), "learned" or "auto", \

@@ -30,7 +30,7 @@ class Visited(NamedTuple):
         return self.local is not None or self.visit.learns_late
 
 
-@dataclass
+@dataclass(frozen=True)
 class Prepared:
     """A visit on its way to data: everything that it needs besides them."""
 

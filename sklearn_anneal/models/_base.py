@@ -312,16 +312,6 @@ class Visit(Generic[U]):
     learns_late: bool = field(default=False, kw_only=True)
     known: Known | None = field(default=None, kw_only=True)
 
-    @classmethod
-    def of(cls, **values: Any) -> Self:
-        """Return a visit with these values, in a fraction of the time of the constructor.
-
-        Small data are visited thousands of times in a fit. Others have their defaults.
-        """
-        found = object.__new__(cls)
-        vars(found).update(values)
-        return found
-
     gives_bound: ClassVar[bool] = True
     """Whether the lower bound can be computed from the sum of the local steps at T = 1."""
 

@@ -1,4 +1,4 @@
-"""Starts and transitions of chains: Dirichlet rows, by kernels that take all rows at once."""
+"""Dirichlet rows of chains and of categories, by kernels that take all rows at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ..families import Dirichlet, Factor, Factors
 from ..families._divergence import STRONG
 from ..families._empirical_bayes import LARGEST
 from ._base import compiled
-from .components.categorical import one_column
 
 # A learned concentration of start or transition probabilities is at least this share of 1 / K.
 # Below it, states practically exclude every transition that they have not made so far.
@@ -23,21 +22,35 @@ def free_chain(keys: tuple[str, ...]) -> Factors:
     return Factors([Factor(Dirichlet(), {"concentration": key}) for key in keys])
 
 
-def logs_of_rows(concentration: np.ndarray) -> np.ndarray:
-    """Return E log p of Dirichlet rows, with a column for each row."""
+@cache
+def one_column(n_levels: int) -> np.ndarray:
+    """Return where the levels of a single column begin and end, for kernels of several columns."""
+    return np.array([0, n_levels])
+
+
+def logs_of_rows(concentration: np.ndarray, first_level: np.ndarray | None = None) -> np.ndarray:
+    """Return E log p of Dirichlet rows, with a column for each row.
+
+    Rows can consist of the levels of several columns. ``first_level`` says where those of each
+    column begin and where the last ones end, and None stands for one column.
+    """
     rows = np.ascontiguousarray(np.atleast_2d(concentration))
     logs = np.empty(rows.shape[::-1])
-    compiled("divergence").dirichlet_logs(rows, one_column(rows.shape[1]), logs)
+    first_level = one_column(rows.shape[1]) if first_level is None else first_level
+    compiled("divergence").dirichlet_logs(rows, first_level, logs)
     return logs
 
 
-def divergence_of_rows(q: np.ndarray, prior: np.ndarray, logs: np.ndarray) -> float | None:
+def divergence_of_rows(
+    q: np.ndarray, prior: np.ndarray, logs: np.ndarray, first_level: np.ndarray | None = None
+) -> float | None:
     """Return KL(q ‖ p) of Dirichlet rows in nats, given the result of :func:`logs_of_rows` for q.
 
     The result is None where a sum of terms would lose its digits.
     """
     found, both = np.empty(2), (np.ascontiguousarray(np.atleast_2d(x)) for x in (q, prior))
-    compiled("divergence").dirichlet_divergence(*both, logs, one_column(q.shape[-1]), found)
+    first_level = one_column(q.shape[-1]) if first_level is None else first_level
+    compiled("divergence").dirichlet_divergence(*both, logs, first_level, found)
     return float(found[0]) if found[1] <= STRONG else None
 
 

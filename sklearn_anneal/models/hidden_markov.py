@@ -534,7 +534,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
             expected = expected._replace(emission=own)
         kind = MarkovVisit if unit_temperatures is None else LocallyTemperedVisit
         how = {"unit_temperatures": unit_temperatures, "separate_noise": separate_noise}
-        return kind.of(model=self, expected=expected, t=t, learns_late=late, known=known, **how)
+        return kind(self, expected, t, learns_late=late, known=known, **how)
 
     def for_units(self, expected: Expected, units: Sequences) -> Expected:
         """Return expectations in the form that suits the way in which frames are stored."""

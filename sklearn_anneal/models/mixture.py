@@ -356,12 +356,8 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         kind = MixtureVisit if unit_temperatures is None else LocallyTemperedVisit
         if example.classes is not None or expected.gate is not None:
             kind = LabelledVisit
-        return kind.of(
-            model=components,
-            expected=Joint(own, *expected[1:]),
-            t=t,
-            unit_temperatures=unit_temperatures,
-            separate_noise=separate_noise,
+        return kind(
+            *(components, Joint(own, *expected[1:]), t, unit_temperatures, separate_noise),
             draws=draws,
             known=known,
             learns_late=self.learns_late,

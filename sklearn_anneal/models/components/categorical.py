@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,14 @@ from scipy.sparse import csr_array
 
 from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
-from ...families._divergence import STRONG
 from .._base import Known, compiled, shallow
+from .._dirichlet_rows import divergence_of_rows, logs_of_rows, one_column
 from .._draws import drawn_labels
 from ._base import BOUNDS, Components, Profile, RawStatistics, log_means, multiplied
 
 kernels = partial(compiled, "hidden_markov")
 
 _FACTORS = (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
-
-
-@cache
-def one_column(n_levels: int) -> np.ndarray:
-    """Return where the levels of a single column begin and end, for kernels of several columns."""
-    return np.array([0, n_levels])
 
 
 @dataclass(frozen=True)
@@ -79,22 +73,14 @@ class CategoricalComponents(Components[None, SymbolSums]):
         return learned, learned.prior(None)
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        logs = np.empty((self.n_symbols, self.n_components))
-        of_q = np.ascontiguousarray(q["emissionprob"])
-        compiled("divergence").dirichlet_logs(of_q, one_column(self.n_symbols), logs)
-        return {"logs": logs}
+        return {"logs": logs_of_rows(q["emissionprob"])}
 
     def expectations_given(self, q: Natural, known: Known) -> np.ndarray:
         logs: np.ndarray = known["logs"]
         return logs
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
-        found = np.empty(2)
-        both = (np.ascontiguousarray(x["emissionprob"]) for x in (q, prior))
-        compiled("divergence").dirichlet_divergence(
-            *both, known["logs"], one_column(self.n_symbols), found
-        )
-        return float(found[0]) if found[1] <= STRONG else None
+        return divergence_of_rows(q["emissionprob"], prior["emissionprob"], known["logs"])
 
     def embedding(self, rows: Rows) -> Any:
         symbols = np.ravel(rows.X)

@@ -11,8 +11,8 @@ import numpy as np
 from ...data.tables import Coded, Packing
 from ...data.units import Rows
 from ...families import DirichletColumns, Factor, Natural
-from ...families._divergence import STRONG
 from .._base import Expected, Known, compiled, shallow
+from .._dirichlet_rows import divergence_of_rows, logs_of_rows
 from .._draws import drawn_labels, holes_of
 from ._base import BOUNDS, Draws, Profile, RawStatistics, log_means, multiplied
 from ._linear import (
@@ -132,21 +132,15 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         return np.ascontiguousarray(logs["concentration"].T)
 
     def known(self, q: Natural, before: Known | None) -> Known | None:
-        logs = np.empty((sum(self.n_levels), self.n_components))
-        concentration = np.ascontiguousarray(q["levels"])
-        compiled("divergence").dirichlet_logs(concentration, self._family.first_level, logs)
-        return {"logs": logs}
+        return {"logs": logs_of_rows(q["levels"], self._family.first_level)}
 
     def expectations_given(self, q: Natural, known: Known) -> np.ndarray:
         logs: np.ndarray = known["logs"]
         return logs
 
     def kl_given(self, q: Natural, prior: Natural, known: Known) -> float | None:
-        found = np.empty(2)
-        both = np.ascontiguousarray(q["levels"]), np.ascontiguousarray(prior["levels"])
         first_level = self._family.first_level
-        compiled("divergence").dirichlet_divergence(*both, known["logs"], first_level, found)
-        return float(found[0]) if found[1] <= STRONG else None
+        return divergence_of_rows(q["levels"], prior["levels"], known["logs"], first_level)
 
     def coefficients(self, draws: Draws) -> np.ndarray:
         """Return the logarithms of probabilities at one draw (:meth:`Components.draw`)."""
