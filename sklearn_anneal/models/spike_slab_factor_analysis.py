@@ -427,8 +427,7 @@ class SpikeSlabFactorAnalysis(
         model = self.with_order(np.arange(self.n_components))
         model.activation_prior[number] = best.activation_prior
         if learns_variance:
-            squares, most = float(np.mean(best.loadings**2)), self._most_loading_variance[number]
-            model.loading_variance[number] = min(max(squares, _TINY), most)
+            model.loading_variance[number] = max(float(np.mean(best.loadings**2)), _TINY)
         return model, model.prior(None), model._around(means, summary)
 
     def _explained(self, units: Rows, q: Natural) -> tuple[np.ndarray, Residuals]:
