@@ -19,7 +19,7 @@ from harness import quick
 from peer_priors import PEER_OF_MIXTURES
 from sklearn.base import clone
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, AnnealedHMM
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StochasticAnnealing
 
 
@@ -111,6 +111,33 @@ def test_total_samples_is_the_size_that_statistics_are_scaled_to():
         fitted = clone(mixture).set_params(total_samples=total).partial_fit(X)
         counts.append(fitted.mean_precision_.sum() - 3 * fitted.mean_precision_prior_)
     np.testing.assert_allclose(counts, [300, 3000], rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("model", ["gaussian mixture", "mixture", "chain"])
+def test_known_length_of_a_stream_keeps_groups_that_its_first_batch_has_few_rows_of(model, seed):
+    rng = np.random.default_rng(seed)
+    centers = rng.uniform(-20.0, 20.0, size=(8, 4))
+    X = centers[rng.integers(0, 8, 2000)] + rng.standard_normal((2000, 4))
+    stream, same = (
+        {
+            "gaussian mixture": AnnealedBayesianGaussianMixture(10, random_state=seed),
+            "mixture": AnnealedBayesianMixture(
+                10, emission="gaussian", covariance_type="full", random_state=seed
+            ),
+            "chain": AnnealedHMM(10, random_state=seed),
+        }[model]
+        for _ in range(2)
+    )
+    size = 1 if model == "chain" else 50
+    batches = np.array_split(X[:1600], 32)
+    stream.set_params(total_samples=32 * size)
+    for i, batch in enumerate(batches):
+        stream.partial_fit([batch] if model == "chain" else batch)
+        same.partial_fit([batch] if model == "chain" else batch)
+        # Fewer than five rows for each component and column represent themselves alone.
+        assert (stream.lower_bound_ == same.lower_bound_) == (i < 3)
+    assert stream.score(X[1600:]) > same.score(X[1600:]) - 0.1
 
 
 @pytest.mark.parametrize("total_samples", [None, 1800])

@@ -376,7 +376,7 @@ class Interface(
         """The context of the last fit, with the fitted parameters, for predictions."""
         ctx = self._quiet_context()
         if self._inference.is_annealing:
-            warn_of_unfinished_stream(self._inference, self.temperatures_[-1])
+            warn_of_unfinished_stream(self._inference, self.temperatures_[-1], self.total_samples)
         return ctx
 
     def _quiet_context(self) -> Context:

@@ -87,16 +87,20 @@ def warn_of_light_data(inference: Inference, units: Units) -> None:
     )
 
 
-def warn_of_unfinished_stream(inference: Inference, temperature: float) -> None:
+def warn_of_unfinished_stream(
+    inference: Inference, temperature: float, total: float | None
+) -> None:
     """Warn, once, of the use of a stream whose schedule has not ended.
 
-    If ``total_samples`` is far above the number of data points that come, it never ends.
+    If ``total``, its ``total_samples``, is far above the number of data points that come, it never
+    ends.
     """
     if inference.first_time("annealing"):
         hot = f" at a temperature of {temperature:.3g}" if temperature > 1 else ""
         warn(
             f"The stream is used{hot} before its annealing schedule has ended: "
-            f"{inference.seen:g} of total_samples={inference.ctx.summary.weight:g} have come, and "
+            f"{inference.seen:g} of total_samples={total or inference.ctx.summary.weight:g} have "
+            "come, and "
             "the schedule ends after a tenth of them. If no more come, begin anew with "
             "total_samples as the number that do; set_params(total_samples=None) ends the schedule "
             "with the next partial_fit.",

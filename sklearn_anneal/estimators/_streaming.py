@@ -123,9 +123,10 @@ class Streams(Interface[D, U, M]):
             ctx.summary = ctx.summary.merge(ctx.model.summary(units))
             inference.seen += weight
         ctx = inference.ctx
-        total = self.total_samples or inference.seen
-        ctx.summary = replace(ctx.summary, weight=total)
-        ctx.scale = total / weight
+        known = ctx.model, inference.strategy, ctx.summary, inference.seen
+        represented = streaming.represented_weight(*known, self.total_samples)
+        ctx.summary = replace(ctx.summary, weight=represented)
+        ctx.scale = represented / weight
         # A data point of a stream may be seen only once. Without exploring, its local variables
         # get as many iterations as they need.
         ctx.exploring = False
@@ -178,12 +179,11 @@ class Streams(Interface[D, U, M]):
         self._load_kernels()
         seen = units.total_weight
         random_state = check_random_state(self.random_state)
-        total = float(self.total_samples or seen)
         unscheduled = self.total_samples is None
         runs = without_schedule(strategy) if unscheduled else strategy
         how = model, runs, units, self._settings(units), random_state
         given = self._start_for(model, runs)
-        problem, start = prepare(*how, stream_weight=total, given=given)
+        problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
         progress = problem.open(0, start)
         inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
         return inference, strategy if unscheduled else progress.strategy

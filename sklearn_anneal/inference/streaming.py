@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import settled
+from ..models._base import Model
 from ..parallel.workers import Workers
 from . import gradient, visits
 from .minibatches import UPDATES
@@ -27,6 +30,21 @@ def _length(strategy: Annealing) -> float:
     """
     share = _ANNEALED_SHARE if strategy.finish else 1.0
     return (strategy.schedule_length() / share) or 1.0
+
+
+def represented_weight(
+    model: Model, strategy: Annealing, summary: Any, seen: float, total: float | None
+) -> float:
+    """Return the weight of the data that the parameters of a stream describe.
+
+    It is that of the whole stream, ``total``, or of the data so far, ``seen``, if the former is not
+    known or if these are too few to represent others. Starts that are drawn from the prior, as some
+    methods draw them, do not come from few data.
+    """
+    if total is None:
+        return seen
+    few = strategy.needs_start and seen < model.least_weight(summary)
+    return min(seen, float(total)) if few else float(total)
 
 
 def update(

@@ -400,6 +400,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
         model.emission = self.emission.resolved(summary.emission)
         return model
 
+    def least_weight(self, summary: Summary) -> float:
+        return self.emission.least_rows * summary.seen / summary.frames
+
     def prior(self, summary: Summary) -> Natural:
         return self.chain_prior() | self.emission.prior(summary.emission)
 

@@ -300,6 +300,9 @@ class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateMode
         vars(model).pop("blocks", None)
         return model
 
+    def least_weight(self, summary: Summary) -> float:
+        return self.components.least_rows
+
     def prior(self, summary: Summary) -> Natural:
         return self.weights.prior() | self.components.prior(summary.components)
 

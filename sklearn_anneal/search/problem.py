@@ -11,7 +11,7 @@ import numpy as np
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural
-from ..inference import loop
+from ..inference import loop, streaming
 from ..inference.progress import Progress, Settings
 from ..models._absent_columns import OmitsColumns
 from ..models._base import Model
@@ -128,7 +128,7 @@ def prepare(
     units: Units,
     settings: Settings,
     random_state: np.random.RandomState,
-    stream_weight: float | None = None,
+    stream: tuple[float, float | None] | None = None,
     given: Given | None = None,
 ) -> tuple[Problem, Natural | None]:
     """Prepare a fit, or a stream given its first batch, up to the loop of inference.
@@ -146,8 +146,9 @@ def prepare(
         The source of all random numbers. The first start draws from it as scikit-learn's class
         does, so that both start alike. Then one number is drawn, which is the seed of everything
         else.
-    stream_weight : float or None, default=None
-        For a stream, the total weight of all the data that it will have; None for a fit.
+    stream : tuple or None, default=None
+        For a stream, the weight of the first batch, and that of all the data that it will have, or
+        None if it is not known. None for a fit.
     given : dict or None, default=None
         The parameters at which the fit begins, as :meth:`Componentwise.started_at` reads
         them; None for the model's own start.
@@ -160,21 +161,22 @@ def prepare(
         own start.
     """
     size = settings.batch_size
-    batch = stream_weight is None and (size is None or size >= units.n_units)
+    batch = stream is None and (size is None or size >= units.n_units)
     # Parameters of single data points stay with data in parts, as local variables.
     batch = batch and not units.in_parts
     summary = units.summary(model)
     model = model.resolved(summary, hold_units=batch and strategy.holds_units)
-    if isinstance(model, ReadsWholeData) and stream_weight is None:
+    if isinstance(model, ReadsWholeData) and stream is None:
         model = model.with_whole_data(units)
-    if isinstance(model, OmitsColumns) and stream_weight is None and not given:
+    if isinstance(model, OmitsColumns) and stream is None and not given:
         model = model.without_absent(units) if strategy.moves_absent_alike else model
     prior = model.prior(summary)
-    if stream_weight is not None:
-        summary = replace(summary, weight=stream_weight)
+    if stream is not None:
+        weight = streaming.represented_weight(model, strategy, summary, *stream)
+        summary = replace(summary, weight=weight)
     units = units.centered(summary)
     largest = None
-    if stream_weight is None and size is not None:
+    if stream is None and size is not None:
         largest = max(ROWS_FOR_STARTS, 10 * size)
     sample = units.sample(largest, random_state)
     start = None

@@ -165,6 +165,8 @@ class Components(ABC, Generic[P, R]):
         Whether :meth:`learned` changes any hyperparameter.
     usual_effort : float
         The largest effort of a search, unless one is given.
+    least_rows : float
+        A stream counts rows to come from so many rows on (:meth:`Model.least_weight`).
     waits : bool
         Whether learning waits until the bound hardly rises any more. The prior of a table of
         probabilities does, because small concentrations freeze what has not moved yet. The prior
@@ -198,6 +200,7 @@ class Components(ABC, Generic[P, R]):
     learns: bool = False
     waits: ClassVar[bool] = True
     usual_effort: float = np.inf
+    least_rows: float = 0.0
     # Whether a single component learns its priors from however few rows.
     learns_alone = False
     # Whether statistics of rows that lack cells depend on expectations.

@@ -24,6 +24,11 @@ _ROWS_OF_MATRIX, _ROWS_OF_INDEPENDENT = 10, 2
 # rows for each column than this. With more rows new rows would be predicted worse: groups of real
 # data have longer tails than Gaussians, and equal factors of K matrices leave more uncertainty.
 _ROWS_OF_TIED = 2
+# The statistics of a stream count rows that have not come only from so many rows on for each
+# component and column, if full covariances learn their prior. The first batch would otherwise be
+# taken for the whole stream, and components of a few rows, which are flat in some directions, would
+# teach the prior that all are: other rows then join the few wide components.
+_ROWS_OF_STREAM = 5
 # From so many columns on, a pass over them takes about a second. With fewer than so many rows for
 # each, a search is short.
 _COLUMNS_OF_SHORT_SEARCH, _ROWS_OF_SHORT_SEARCH, _EFFORT_OF_SHORT_SEARCH = 750, 2, 1.0
@@ -62,6 +67,9 @@ def resolved_gaussians(components: GaussianComponents, summary: Summary) -> Gaus
         resolved.reference = resolved.covariance_prior
         resolved.learns_matrix, resolved.n_rows = not few, max(summary.weight, 1.0)
         resolved.correlates = few and components.joint and not _singular(components, summary)
+        if components.structure.event_ndim == 2 and not components.structure.shared:
+            cells = components.n_components * components.n_features
+            resolved.least_rows = float(_ROWS_OF_STREAM * cells)
         very_few = few and summary.seen < _ROWS_OF_SHORT_SEARCH * components.n_features
         if very_few and components.n_features >= _COLUMNS_OF_SHORT_SEARCH:
             resolved.usual_effort = _EFFORT_OF_SHORT_SEARCH

@@ -68,6 +68,7 @@ class BlockComponents(Components[Summaries, BlockSums]):
         self.parts = dict(parts)
         self.n_components = next(iter(self.parts.values())).n_components
         self.learns = any(part.learns for part in self.parts.values())
+        self.least_rows = max(part.least_rows for part in self.parts.values())
 
     @property
     def learns_early(self) -> bool:
