@@ -10,6 +10,7 @@ from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import settled
 from ..models._base import Model
+from ..models._componentwise import Componentwise
 from ..parallel.workers import Workers
 from . import gradient, visits
 from .minibatches import UPDATES
@@ -43,7 +44,8 @@ def represented_weight(
     """
     if total is None:
         return seen
-    few = strategy.needs_start and seen < model.least_weight(summary)
+    least = model.least_weight(summary) if isinstance(model, Componentwise) else 0.0
+    few = strategy.needs_start and seen < least
     return min(seen, float(total)) if few else float(total)
 
 

@@ -486,13 +486,6 @@ class Model(ABC, Generic[U, S]):
         """
         return self
 
-    def least_weight(self, summary: S) -> float:
-        """Return the weight from which on the batches of a stream represent data to come.
-
-        Until then the parameters describe the data so far, as in a stream of unknown length.
-        """
-        return 0.0
-
     @abstractmethod
     def prior(self, summary: S) -> Natural:
         """Return λ₀, the natural parameters of the prior, broadcastable to λ."""
