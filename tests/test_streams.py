@@ -23,10 +23,59 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from test_latent_dirichlet_fit import associated_press
 
-from sklearn_anneal import AnnealedHMM, AnnealedLatentDirichletAllocation, AnnealedPMF
+from sklearn_anneal import (
+    AnnealedFactorialMixture,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+    AnnealedSpikeSlabFactorAnalysis,
+)
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing
 
 SCHEDULED = [name for name in ANNEALING if ANNEALING[name].finish]
+
+
+# Variances that are learned
+
+
+def sparse_factors(rng, n):
+    factors = rng.standard_normal((n, 4)) * (rng.random((n, 4)) < 0.4)
+    loadings = np.kron(4 * np.eye(4), np.ones(3))
+    return AnnealedSpikeSlabFactorAnalysis(4, random_state=0), factors @ loadings
+
+
+def parts(rng, n):
+    codes = rng.random((n, 4)) < 0.4
+    return AnnealedFactorialMixture(4, random_state=0), codes @ np.kron(4 * np.eye(4), np.ones(3))
+
+
+def ratings(rng, n):
+    X = rng.standard_normal((n, 2)) @ rng.standard_normal((2, 12))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    return AnnealedPMF(2, random_state=0), X
+
+
+@pytest.mark.parametrize("draw", [sparse_factors, parts, ratings])
+def test_a_stream_learns_its_variances_after_ten_batches_and_a_hundred_rows(draw):
+    """Before, noise has 0.4 times the variance of X, so that little is found in the rows."""
+    rng = np.random.default_rng(0)
+    stream, X = draw(rng, 1700)
+    X = X + 0.3 * rng.standard_normal(X.shape)
+    scores, changes = [], []
+    for rows in np.split(X[:1500], 30):
+        before = np.mean(getattr(stream, "noise_variance_", np.nan))
+        stream.partial_fit(rows)
+        changes.append(np.mean(stream.noise_variance_) - before)
+        scores.append(stream.score(X[1500:]))
+    assert not np.any(changes[1:10])
+    assert np.all(changes[10:])
+    assert scores[29] > scores[9] + 0.15
+    few = clone(stream).partial_fit(X[:20])
+    start = np.mean(few.noise_variance_)
+    for i in range(20, 100):
+        assert np.mean(few.noise_variance_) == start
+        few.partial_fit(X[i : i + 1])
+    assert np.mean(few.noise_variance_) != start
 
 
 # The schedule

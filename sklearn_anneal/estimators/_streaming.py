@@ -138,6 +138,7 @@ class Streams(Interface[D, U, M]):
                 self._settings(units),
                 workers,
                 share=None if self.total_samples is None else weight / self.total_samples,
+                seen=inference.seen,
             )
             # Later updates cannot repair parameters that are not finite.
             if not finite(ctx.q):

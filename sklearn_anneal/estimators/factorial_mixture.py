@@ -213,8 +213,9 @@ class AnnealedFactorialMixture(
     hardly rises any more, or after half of ``max_iter`` passes; each pass then also maximises the
     bound over the parameter, for the posterior that it has found. Until then the noise variance is
     0.4 times the variance of X, the activation prior is 1/2, and the mean variance is the variance
-    of X divided by the expected number of activations. With ``batch_size`` and in streams, learning
-    begins after 100 updates. If all rows are equal nothing is learned.
+    of X divided by the expected number of activations. With ``batch_size`` learning begins after
+    100 updates, and in streams after ten and a hundred rows. If all rows are equal nothing is
+    learned.
 
     Some solutions describe the same rows in different ways: a component that is taken away from a
     background is as good as one that is added to it, if the background is a component too.

@@ -186,8 +186,8 @@ class AnnealedPMF(RatingRefinements):
         that explain most of the ratings are found with ``"auto"`` alone. On films and jokes, the
         held-out densities of ``"auto"`` and None differed by at most 0.005 nats per rating, if the
         model was not hierarchical. None: 0.089 times the standard deviation of the ratings, which
-        is 0.1 for stars from 1 to 5. A stream begins to learn after 100 batches, and until then has
-        the value from which learning begins: give it a number, or None, if factors are weak.
+        is 0.1 for stars from 1 to 5. A stream begins to learn after ten batches and a hundred users
+        or pairs, and until then has the value from which learning begins.
     bias_variance : float, "auto" or None, default="auto"
         The prior variance of the biases, or the expected one of a hierarchical model. ``"auto"``
         learns it, which fits most ratings better, as above. None: 0.237 times the variance of the

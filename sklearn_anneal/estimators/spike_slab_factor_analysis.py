@@ -266,10 +266,11 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     when the bound hardly rises any more, or after half of ``max_iter`` passes; each pass then also
     maximises the bound over the parameter, for the posterior that it has found. Until then the
     noise has 0.4 times the variance of its column, loadings are expected to explain the rest, and
-    the activation prior is 1/2. With ``batch_size`` and in streams, learning begins after 100
-    updates. If all rows are equal nothing is learned. With ``solver="coordinate"``, a pass that
-    learns also multiplies each factor, and divides its loadings, by the number for which the bound
-    is highest [3]_: updates of factors and of loadings in turn approach it slowly.
+    the activation prior is 1/2. With ``batch_size`` learning begins after 100 updates, and in
+    streams after ten and a hundred rows. If all rows are equal nothing is learned. With
+    ``solver="coordinate"``, a pass that learns also multiplies each factor, and divides its
+    loadings, by the number for which the bound is highest [3]_: updates of factors and of loadings
+    in turn approach it slowly.
 
     With ``activation_prior=1`` the posterior of the factors of a row is one Gaussian over all of
     them. Learning begins with the first pass, which also rotates the factors so that the bound is

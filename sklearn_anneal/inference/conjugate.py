@@ -14,12 +14,17 @@ from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural, posterior, settled
 from ..models._base import Block, ConjugateModel
+from ..models._streamed import Streamed
 from ..parallel.workers import Workers
 from . import visits
 from .visits import Visited
 
 # Hyperparameters that wait are learned only after this many updates in minibatches.
 _UPDATES_BEFORE_LEARNING = 100
+# Those of some models wait for so many updates and so many data points of a stream instead. It may
+# have no more batches than this, and steps become small. A fit sees its data again, and learns
+# better late.
+_UPDATES_BEFORE_LEARNING_SOON, _WEIGHT_BEFORE_LEARNING_SOON = 10, 100.0
 
 
 class LearningRates(Protocol):
@@ -50,6 +55,7 @@ def update(
     *,
     minibatch: bool,
     passes: float,
+    seen: float | None = None,
 ) -> Visited:
     """Update all blocks of ``ctx.q`` once, in their order, given the visit for the first block.
 
@@ -69,6 +75,8 @@ def update(
         Whether ``units`` are only a part of the data.
     passes : float
         The number (or fraction) of passes by which the update advances the schedules.
+    seen : float or None, default=None
+        The weight of the data of a stream so far; None for a fit.
 
     Returns
     -------
@@ -109,7 +117,8 @@ def update(
     late = None
     # A method with a finish learns nothing while it is annealing.
     if not (method.finish and method.is_annealing(ctx.state)) and _determine_priors(units, ctx):
-        late = _learns_late(ctx, method, minibatch, visited)
+        wait = _updates_before_learning(ctx.model, seen) if minibatch else None
+        late = _learns_late(ctx, method, wait, visited)
     undo = None if ctx.extend is None else ctx.extend(ctx, late)
     if late is not None:
         try:
@@ -143,14 +152,22 @@ def _determine_priors(units: Units, ctx: Context) -> bool:
     return enough and not ctx.summary.why_not_learned(ctx.model)
 
 
-def _learns_late(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
+def _updates_before_learning(model: ConjugateModel, seen: float | None) -> int:
+    """Return for how many minibatches, or batches of a stream, hyperparameters wait."""
+    enough = seen is not None and seen >= _WEIGHT_BEFORE_LEARNING_SOON
+    soon = enough and isinstance(model, Streamed) and model.learns_soon
+    return _UPDATES_BEFORE_LEARNING_SOON if soon else _UPDATES_BEFORE_LEARNING
+
+
+def _learns_late(ctx: Context, method: Annealing, wait: int | None, visited: Visited) -> bool:
     """Return whether the fit is so far that all hyperparameters can be learned.
 
+    In minibatches and streams it is so after ``wait`` updates, which is None in batch mode.
     Many of them are learned late in a fit. While components are still similar, empirical Bayes
     would favour those that have slightly more data by chance.
     """
     if not method.finish:
         return bool(method.progress(ctx.state) >= method.learn_priors_after)
-    if minibatch:
-        return bool(ctx.state["updates"] >= _UPDATES_BEFORE_LEARNING)
+    if wait is not None:
+        return bool(ctx.state["updates"] >= wait)
     return not (ctx.exploring and visited.explores)

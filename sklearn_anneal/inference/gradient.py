@@ -274,6 +274,7 @@ def update(
     *,
     minibatch: bool,
     passes: float,
+    seen: float | None = None,
 ) -> Visited:
     """Take one step along the gradient that a visit found; the call is that of conjugate models.
 
@@ -281,7 +282,7 @@ def update(
     size of the batch nor on that of the data.
 
     The arguments and the result are those of :func:`conjugate.update`. The optimizer of the model
-    has the step sizes, and not ``rates``, and ``minibatch`` makes no difference.
+    has the step sizes, and not ``rates``, and ``minibatch`` and ``seen`` make no difference.
     """
     weight = units.total_weight
     ctx.q_start, ctx.report = ctx.q, _per_unit(visited.step, weight)

@@ -10,7 +10,7 @@ from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import settled
 from ..models._base import Model
-from ..models._componentwise import Componentwise
+from ..models._streamed import Streamed
 from ..parallel.workers import Workers
 from . import gradient, visits
 from .minibatches import UPDATES
@@ -44,7 +44,7 @@ def represented_weight(
     """
     if total is None:
         return seen
-    least = model.least_weight(summary) if isinstance(model, Componentwise) else 0.0
+    least = model.least_weight(summary) if isinstance(model, Streamed) else 0.0
     few = strategy.needs_start and seen < least
     return min(seen, float(total)) if few else float(total)
 
@@ -57,6 +57,7 @@ def update(
     workers: Workers,
     *,
     share: float | None,
+    seen: float,
 ) -> tuple[float, float]:
     """One update with one batch of a stream.
 
@@ -75,6 +76,8 @@ def update(
         The share of the batch in the whole stream, or None if the size of the stream is not given.
         The batch then counts as one pass of a method without a finish. Other methods have no
         schedule in that case.
+    seen : float
+        The weight of the data so far, with the batch.
 
     Returns
     -------
@@ -103,14 +106,15 @@ def update(
     if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
         step = visited.step
         if not method.exact_bound:
-            seen = visits.visit(ctx, PLAIN, batch, workers, keep=False, evaluation=True)
-            step = seen.step
+            plain = visits.visit(ctx, PLAIN, batch, workers, keep=False, evaluation=True)
+            step = plain.step
         kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
         bound = ctx.scale * step.bound - kl
         if not np.isfinite(bound):
             raise np.linalg.LinAlgError("a lower bound that is not finite")
     rule = UPDATES[ctx.model.update_rule]
-    rule(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
+    how = (ctx, method, batch, visited, settings, workers)
+    rule(*how, minibatch=True, passes=0.0, seen=seen)
     found = gradient.returned(ctx)
     ctx.q, ctx.state = settled(found.q), found.state
     return bound, visited.temperature

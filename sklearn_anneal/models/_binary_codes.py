@@ -13,6 +13,7 @@ from scipy.special import softmax
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ._base import Block, ConjugateModel, Expected, Known, LocalStep, S, Visit
+from ._streamed import Streamed
 
 # Largest number of rows whose projections are in memory at a time, and the number that the kernels
 # process at a time.
@@ -201,7 +202,7 @@ class BinaryCodesVisit(Visit[Rows]):
         return x, start
 
 
-class BinaryCodes(ConjugateModel[Rows, S]):
+class BinaryCodes(Streamed, ConjugateModel[Rows, S]):
     """A model whose rows are sums of components that are active or not, plus Gaussian noise.
 
     Attributes
@@ -212,6 +213,8 @@ class BinaryCodes(ConjugateModel[Rows, S]):
     learns : tuple of str
         Names of the hyperparameters that are learned.
     """
+
+    learns_soon = True
 
     max_sweeps: int | None
     learns: tuple[str, ...]

@@ -68,13 +68,6 @@ class Componentwise(ABC, Generic[S]):
         """Return whether components that exchange their numbers have the same given priors."""
         return True
 
-    def least_weight(self, summary: S) -> float:
-        """Return the weight from which on the batches of a stream represent data to come.
-
-        Until then the parameters describe the data so far, as in a stream of unknown length.
-        """
-        return 0.0
-
     def gain_of_order(self, q: Natural, reordered: Natural) -> float:
         """Return the gain of the bound of the same assignments by another order, in nats."""
         return 0.0

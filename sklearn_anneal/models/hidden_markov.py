@@ -42,6 +42,7 @@ from ._dirichlet_rows import divergence_of_rows, free_chain, learned_rows, logs_
 from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
 from ._known_states import add_known_moves, start_with_known_states
+from ._streamed import Streamed
 from ._tempered_chains import (
     Gaps,
     LocallyTemperedVisit,
@@ -177,7 +178,7 @@ class MarkovVisit(Visit):
         return step
 
 
-class HiddenMarkov(ExchangeableStates, ConjugateModel[Sequences, Summary]):
+class HiddenMarkov(ExchangeableStates, Streamed, ConjugateModel[Sequences, Summary]):
     """Hidden Markov model with Dirichlet priors of start and transition probabilities.
 
     The model holds hyperparameters only. Its natural parameters are ``startprob`` (K,),

@@ -29,6 +29,7 @@ from ._rating_raters import Raters
 from ._rating_scales import FIRST_SHAPE, GAINS, SHAPES, Scales, best_shape, scales_of
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
+from ._streamed import Streamed
 from ._unit_block import RowsOfSteps, UnitBlock
 from ._whole_data import ReadsWholeData
 
@@ -82,7 +83,7 @@ def _side(name: str, size: int, held: bool = True) -> UnitBlock:
 
 
 class MatrixFactorization(
-    ReadsWholeData, Extensible, Componentwise[Summary], ConjugateModel[Ratings, Summary]
+    ReadsWholeData, Extensible, Streamed, Componentwise[Summary], ConjugateModel[Ratings, Summary]
 ):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
@@ -119,6 +120,7 @@ class MatrixFactorization(
     using Markov chain Monte Carlo; Paisley et al., SVI+, section IV-A.
     """
 
+    learns_soon = True
     recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",

@@ -36,6 +36,7 @@ from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
+from ._streamed import Streamed
 from ._weights import WEIGHTS, Weights
 from .components._base import (
     ROWS_FOR_KMEANS,
@@ -200,7 +201,9 @@ class LabelledVisit(MixtureVisit):
         return Components.local_step(components, units, self.expected, self.t, noise, separate)
 
 
-class Mixture(Exchangeable[Rows, Summary], Componentwise[Summary], ConjugateModel[Rows, Summary]):
+class Mixture(
+    Exchangeable[Rows, Summary], Streamed, Componentwise[Summary], ConjugateModel[Rows, Summary]
+):
     """The model p(x, z = k | π, β) = π_k p(x | β_k) of weights π times components β.
 
     q(π) is a Dirichlet distribution or that of a truncated Dirichlet process. The model holds

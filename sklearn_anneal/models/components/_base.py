@@ -166,7 +166,7 @@ class Components(ABC, Generic[P, R]):
     usual_effort : float
         The largest effort of a search, unless one is given.
     least_rows : float
-        A stream counts rows to come from so many rows on (:meth:`Componentwise.least_weight`).
+        A stream counts rows to come from so many rows on (:meth:`Streamed.least_weight`).
     waits : bool
         Whether learning waits until the bound hardly rises any more. The prior of a table of
         probabilities does, because small concentrations freeze what has not moved yet. The prior
