@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import plain_hidden_markov as plain
 import pytest
 from cases_hidden_markov import (
@@ -159,6 +160,18 @@ def test_every_form_of_states_is_the_same_fit(rng):
         small(n_components=3).fit(X, lengths=[len(z) for z in known], states=flat.astype(np.int8)),
     ):
         assert_same_fit(other, one)
+    # A column with unknown states has floating-point numbers, or pandas' NA, in data frames.
+    floats = np.where(flat < 0, np.nan, flat)
+    nullable = pd.Series(floats).astype("Int64")
+    for marked in (
+        floats,
+        nullable,
+        nullable.array,
+        nullable.astype(object).to_numpy(),
+        [None if z < 0 else z for z in flat.tolist()],
+        np.split(floats, np.cumsum([len(z) for z in known])[:-1]),
+    ):
+        assert_same_fit(small(n_components=3).fit(sequences, states=marked), one)
     nothing = [np.full(len(z), -1) for z in known]
     unlabelled = small(n_components=3).fit(sequences, states=nothing)
     assert_same_fit(unlabelled, small(n_components=3).fit(sequences))
@@ -291,7 +304,11 @@ def test_states_that_the_priors_forbid_are_refused(wrong, rng):
         ([0, 1], "states has 2 entries, but X has 5 rows"),
         ([0, 1, 2, -1, 0], "states has 2, but with n_components=2"),
         ([0, 1, -2, -1, 0], "states has -2"),
-        ([0.0, 1.0, -1.0, -1.0, 0.0], "states are integers.*float64"),
+        ([0.0, 1.5, -1.0, -1.0, 0.0], "states are integers.*but has 1.5"),
+        ([0.0, np.inf, -1.0, -1.0, 0.0], "states are integers.*but has inf"),
+        (["a", "b", "a", "a", "b"], "states are integers.*<U1"),
+        ([0, True, None, None, 0], "states are integers.*object"),
+        ([0.0, 2.0, np.nan, np.nan, 0.0], "states has 2, but with n_components=2"),
         (np.zeros((5, 1), int), "states is an array with one dimension"),
         ([np.array([0, 1]), np.array([0, 1])], "2 entries for sequence 0, which has 3 frames"),
         ([np.array([0, 1, 1])], "1 arrays, but there are 2 sequences"),

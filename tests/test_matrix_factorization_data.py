@@ -342,3 +342,20 @@ def test_a_dense_matrix_of_mostly_zeros_is_no_matrix_of_ratings(rng):
     for est in (sparse, marked):
         assert est.intercept_ == pytest.approx(expected)
     assert dense.intercept_ == pytest.approx(zeros.mean())
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e-160), (np.float32, 1e-22)])
+@pytest.mark.parametrize("form", ["matrix", "pairs", "stream"])
+def test_ratings_whose_squares_underflow_are_refused(form, dtype, size):
+    """They seemed to be equal, so that predictions were far from all of them."""
+    ratings = (size * np.array([[1.0, 2.0], [3.0, 5.0], [4.0, 1.0]])).astype(dtype)
+    pmf = AnnealedPMF(1, input="pairs" if form == "pairs" else "matrix", random_state=0)
+    data = (np.argwhere(ratings > 0), ratings.ravel()) if form == "pairs" else (ratings,)
+    with pytest.raises(ValueError, match="square underflows.*Rescale"):
+        (pmf.partial_fit if form == "stream" else pmf.fit)(*data)
+    large = ratings / dtype(size)
+    fitted = pmf.fit(*data[:-1], large.ravel() if form == "pairs" else large)
+    if form == "matrix":
+        assert np.all(np.isfinite(fitted.predict_rows(ratings)))
+    equal = np.full_like(ratings, size)
+    pmf.fit(*data[:-1], equal.ravel() if form == "pairs" else equal)

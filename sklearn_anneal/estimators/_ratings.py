@@ -278,10 +278,21 @@ def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarra
     return np.cumsum([0, *map(len, of_users)]), indices
 
 
-def check_size_of_ratings(values: np.ndarray, dtype: DTypeLike | None) -> None:
-    """Refuse ratings whose squares overflow in the precision of the model."""
-    most = float(np.sqrt(np.finfo(dtype).max))
-    largest = float(max(values.max(initial=0), -values.min(initial=0)))
+def check_size_of_ratings(values: np.ndarray, dtype: DTypeLike | None, reset: bool) -> None:
+    """Refuse ratings whose squares overflow in the precision of the model.
+
+    Ratings of a fit, those that ``reset`` the model, are also refused if their squares underflow:
+    they would seem to be equal.
+    """
+    most, least = np.sqrt([np.finfo(dtype).max, 100.0 * np.finfo(dtype).tiny]).tolist()
+    low, high = float(values.min(initial=0)), float(values.max(initial=0))
+    largest = max(high, -low)
+    if reset and largest < least and values.size and values.min() < values.max():
+        raise ValueError(
+            f"The largest rating of X has the size {largest:g}, whose square underflows: the "
+            f"smallest that a model fitted to {np.dtype(dtype).name} can read is {least:g}. "
+            "Rescale the ratings before fitting and predicting."
+        )
     if largest > most:
         raise ValueError(
             f"X has a rating of the size {largest:g}, whose square overflows: the largest that a "

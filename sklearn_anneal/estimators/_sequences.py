@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, NoReturn
 
 import numpy as np
@@ -278,7 +279,7 @@ def read_states(states: object, data: SequenceData, n_components: int) -> np.nda
     """Check states that are known and bring them into one array; None if none is known.
 
     They are an array with one entry per frame, or a list with one array per sequence; None in the
-    list is a sequence without known states.
+    list is a sequence without known states. NaN, None and pandas' NA are unknown states like −1.
     """
     if states is None:
         return None
@@ -303,11 +304,7 @@ def read_states(states: object, data: SequenceData, n_components: int) -> np.nda
             f"states has {len(states)} entries, but X has {data.shape[0]} rows: it has one entry "
             "per frame, −1 where the state is not known."
         )
-    if states.dtype.kind not in "iu":
-        raise ValueError(
-            "states are integers: the number of the state of each frame, or −1 where it is not "
-            f"known, but their dtype is {states.dtype}."
-        )
+    states = _integers(states)
     wrong = states[(states < -1) | (states >= n_components)]
     if len(wrong):
         raise ValueError(
@@ -316,6 +313,23 @@ def read_states(states: object, data: SequenceData, n_components: int) -> np.nda
             + hint_of_one(states, n_components, "states")
         )
     return states.astype(np.intp) if (states >= 0).any() else None
+
+
+def _integers(states: np.ndarray) -> np.ndarray:
+    """Return states as integers, −1 for NaN, None and pandas' NA."""
+    wanted = "states are integers, the number of the state of each frame, or −1 where it is unknown"
+    if states.dtype.kind in "iu":
+        return states
+    unknown = without_value(states) if states.dtype.kind in "fO" else np.zeros(len(states), bool)
+    known = states[~unknown].tolist()
+    if not all(isinstance(v, Real) and not isinstance(v, bool) for v in known):
+        raise ValueError(f"{wanted}, but their dtype is {states.dtype}.")
+    fractions = [v for v in known if v != np.floor(v) or not np.isfinite(v)]
+    if fractions:
+        raise ValueError(f"{wanted}, but has {fractions[0]}.")
+    found = np.full(len(states), -1)
+    found[~unknown] = known
+    return found
 
 
 def _states_of_sequences(states: object, n_sequences: int) -> list | None:

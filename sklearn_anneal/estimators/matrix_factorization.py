@@ -551,9 +551,9 @@ class AnnealedPMF(RatingRefinements):
         return data
 
     def _check_size(self, data: RatingData, reset: bool) -> None:
-        """Refuse ratings that are too large for the precision in which the model computes."""
+        """Refuse ratings that are too large or small for the model's floating-point numbers."""
         dtype = data.values.dtype if reset else self._quiet_context().model.dtype
-        check_size_of_ratings(data.values, dtype)
+        check_size_of_ratings(data.values, dtype, reset)
 
     def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:
         pairs = X.order is not None

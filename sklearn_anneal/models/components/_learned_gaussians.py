@@ -9,7 +9,7 @@ over the inverse scale and the degrees of freedom of the Wishart prior together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -388,18 +388,17 @@ class Sizes:
     rate: np.ndarray
     # ν and the divergence at this ν, if it has been computed (:meth:`kl`). A changed copy, which
     # :func:`dataclasses.replace` returns, has none.
-    kl_at: tuple[float, float] | None = field(default=None, init=False, compare=False)
+    known_kl: InitVar[tuple[float, float] | None] = None
+    kl_at: tuple[float, float] | None = field(init=False, compare=False)
+
+    def __post_init__(self, known_kl: tuple[float, float] | None) -> None:
+        object.__setattr__(self, "kl_at", known_kl)
 
     @classmethod
     def equal(cls, n_components: int) -> Sizes:
         """Return sizes of 1, with which learning begins."""
         most = np.full(n_components, _STRENGTHS[1])
         return cls(_STRENGTHS[1], most, most)
-
-    def with_kl(self, dof: float, kl: float) -> Sizes:
-        """Keep the divergence at ν, and return this object."""
-        object.__setattr__(self, "kl_at", (dof, kl))
-        return self
 
     @property
     def mean(self) -> np.ndarray:
