@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import OrdinalEncoder
 
-from sklearn_anneal import Shards
+from sklearn_anneal import AnnealedPMF, Shards
 from sklearn_anneal.annealing import ANNEALING
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
