@@ -206,6 +206,23 @@ def test_the_type_of_sparse_integers_does_not_matter(emission, dtype):
         assert_allclose(dense.score_samples(S), dense.score_samples(X), rtol=1e-5)
 
 
+@pytest.mark.parametrize("init_params", ["kmeans", "k-means++", "random_from_data", "random"])
+@pytest.mark.parametrize("emission", SPARSE)
+def test_long_indices_of_sparse_tables_are_read_like_short_ones(emission, init_params):
+    """Searches try starts from k-means, and that of scikit-learn refuses long indices."""
+    S = csr_array(np.minimum(table(emission), 1).astype(float))
+    parts = S.data, S.indices.astype(np.int64), S.indptr.astype(np.int64)
+    long = csr_array(parts, shape=S.shape)
+    # scipy shortens them where the array is made.
+    long.indices, long.indptr = parts[1:]
+    one, other = (
+        AnnealedBayesianMixture(2, emission=emission, init_params=init_params, random_state=0)
+        for _ in range(2)
+    )
+    assert other.fit(long).lower_bound_ == one.fit(S).lower_bound_
+    assert_array_equal(other.predict_proba(long), one.predict_proba(S))
+
+
 @pytest.mark.parametrize(
     ("emission", "words"),
     [

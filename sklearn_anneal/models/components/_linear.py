@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, get_index_dtype, issparse
 
 from ...data.tables import Coded, Packing
 from ...data.units import Rows, cell_patterns
@@ -132,7 +132,12 @@ def scaled(points: Any) -> Any:
         mean = np.asarray(points.mean(axis=0)).ravel()
         second = np.asarray(points.multiply(points).mean(axis=0)).ravel()
         spread = np.sqrt(np.maximum(second - mean**2, 0.0))
-        return csr_array(points.multiply(1.0 / np.where(spread > 0, spread, 1.0)))
+        found = csr_array(points.multiply(1.0 / np.where(spread > 0, spread, 1.0)))
+        # k-means of scikit-learn reads no other indices than short ones.
+        kind = get_index_dtype(maxval=max(found.nnz, found.shape[1]))
+        found.indices = found.indices.astype(kind, copy=False)
+        found.indptr = found.indptr.astype(kind, copy=False)
+        return found
     spread = points.std(axis=0)
     return points / np.where(spread > 0, spread, 1.0)
 
