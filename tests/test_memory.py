@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from peer_priors import PEER_OF_MIXTURES
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedGammaProcessNMF
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedGammaProcessNMF,
+)
 
 
 def peak_of(function, *args):
@@ -63,6 +67,19 @@ def test_checks_of_counts_make_no_copy(dtype, tmp_path):
     found, peak = peak_of(lambda: AnnealedGammaProcessNMF()._validate_data(X, reset=True))
     assert np.shares_memory(found, X)
     assert peak < 0.05 * X.nbytes / 1e6
+
+
+@pytest.mark.parametrize("emission", ["poisson", "negative_binomial", "zero_inflated_poisson"])
+def test_mixtures_of_counts_take_less_memory_than_a_memory_mapped_file(emission, tmp_path):
+    """Their cells were compared with integers in a second array of the same size."""
+    X = mapped(np.random.default_rng(0).poisson(1.0, size=(80_000, 100)).astype(float), tmp_path)
+    mixture = AnnealedBayesianMixture(
+        2, emission=emission, annealing="none", max_iter=1, random_state=0
+    )
+    mixture.set_params(batch_size=1000).fit(np.asarray(X[:3000])).score(np.asarray(X[:3000]))
+    for call in (mixture.fit, mixture.score, mixture.predict):
+        _, peak = peak_of(call, X)
+        assert peak < 0.5 * X.nbytes / 1e6
 
 
 @pytest.mark.parametrize("batch_size", [None, 50])

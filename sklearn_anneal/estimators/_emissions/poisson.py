@@ -11,6 +11,7 @@ from ...models.components._base import Profile
 from ...models.components._gamma_rates import GammaRates
 from ...models.components.poisson import PoissonComponents
 from ._base import Wanted, profile_of_means, refuse_cells
+from ._levels import CELLS_AT_A_TIME
 from ._rates import EmissionOfRates
 
 # The mean of all rates that are drawn for random data.
@@ -30,10 +31,13 @@ class PoissonEmission(EmissionOfRates):
     def check(cls, values: np.ndarray) -> None:
         if values.dtype.kind == "b":
             return
-        with np.errstate(invalid="ignore"):
-            bad = (values < 0) | (values != np.floor(values))
-        if bad.any():
-            refuse_cells(bad & ~np.isnan(values), values, "Counts are integers 0, 1, …")
+        n = max(CELLS_AT_A_TIME // max(values[:1].size, 1), 1)
+        for start in range(0, len(values), n):
+            part = values[start : start + n]
+            with np.errstate(invalid="ignore"):
+                bad = (part < 0) | (part != np.floor(part))
+            if bad.any():
+                refuse_cells(bad & ~np.isnan(part), part, "Counts are integers 0, 1, …")
 
     @classmethod
     def draw(
