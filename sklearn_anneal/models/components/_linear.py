@@ -24,6 +24,8 @@ kernels = partial(compiled, "discrete")
 _SMALL_TABLE = 4096
 # Rows of so many cells at most keep what they are read as.
 _FEW_CELLS = 1 << 16
+# Terms of cells that are summed over the cells of a row are there for so many cells at a time.
+_CELLS_OF_CARRIERS = 1 << 20
 
 
 class Coefficients(NamedTuple):
@@ -372,8 +374,9 @@ class LinearComponents(PackedComponents[P, LinearSums]):
         if kept is not None and kept[0] is type(self):
             carriers: np.ndarray | None = kept[1]
             return carriers
-        carrier = self._carrier(X)
-        found = carrier[:, None] if np.ndim(carrier) else None
+        step = max(_CELLS_OF_CARRIERS // max(X.shape[1], 1), 1)
+        each = [self._carrier(X[i : i + step]) for i in range(0, max(len(X), 1), step)]
+        found = np.concatenate(each)[:, None] if np.ndim(each[0]) else None
         if self.carrier_is_fixed:
             vars(rows)["_carriers"] = type(self), found
         return found
