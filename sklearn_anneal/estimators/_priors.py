@@ -91,6 +91,24 @@ def refuse_empty_rows(prior: np.ndarray, name: str, consequence: str) -> None:
         )
 
 
+def chain_priors(asked: Any, n_states: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read the priors of the first state and of transitions, in which an array may have zeros.
+
+    ``asked`` is the estimator with the parameters ``startprob_prior``, ``transmat_prior`` and
+    ``sticky``. A probability whose prior is 0 is forbidden.
+    """
+
+    def checked(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        value = getattr(asked, name)
+        return checked_prior(value, 1.0 / n_states, shape, name, zeros=np.ndim(value) > 0)
+
+    start = checked("startprob_prior", (n_states,))
+    transmat = checked("transmat_prior", (n_states, n_states)) + asked.sticky * np.eye(n_states)
+    refuse_empty_rows(start, "startprob_prior", "start in no state at all")
+    refuse_empty_rows(transmat, "transmat_prior", "go nowhere from this state, not even stay")
+    return start, transmat
+
+
 def numbers_of(value: object, name: str) -> np.ndarray:
     """Check that a parameter consists of finite numbers and return it as an array of any shape."""
     return check_array(
