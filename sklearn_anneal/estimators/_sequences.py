@@ -332,6 +332,16 @@ def _integers(states: np.ndarray) -> np.ndarray:
     return found
 
 
+def any_known_state(data: SequenceData, sample_weight: np.ndarray | None) -> bool:
+    """Whether the state of some frame is known, in a sequence whose weight is not zero."""
+    if data.states is None:
+        return False
+    known = data.states >= 0
+    if sample_weight is not None:
+        known &= np.repeat(sample_weight > 0, data.lengths)
+    return bool(known.any())
+
+
 def _states_of_sequences(states: object, n_sequences: int) -> list | None:
     """Return the states of each sequence; None if ``states`` has one entry per frame."""
     if isinstance(states, np.ndarray) and (states.dtype == object or states.ndim == 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -40,6 +41,15 @@ def has_many_counts(documents: Documents, n_components: int) -> bool:
 
     few_words = entries <= _FEW_WORDS * n_documents
     return are_many(*_MANY) or bool(few_words and are_many(*_MANY_OF_FEW_WORDS))
+
+
+def tokens_per_word(documents: Documents, n_words: int) -> float:
+    """Return how many tokens a word has on average, of the words that occur.
+
+    Weights of documents count, and a fraction counts as one token.
+    """
+    tokens = documents.total(attrgetter("weighted_whole"))
+    return float(tokens) / max(1, len(documents.occurring(n_words)))
 
 
 @dataclass(frozen=True)

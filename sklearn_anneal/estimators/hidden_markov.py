@@ -26,13 +26,14 @@ from ._base import BaseAnnealed
 from ._columns import cells_of, way_out_of_text
 from ._emissions import EMISSIONS, Emission, check_priors_of_others
 from ._emissions.categorical import LEAST_CONCENTRATION, SymbolEmission
-from ._given_starts import given_probabilities
+from ._given_starts import given_chain
 from ._number import NUMBER_OR_AUTO
 from ._part_fits import stream
 from ._part_sources import Inputs
-from ._priors import checked_prior, checked_shapes, is_auto, refuse_empty_rows
+from ._priors import chain_priors, checked_shapes, is_auto
 from ._sequences import (
     SequenceData,
+    any_known_state,
     check_targets,
     read_sequences,
     read_states,
@@ -653,7 +654,7 @@ class AnnealedHMM(StatePredictions):
         # Blocks of any emissions have distances, so that all starts are possible.
         kind = Emission if self._blocks is not None else self._kinds[""]
         check_priors_of_others(self)
-        start, transmat = self._chain_priors()
+        start, transmat = chain_priors(self, self._number)
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         parts = (
             self._components(units.present()),
@@ -681,17 +682,8 @@ class AnnealedHMM(StatePredictions):
         return super()._plan(strategy, units)
 
     def _given_start(self, model: HiddenMarkov) -> Given:
-        given: Given = {}
         priors = {"startprob": model.startprob_prior, "transmat": model.transmat_prior}
-        for key, prior in priors.items():
-            name = f"{key}_init"
-            if (value := getattr(self, name)) is not None:
-                given[key] = given_probabilities(value, prior.shape, name)
-                if (given[key][prior == 0] > 0).any():
-                    raise ValueError(
-                        f"{name} has a probability above 0 where {key}_prior is 0, which forbids "
-                        "it. Give 0 there, or a prior above 0."
-                    )
+        given = given_chain(self, priors)
         if self._asked_start()["emission_init"] is not None:
             given["profile"] = self._given_profile(model.emission)
         return given
@@ -704,23 +696,9 @@ class AnnealedHMM(StatePredictions):
             )
         super()._check_exchangeable(kept, order)
 
-    def _chain_priors(self) -> tuple[np.ndarray, np.ndarray]:
-        """The priors of starts and transitions, in which an array may have zeros."""
-        k = self._number
-
-        def checked(name: str, shape: tuple[int, ...]) -> np.ndarray:
-            value = getattr(self, name)
-            return checked_prior(value, 1.0 / k, shape, name, zeros=np.ndim(value) > 0)
-
-        start = checked("startprob_prior", (k,))
-        transmat = checked("transmat_prior", (k, k)) + self.sticky * np.eye(k)
-        refuse_empty_rows(start, "startprob_prior", "start in no state at all")
-        refuse_empty_rows(transmat, "transmat_prior", "go nowhere from this state, not even stay")
-        return start, transmat
-
     def _refuse_impossible(self, units: Sequences) -> None:
         if units.states is not None:
-            refuse_impossible(units, *self._chain_priors(), self._shapes)
+            refuse_impossible(units, *chain_priors(self, self._number), self._shapes)
 
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:
         self._refuse_impossible(units)
@@ -892,8 +870,7 @@ class AnnealedHMM(StatePredictions):
         known = False
         if data.states is not None:
             weights = self._check_weights(sample_weight, data, allow_nothing=True)
-            present = 1.0 if weights is None else np.repeat(weights, data.lengths)
-            known = bool(((data.states >= 0) & (present > 0)).any())
+            known = any_known_state(data, weights)
         goes_on = goes_on and hasattr(self, "_inference")
         if known and goes_on and not self._names_states:
             refuse_late_names()

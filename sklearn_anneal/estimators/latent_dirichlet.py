@@ -26,7 +26,7 @@ from ._counts import as_native, checked_counts, refuse_texts
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
 from ._tables import validated_table
 from ._topic_predictions import TopicPredictions, perplexity_of
-from ._topic_training import TopicTraining, has_many_counts
+from ._topic_training import TopicTraining, has_many_counts, tokens_per_word
 from ._validation import check_sparse, refuse_masked
 
 # The largest number up to which float64 can represent every integer.
@@ -92,11 +92,13 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
         fewer words. ``"scaled"``: 2 / ``n_components ** 0.75``, which is 0.11 for 50 topics, 0.02
         for 500, because many topics predict best with few words each; with more than 4,000 words it
-        falls with the square root of their number, for example to a half with 16,000. None: 1 /
-        ``n_components``. ``"auto"`` maximises the lower bound over η as it does for α, with one
-        value for all words. An array with one row per topic seeds topics: a larger entry for a word
-        of a topic acts like so many tokens of that word which belong to the topic, and is added to
-        its start.
+        falls with the square root of their number, for example to a half with 16,000. Where topics
+        are sampled (``local_step``) and a word that occurs does so fewer than 100 times on average,
+        it falls with the square root of this mean, to a half at 25 times or fewer, because small
+        corpora predict best so. None: 1 / ``n_components``. ``"auto"`` maximises the lower bound
+        over η as it does for α, with one value for all words. An array with one row per topic seeds
+        topics: a larger entry for a word of a topic acts like so many tokens of that word which
+        belong to the topic, and is added to its start.
     annealing : str or Annealing, default="structured"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
@@ -496,7 +498,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _make_model(self, X: csr_matrix, units: Documents) -> LatentDirichlet:
         training = self._training(units)
         first = training.first_prior(self.n_components)
-        return self._model_with(training, training.local_step, first, X)
+        per_word = tokens_per_word(units, X.shape[1]) if training.samples else np.inf
+        return self._model_with(training, training.local_step, first, X, per_word)
 
     def _make_model_of_stream(self, X: csr_matrix, units: Documents) -> LatentDirichlet:
         training = self._training()
@@ -505,7 +508,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         return self._model_with(training, training.local_step_of_stream, first, X)
 
     def _model_with(
-        self, training: TopicTraining, local_step: str, first_alpha: float, X: csr_matrix
+        self,
+        training: TopicTraining,
+        local_step: str,
+        first_alpha: float,
+        X: csr_matrix,
+        per_word: float = np.inf,
     ) -> LatentDirichlet:
         k, n_words = self.n_components, X.shape[1]
         dtype = np.float32 if X.dtype == np.float32 else np.float64
@@ -525,7 +533,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             k,
             n_words,
             alpha,
-            prior_of_words(eta, k, n_words),
+            prior_of_words(eta, k, n_words, per_word),
             learn_doc_topic_prior=is_auto(self.doc_topic_prior),
             learn_topic_word_prior=is_auto(self.topic_word_prior),
             collapsed_predictions=training.collapsed_predictions,
