@@ -320,7 +320,8 @@ def _integers(states: np.ndarray) -> np.ndarray:
     wanted = "states are integers, the number of the state of each frame, or −1 where it is unknown"
     if states.dtype.kind in "iu":
         return states
-    unknown = without_value(states) if states.dtype.kind in "fO" else np.zeros(len(states), bool)
+    reads = states.dtype.kind in ("f", "O")
+    unknown = without_value(states) if reads else np.zeros(len(states), bool)
     known = states[~unknown].tolist()
     if not all(isinstance(v, Real) and not isinstance(v, bool) for v in known):
         raise ValueError(f"{wanted}, but their dtype is {states.dtype}.")

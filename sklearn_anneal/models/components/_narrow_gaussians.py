@@ -195,7 +195,7 @@ def _learned_all(
     if not succeeded:
         return None
     c.degrees_of_freedom_prior = dof
-    c.set_scale(scale, None if sizes is None else Sizes(of_sizes, *spread, (dof, kl)))
+    c.set_scale(scale, None if sizes is None else Sizes(of_sizes, spread[0], spread[1], (dof, kl)))
     shape = q["scatter"].shape
     new, moved = (
         dict(zip(ORDER, (*arrays[:3], arrays[3].reshape(shape)), strict=True))
