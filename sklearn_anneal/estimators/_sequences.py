@@ -327,7 +327,7 @@ def _integers(states: np.ndarray) -> np.ndarray:
         raise ValueError(f"{wanted}, but their dtype is {states.dtype}.")
     fractions = [v for v in known if v != np.floor(v) or not np.isfinite(v)]
     if fractions:
-        raise ValueError(f"{wanted}, but has {fractions[0]}.")
+        raise ValueError(f"{wanted}, but one of them is {fractions[0]}.")
     found = np.full(len(states), -1)
     found[~unknown] = known
     return found

@@ -766,7 +766,7 @@ class AnnealedHMM(StatePredictions):
             Weights, constant within a sequence. A sequence with a weight of 2 counts twice. With
             data in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
-            The known states of frames, and −1 where the state is unknown, in the form of X: one
+            The known states of frames, and −1, NaN or NA where it is unknown, in the form of X: one
             array, or one array for each sequence of a list (None: no state is known). Known states
             are data. The states of the model get the numbers that they have here, and
             ``lower_bound_`` is that of frames and known states together.
@@ -822,7 +822,7 @@ class AnnealedHMM(StatePredictions):
             Weights, constant within a sequence. A batch of weight zero changes nothing. With data
             in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
-            The known states of frames, and −1 where the state is unknown, in the form of X: one
+            The known states of frames, and −1, NaN or NA where it is unknown, in the form of X: one
             array, or one array for each sequence of a list (None: no state is known). Known states
             are data. The states of the model get the numbers that they have here, and
             ``lower_bound_`` is that of frames and known states together. A stream with known states
