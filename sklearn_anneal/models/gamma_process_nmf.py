@@ -36,6 +36,7 @@ from ._count_noise import (
 )
 from ._count_passes import ShapeMomentum, exploring_passes, further_passes
 from ._count_popularity import Popularity
+from ._count_scales import with_best_scales
 from ._count_search import Counts, SearchableCounts
 from ._count_summary import Summary
 from ._count_visits import (
@@ -239,6 +240,11 @@ class GammaProcessNMF(
         With noise, steps are differences of sums that are nearly equal where counts are large.
         """
         return self.dtype if self.dispersion is None else np.dtype(np.float64)
+
+    @property
+    def finds_scales(self) -> bool:
+        """Whether all scales of q are found at once. A number of sweeps is one of plain updates."""
+        return self.popularity is None and self.dispersion is None and self.max_sweeps is None
 
     def operations(self, units: Counts) -> float:
         if self.dispersion is not None:
@@ -576,6 +582,7 @@ class GammaProcessNMF(
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
         weights has the same form for α/K, with θ_k K c in the place of λ. As q follows the priors
         in turn, they go beyond these values where they have moved in the same direction before.
+        Given all data, the scales of q follow at once (:mod:`._count_scales`).
 
         Weights that are equal, as the only one is to itself, have no best α: it would follow q
         without end, and q would follow it. Counts leave an error of √(K / N) of a mean weight, and
@@ -585,10 +592,12 @@ class GammaProcessNMF(
         """
         if step is None:
             return self, prior, q
+        all_data = rho == scale == 1.0
         if not (late and self.learns):
-            model = self._afresh()._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
-            return model, prior if model.popularity is None else model._prior(), q
-        k = self.n_components
+            model = self._afresh()._exploring(step, all_data)._with_popularity(q, rho)
+            found = model._scaled(q, prior, step.statistics) if late and all_data else q
+            return model, prior if model.popularity is None else model._prior(), found
+        k, before = self.n_components, prior
         gaps: dict[str, float] = {}
         if "activation_prior" in self.learns:
             difference, number = step.statistics[EVIDENCE]
@@ -633,7 +642,17 @@ class GammaProcessNMF(
                 q = {**q, **{key: q[key] + (prior[key] - old[key]) for key in WEIGHTS}}
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
-        return model, prior, q
+        return model, prior, model._scaled(q, before, step.statistics) if all_data else q
+
+    def _scaled(self, q: Natural, prior: Natural, statistics: Natural) -> Natural:
+        """Return q with the best scales, given the prior that its shapes have besides counts.
+
+        They stay as they are where columns have rates of their own, and with draws.
+        """
+        alike = q["components_rate"].shape[1] == 1
+        if not (alike and self.finds_scales) or RATE_OF_WEIGHTS in statistics:
+            return q
+        return with_best_scales(self, q, prior, statistics[EVIDENCE][1] / self.n_components)
 
     def _afresh(self) -> Self:
         """Return the model as one whose priors have not moved yet."""
