@@ -597,27 +597,7 @@ class GammaProcessNMF(
             model = self._afresh()._exploring(step, all_data)._with_popularity(q, rho)
             found = model._scaled(q, prior, step.statistics) if late and all_data else q
             return model, prior if model.popularity is None else model._prior(), found
-        k, before = self.n_components, prior
-        gaps: dict[str, float] = {}
-        if "activation_prior" in self.learns:
-            difference, number = step.statistics[EVIDENCE]
-            gaps["activation_prior"] = float(-difference / number) - 1.0
-        if "component_prior" in self.learns:
-            shape, rate = q["components_shape"], q["components_rate"]
-            sums = np.zeros((2, k))
-            kernels().log_sums(np.ascontiguousarray(shape.T), sums)
-            logs = sums[0].sum() / shape.size - np.log(rate).sum() / rate.size
-            one_rate = rate.shape[1] == 1
-            mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
-            if self.popularity is not None:
-                mean = (shape / rate * self.popularity.means).mean()
-                logs += self.popularity.logs(self.component_prior, k).mean()
-            gaps["component_prior"] = float(mean - logs) - 1.0
-        if "concentration" in self.learns:
-            shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
-            gaps["concentration"] = (
-                float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
-            )
+        k, before, gaps = self.n_components, prior, self._gaps(q, step.statistics)
         model = copy(self)
         each = np.array([k if name == "concentration" else 1 for name in gaps])
         found = np.array([getattr(self, name) for name in gaps]) / each
@@ -643,6 +623,31 @@ class GammaProcessNMF(
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
         return model, prior, model._scaled(q, before, step.statistics) if all_data else q
+
+    def _gaps(self, q: Natural, statistics: Natural) -> dict[str, float]:
+        """Return E λ − E log λ − 1 of the numbers λ of each prior that is learned."""
+        k = self.n_components
+        gaps: dict[str, float] = {}
+        if "activation_prior" in self.learns:
+            difference, number = statistics[EVIDENCE]
+            gaps["activation_prior"] = float(-difference / number) - 1.0
+        if "component_prior" in self.learns:
+            shape, rate = q["components_shape"], q["components_rate"]
+            sums = np.zeros((2, k))
+            kernels().log_sums(np.ascontiguousarray(shape.T), sums)
+            logs = sums[0].sum() / shape.size - np.log(rate).sum() / rate.size
+            one_rate = rate.shape[1] == 1
+            mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
+            if self.popularity is not None:
+                mean = (shape / rate * self.popularity.means).mean()
+                logs += self.popularity.logs(self.component_prior, k).mean()
+            gaps["component_prior"] = float(mean - logs) - 1.0
+        if "concentration" in self.learns:
+            shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
+            gaps["concentration"] = (
+                float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
+            )
+        return gaps
 
     def _scaled(self, q: Natural, prior: Natural, statistics: Natural) -> Natural:
         """Return q with the best scales, given the prior that its shapes have besides counts.
