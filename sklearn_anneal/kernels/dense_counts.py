@@ -106,13 +106,17 @@ def _extrapolate(base, shape, earlier, ahead, going, lead, shares):
 
 @helper
 def _copy_counts(counts, begin, out):
-    """Copy some rows of counts to the lanes, without missing cells; return the number of rows."""
+    """Copy some rows of counts to the lanes, without missing cells; return the number of rows.
+
+    A branch for each cell that is zero would take ten times as long: no processor can predict it.
+    """
     zero, n = out.dtype.type(0), min(TOGETHER, counts.shape[0] - begin)
-    for v in range(counts.shape[1]):
-        for i in range(TOGETHER):
-            value = counts[begin + i, v] if i < n else zero
-            counted = value > zero
-            out[v, i] = value if counted else zero
+    if n < TOGETHER:
+        out[:] = zero
+    for i in range(n):
+        for v in range(counts.shape[1]):
+            # NaN is not above zero.
+            out[v, i] = max(zero, counts[begin + i, v])
     return n
 
 
@@ -384,8 +388,7 @@ def dense_counts_together(counts, table, e, weights, out):
         for d in range(n_rows):
             weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
             for i in range(TOGETHER):
-                value = counts[d, begin + i] if i < n else zero
-                c[d, i] = weight * value if value > zero else zero
+                c[d, i] = weight * max(zero, counts[d, begin + i] if i < n else zero)
         for i in range(TOGETHER):
             for k in range(n_components):
                 row[k, i] = table[begin + min(i, n - 1), k]

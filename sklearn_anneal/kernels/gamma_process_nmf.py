@@ -353,10 +353,9 @@ def dense_updates(
     for d in range(counts.shape[0]):
         n = 0
         for v in range(n_columns):
-            if counts[d, v] > size(0):
-                c[n] = counts[d, v]
-                starts[n] = v * width
-                n += 1
+            # The next count takes the place of a zero: no processor could predict a branch.
+            c[n], starts[n] = counts[d, v], v * width
+            n += counts[d, v] > size(0)
         n_entries = padded(n, ROWS)
         for i in range(n, n_entries):
             c[i] = size(0)
