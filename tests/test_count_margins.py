@@ -84,6 +84,8 @@ def test_a_start_that_is_asked_for_is_made():
 
 def test_parts_that_differ_much_are_seen_without_the_moments_of_all_cells(monkeypatch):
     monkeypatch.setattr(_count_margins.np, "interp", None)
-    assert not has_one(two_parts(0))
+    rng = np.random.default_rng(0)
+    parts = 200.0 * rng.dirichlet(np.ones(12), 2)
+    assert not has_one(rng.poisson(rng.gamma(0.7, 1.0, (150, 2)) @ parts).astype(float))
     with pytest.raises(TypeError):
         has_one(one_part(0, 3.0))
