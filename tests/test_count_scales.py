@@ -76,6 +76,21 @@ def test_scales_have_converged_when_a_fit_has(sparse, prior):
     assert_allclose(b * (x - len(X)), m, atol=0.05 * b * len(X))
 
 
+def test_scales_converge_in_minibatches_as_well():
+    X = drawn(3, (400, 25))
+    est = AnnealedGammaProcessNMF(4, annealing="none", batch_size=50, random_state=0).fit(X)
+    ctx = est._inference.ctx
+    model, q = ctx.model, ctx.q
+    counts = q["components_shape"].sum(axis=1) - model.n_columns * model.component_prior
+    used = counts > 1.0
+    y = (q["components_shape"] / q["components_rate"]).sum(axis=1)
+    z = q["weights_shape"] / q["weights_rate"]
+    m = model.component_prior * (y - model.n_columns)
+    x = len(X) + m / model.activation_prior
+    assert used.any()
+    assert_allclose((x * y * z)[used], (counts - m)[used], rtol=0.01)
+
+
 def test_wrong_scales_of_a_start_are_mended_in_a_few_passes():
     X = drawn(1)
     how = {"annealing": "none", "max_iter": 20, "activation_prior": 0.5, "component_prior": 0.4}
@@ -101,4 +116,4 @@ def test_scales_stay_with_noise_with_missing_cells_and_with_popularities():
     for how, data in zip(fits, (X, X, missing), strict=True):
         est = AnnealedGammaProcessNMF(3, annealing="none", max_iter=30, random_state=0, **how)
         ctx = est.fit(data)._inference.ctx
-        assert ctx.model._scaled(ctx.q, ctx.prior, {}) is ctx.q
+        assert ctx.model._scaled(ctx.q, ctx.prior, {}, 1.0) is ctx.q

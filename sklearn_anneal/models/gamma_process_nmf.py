@@ -582,7 +582,7 @@ class GammaProcessNMF(
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
         weights has the same form for α/K, with θ_k K c in the place of λ. As q follows the priors
         in turn, they go beyond these values where they have moved in the same direction before.
-        Given all data, the scales of q follow at once (:mod:`._count_scales`).
+        The scales of q follow at once (:mod:`._count_scales`).
 
         Weights that are equal, as the only one is to itself, have no best α: it would follow q
         without end, and q would follow it. Counts leave an error of √(K / N) of a mean weight, and
@@ -592,10 +592,9 @@ class GammaProcessNMF(
         """
         if step is None:
             return self, prior, q
-        all_data = rho == scale == 1.0
         if not (late and self.learns):
-            model = self._afresh()._exploring(step, all_data)._with_popularity(q, rho)
-            found = model._scaled(q, prior, step.statistics) if late and all_data else q
+            model = self._afresh()._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
+            found = model._scaled(q, prior, step.statistics, scale) if late else q
             return model, prior if model.popularity is None else model._prior(), found
         k, before, gaps = self.n_components, prior, self._gaps(q, step.statistics)
         model = copy(self)
@@ -622,7 +621,7 @@ class GammaProcessNMF(
                 q = {**q, **{key: q[key] + (prior[key] - old[key]) for key in WEIGHTS}}
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
-        return model, prior, model._scaled(q, before, step.statistics) if all_data else q
+        return model, prior, model._scaled(q, before, step.statistics, scale)
 
     def _gaps(self, q: Natural, statistics: Natural) -> dict[str, float]:
         """Return E λ − E log λ − 1 of the numbers λ of each prior that is learned."""
@@ -649,7 +648,7 @@ class GammaProcessNMF(
             )
         return gaps
 
-    def _scaled(self, q: Natural, prior: Natural, statistics: Natural) -> Natural:
+    def _scaled(self, q: Natural, prior: Natural, statistics: Natural, scale: float) -> Natural:
         """Return q with the best scales, given the prior that its shapes have besides counts.
 
         They stay as they are where columns have rates of their own, and with draws.
@@ -657,7 +656,8 @@ class GammaProcessNMF(
         alike = q["components_rate"].shape[1] == 1
         if not (alike and self.finds_scales) or RATE_OF_WEIGHTS in statistics:
             return q
-        return with_best_scales(self, q, prior, statistics[EVIDENCE][1] / self.n_components)
+        n_rows = scale * statistics[EVIDENCE][1] / self.n_components
+        return with_best_scales(self, q, prior, n_rows)
 
     def _afresh(self) -> Self:
         """Return the model as one whose priors have not moved yet."""
