@@ -473,17 +473,21 @@ def _go_ahead(current, roots, earlier, ahead, base, share):
 
 
 @called
-def _turn(current, roots, earlier, ahead, base):
-    """``roots = √(current − base)``; return Σ (roots − ahead) (roots − earlier).
+def _turn(current, roots, earlier, ahead, base, weights):
+    """``roots = √(current − base)``; return Σ w (roots − ahead) (roots − earlier).
 
-    The sum is below 0 where updates turn back.
+    The sum is below 0 where updates turn back. ``weights``, of shape (n_groups, TOGETHER), are
+    those of the lanes, so that a row of weight 2 counts as two.
     """
     terms, zero = np.zeros(TOGETHER, current.dtype), current.dtype.type(0)
-    for begin in range(0, current.shape[0], TOGETHER):
-        for i in range(TOGETHER):
-            root = np.sqrt(max(current[begin + i] - base, zero))
-            roots[begin + i] = root
-            terms[i] += (root - ahead[begin + i]) * (root - earlier[begin + i])
+    length = current.shape[0] // weights.shape[0]
+    for group in range(weights.shape[0]):
+        for begin in range(group * length, (group + 1) * length, TOGETHER):
+            for i in range(TOGETHER):
+                root = np.sqrt(max(current[begin + i] - base, zero))
+                roots[begin + i] = root
+                change = (root - ahead[begin + i]) * (root - earlier[begin + i])
+                terms[i] += weights[group, i] * change
     return np.float64(terms.sum())
 
 
@@ -749,6 +753,7 @@ def coordinate_passes(
     shapes = _as_lanes(moving[0], n_components)
     parts_in_lanes = _as_lanes(moving_parts[0], n_components)
     total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
+    in_turn, alike = of_rows.astype(x.dtype), np.ones((lanes.shape[0], TOGETHER), x.dtype)
     for _ in range(n_passes):
         share = size(count[0] / (count[0] + _DELAY))
         if activation_prior <= strong:
@@ -770,9 +775,9 @@ def coordinate_passes(
             rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]
         turn = 0.0
         if activation_prior <= strong:
-            turn += _turn(*moving, base)
+            turn += _turn(*moving, base, in_turn)
         if component_prior <= strong:
-            turn += _turn(*moving_parts, base_of_parts)
+            turn += _turn(*moving_parts, base_of_parts, alike)
         if turn < 0.0:
             count[0] = 0.0
     count[1] = _zero_if_finite(of_weights) + _zero_if_finite(rate_of_weights)
