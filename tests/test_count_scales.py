@@ -62,7 +62,7 @@ def test_scales_are_where_the_terms_of_the_bound_are_highest(a, b, alpha, counts
 def test_scales_have_converged_when_a_fit_has(sparse, prior):
     """b (Σ E h − N) = a (Σ E w − V) for each component."""
     X = drawn(0)
-    how = {"activation_prior": prior, "component_prior": prior, "concentration": 2.0}
+    how = {"activation_prior": prior, "component_prior": prior}
     est = AnnealedGammaProcessNMF(4, annealing="none", random_state=0, **how)
     est.fit(csr_matrix(X) if sparse else X)
     ctx = est._inference.ctx
@@ -94,10 +94,10 @@ def test_scales_converge_in_minibatches_as_well():
 def test_wrong_scales_of_a_start_are_mended_in_a_few_passes():
     X = drawn(1)
     how = {"annealing": "none", "max_iter": 20, "activation_prior": 0.5, "component_prior": 0.4}
-    first = AnnealedGammaProcessNMF(4, random_state=0, **how, concentration=4.0).fit(X)
+    first = AnnealedGammaProcessNMF(4, random_state=0, **how).fit(X)
     bounds = []
     for factor in (1.0, 20.0):
-        est = AnnealedGammaProcessNMF(4, random_state=0, **how, concentration=4.0, tol=0.0)
+        est = AnnealedGammaProcessNMF(4, random_state=0, **how, tol=0.0)
         est.set_params(max_iter=0).fit(X)
         ctx, given = est._inference.ctx, first._inference.ctx.q
         ctx.q = {key: value.copy(order="K") for key, value in given.items()}

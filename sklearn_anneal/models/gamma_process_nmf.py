@@ -594,8 +594,7 @@ class GammaProcessNMF(
             return self, prior, q
         if not (late and self.learns):
             model = self._afresh()._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
-            found = model._scaled(q, prior, step.statistics, scale) if late else q
-            return model, prior if model.popularity is None else model._prior(), found
+            return model, prior if model.popularity is None else model._prior(), q
         k, before, gaps = self.n_components, prior, self._gaps(q, step.statistics)
         model = copy(self)
         each = np.array([k if name == "concentration" else 1 for name in gaps])
