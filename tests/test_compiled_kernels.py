@@ -47,7 +47,7 @@ KERNELS = {
         counts,
         "transform",
         "activation_powers activation_sums coordinate_passes dense_updates divergence "
-        "expected_table exploring_passes gamma_shapes log_ratios log_sums ratios",
+        "expected_table exploring_passes gamma_shapes joint_scales log_ratios log_sums ratios",
     ),
     "AnnealedHMM": (
         rows,

@@ -8,6 +8,7 @@ from harness import units_of
 from scipy.sparse import csr_matrix
 
 from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.models import _count_margins
 from sklearn_anneal.models._count_margins import sums_without_parts
 
 
@@ -79,3 +80,12 @@ def test_a_start_that_is_asked_for_is_made():
     found = AnnealedGammaProcessNMF(3, init_params="random", **plain).fit(X)
     assert found.n_effective_components_ == 3
     assert AnnealedGammaProcessNMF(3, **plain).fit(X).n_effective_components_ == 1
+
+
+def test_parts_that_differ_much_are_seen_without_the_moments_of_all_cells(monkeypatch):
+    monkeypatch.setattr(_count_margins.np, "interp", None)
+    rng = np.random.default_rng(0)
+    parts = 200.0 * rng.dirichlet(np.ones(12), 2)
+    assert not has_one(rng.poisson(rng.gamma(0.7, 1.0, (150, 2)) @ parts).astype(float))
+    with pytest.raises(TypeError):
+        has_one(one_part(0, 3.0))

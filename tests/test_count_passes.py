@@ -81,9 +81,9 @@ class Momentum:
         self.earlier, self.ahead = self.roots, np.maximum(moved, np.sqrt(0.5) * self.roots)
         return self.prior + self.ahead**2
 
-    def turn(self, shapes):
+    def turn(self, shapes, weights=1.0):
         self.roots = np.sqrt(np.maximum(shapes - self.prior, 0.0))
-        return np.vdot(self.roots - self.ahead, self.roots - self.earlier)
+        return np.vdot(weights * (self.roots - self.ahead), self.roots - self.earlier)
 
 
 def plain_passes(X, weights, prior, b, q, shape, n_passes):
@@ -107,7 +107,7 @@ def plain_passes(X, weights, prior, b, q, shape, n_passes):
         powers = np.exp(psi(shape))
         parts = a + own * ((w[:, None] * X / (powers @ own.T)).T @ powers)
         rate_of_parts = prior["components_rate"][0, 0] + of_weights / rate_of_weights * exposure
-        if moving[0].turn(shape) + moving[1].turn(parts) < 0.0:
+        if moving[0].turn(shape, w[:, None]) + moving[1].turn(parts) < 0.0:
             count = 0
     found = (of_weights, rate_of_weights, parts.T, rate_of_parts[:, None])
     return dict(zip((*WEIGHTS, *COMPONENTS), found, strict=True)), shape, rate[None], count
@@ -248,6 +248,28 @@ def test_weights_are_numbers_of_rows_and_sparse_tables_are_dense_ones(X):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", [0, 4, 9])
+def test_a_weight_counts_where_momentum_begins_anew(seed):
+    """Some rows turn back before others, and heavy ones decide for the rest."""
+    rng = np.random.default_rng(seed)
+    X, weights = drawn_counts(rng, n=12, n_columns=6), np.ones(12, int)
+    X[:, 0] += 1.0
+    weights[:2] = 400
+    priors = {"activation_prior": 0.5, "component_prior": 0.5, "concentration": 1.0}
+    ctx = context_of(nmf(n_components=4, max_iter=2, max_sweeps=5, **priors).fit(X))
+    shape = 0.5 + rng.gamma(1.0, size=(12, 4))
+    ends = []
+    for rows, w in ((np.arange(12), weights.astype(float)), (np.repeat(range(12), weights), None)):
+        own, counts = Activations(shape[rows], np.ones((1, 4))), []
+        for n in range(1, 40):
+            momentum = ShapeMomentum()
+            PlainPasses(X[rows], w, ctx.prior, 0.5, ctx.q, own, momentum).run(n)
+            counts.append(momentum.count)
+        ends.append(counts)
+    assert ends[0] == ends[1]
+    assert np.diff(ends[0]).min() < 0
+
+
 def test_they_are_for_full_tables_and_the_usual_sweeps(X):
     missing = X.astype(float)
     missing[0, 0] = np.nan

@@ -106,13 +106,17 @@ def _extrapolate(base, shape, earlier, ahead, going, lead, shares):
 
 @helper
 def _copy_counts(counts, begin, out):
-    """Copy some rows of counts to the lanes, without missing cells; return the number of rows."""
+    """Copy some rows of counts to the lanes, without missing cells; return the number of rows.
+
+    A branch for each cell that is zero would take ten times as long: no processor can predict it.
+    """
     zero, n = out.dtype.type(0), min(TOGETHER, counts.shape[0] - begin)
-    for v in range(counts.shape[1]):
-        for i in range(TOGETHER):
-            value = counts[begin + i, v] if i < n else zero
-            counted = value > zero
-            out[v, i] = value if counted else zero
+    if n < TOGETHER:
+        out[:] = zero
+    for i in range(n):
+        for v in range(counts.shape[1]):
+            # NaN is not above zero.
+            out[v, i] = max(zero, counts[begin + i, v])
     return n
 
 
@@ -384,8 +388,7 @@ def dense_counts_together(counts, table, e, weights, out):
         for d in range(n_rows):
             weight = size(weights[d] if weights.shape[0] > 0 else 1.0)
             for i in range(TOGETHER):
-                value = counts[d, begin + i] if i < n else zero
-                c[d, i] = weight * value if value > zero else zero
+                c[d, i] = weight * max(zero, counts[d, begin + i] if i < n else zero)
         for i in range(TOGETHER):
             for k in range(n_components):
                 row[k, i] = table[begin + min(i, n - 1), k]
@@ -470,17 +473,21 @@ def _go_ahead(current, roots, earlier, ahead, base, share):
 
 
 @called
-def _turn(current, roots, earlier, ahead, base):
-    """``roots = √(current − base)``; return Σ (roots − ahead) (roots − earlier).
+def _turn(current, roots, earlier, ahead, base, weights):
+    """``roots = √(current − base)``; return Σ w (roots − ahead) (roots − earlier).
 
-    The sum is below 0 where updates turn back.
+    The sum is below 0 where updates turn back. ``weights``, of shape (n_groups, TOGETHER), are
+    those of the lanes, so that a row of weight 2 counts as two.
     """
     terms, zero = np.zeros(TOGETHER, current.dtype), current.dtype.type(0)
-    for begin in range(0, current.shape[0], TOGETHER):
-        for i in range(TOGETHER):
-            root = np.sqrt(max(current[begin + i] - base, zero))
-            roots[begin + i] = root
-            terms[i] += (root - ahead[begin + i]) * (root - earlier[begin + i])
+    length = current.shape[0] // weights.shape[0]
+    for group in range(weights.shape[0]):
+        for begin in range(group * length, (group + 1) * length, TOGETHER):
+            for i in range(TOGETHER):
+                root = np.sqrt(max(current[begin + i] - base, zero))
+                roots[begin + i] = root
+                change = (root - ahead[begin + i]) * (root - earlier[begin + i])
+                terms[i] += weights[group, i] * change
     return np.float64(terms.sum())
 
 
@@ -746,6 +753,7 @@ def coordinate_passes(
     shapes = _as_lanes(moving[0], n_components)
     parts_in_lanes = _as_lanes(moving_parts[0], n_components)
     total = np.float64(n_rows) if weights.shape[0] == 0 else weights.sum()
+    in_turn, alike = of_rows.astype(x.dtype), np.ones((lanes.shape[0], TOGETHER), x.dtype)
     for _ in range(n_passes):
         share = size(count[0] / (count[0] + _DELAY))
         if activation_prior <= strong:
@@ -767,9 +775,9 @@ def coordinate_passes(
             rate_of_parts[k] = component_rate + of_weights[k] / rate_of_weights[k] * sums[k]
         turn = 0.0
         if activation_prior <= strong:
-            turn += _turn(*moving, base)
+            turn += _turn(*moving, base, in_turn)
         if component_prior <= strong:
-            turn += _turn(*moving_parts, base_of_parts)
+            turn += _turn(*moving_parts, base_of_parts, alike)
         if turn < 0.0:
             count[0] = 0.0
     count[1] = _zero_if_finite(of_weights) + _zero_if_finite(rate_of_weights)

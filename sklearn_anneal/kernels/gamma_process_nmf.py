@@ -51,6 +51,8 @@ from .simd.products import (
 _TOGETHER = 256
 # This many rows of the next column are prefetched.
 _FETCHED = 64
+# Newton's method for scales stops after so many steps, or at this relative precision.
+_STEPS_OF_SCALES, _PRECISION_OF_SCALES = 100, 1e-12
 
 
 @helper
@@ -351,10 +353,9 @@ def dense_updates(
     for d in range(counts.shape[0]):
         n = 0
         for v in range(n_columns):
-            if counts[d, v] > size(0):
-                c[n] = counts[d, v]
-                starts[n] = v * width
-                n += 1
+            # The next count takes the place of a zero: no processor could predict a branch.
+            c[n], starts[n] = counts[d, v], v * width
+            n += counts[d, v] > size(0)
         n_entries = padded(n, ROWS)
         for i in range(n, n_entries):
             c[i] = size(0)
@@ -574,6 +575,41 @@ def log_sums(shape, out):
         for k in range(n_components):
             out[0, k] += logs[k]
             out[1, k] += shape[v, k]
+
+
+@kernel("values float float float float float float out2", dtypes=("float64",))
+def joint_scales(counts, n_rows, n_columns, b, a, concentration, scale, out):
+    """Find y = Σ_v E w and z = E θ of each component (:mod:`.models._count_scales`).
+
+    The function of m whose zero is sought, x y z + m − n, increases and is convex, so that Newton's
+    method goes down to it from above.
+
+    Parameters
+    ----------
+    counts : array of shape (n_components,)
+        n
+    n_rows, n_columns, b, a, concentration, scale : float
+        N, V, b, a, α and c.
+    out : array of shape (2, n_components)
+        Receives y and z.
+    """
+    n_components = counts.shape[0]
+    share = 1.0 / n_components
+    usual = n_rows * n_columns * share / scale
+    for k in range(n_components):
+        n = counts[k]
+        m = max(n - usual, 0.0)
+        for _ in range(_STEPS_OF_SCALES):
+            x, y = n_rows + m / b, n_columns + m / a
+            z = (share + m / concentration) / scale
+            slope = 1.0 + y * z / b + x * z / a + x * y / (concentration * scale)
+            step = (x * y * z + m - n) / slope
+            m -= step
+            smallest = min(b * n_rows, a * n_columns, concentration * share) + m
+            if step <= _PRECISION_OF_SCALES * smallest:
+                break
+        out[0, k] = n_columns + m / a
+        out[1, k] = (share + m / concentration) / scale
 
 
 @kernel("values index pointer rows float int float out2")

@@ -43,8 +43,12 @@ def sums_without_parts(units: DenseCounts | SparseCounts, n_columns: int) -> np.
         return None
     means = of_rows[rows] * of_columns[counts.indices] / total
     ratio = 2.0 * float(heavy @ np.log(counts.data / means))
-    logs = np.log(np.maximum(np.outer(of_rows, of_columns / total), 1e-300))
     sizes, expected, variances = _moments()
+    cells = n_rows * n_columns
+    if ratio >= cells * expected.max() + _CHANCE * np.sqrt(cells * variances.max()):
+        # It is too large whatever the means are.
+        return None
+    logs = np.log(np.maximum(np.outer(of_rows, of_columns / total), 1e-300))
     number = float(weights @ np.interp(logs, sizes, expected).sum(axis=1))
     variance = float(weights @ np.interp(logs, sizes, variances).sum(axis=1))
     # The margins follow the counts.

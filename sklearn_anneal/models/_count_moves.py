@@ -69,6 +69,9 @@ class Explained:
     @cached_property
     def expected(self) -> np.ndarray:
         """The sum over all parts of the expected counts of each entry."""
+        if self.counts.nnz > _DENSE * self.counts.shape[0] * self.counts.shape[1]:
+            rates = (self.activations @ self.parts).reshape(-1).take(self._places)
+            return np.maximum(rates, _TINY, out=rates)
         return np.maximum(sum(self.of_part(k) for k in range(len(self.parts))), _TINY)
 
     @cached_property
@@ -132,10 +135,15 @@ class Explained:
         counts of the part, which are no longer expected then, are those that it explains.
         """
         found = np.empty(len(self.parts))
-        weighted = self.counts.data * self.weights[self.rows]
+        weighted, inverse = self.counts.data * self.weights[self.rows], 1.0 / self.expected
+        total = weighted.sum()
         for k in range(len(self.parts)):
-            rest = self.without([k]) / self.expected
-            found[k] = weighted @ (rest - 1.0 - np.log(rest))
+            rest = self.of_part(k)
+            rest *= inverse
+            np.subtract(1.0, rest, out=rest)
+            np.maximum(rest, _LEAST_REST, out=rest)
+            found[k] = weighted @ rest - total
+            found[k] -= weighted @ np.log(rest, out=rest)
         return found
 
 
@@ -195,8 +203,12 @@ def divided(
     sums = of_columns(np.broadcast_to(weights[:, None, None], (*activations.shape, 1)))
     base = sums / sums.sum(axis=0)
     energies = weights[:, None] * of_rows(np.ones((*parts.shape, 1)))[:, :, 0]
+    shares = np.cumsum(energies, axis=0)
+    shares /= shares[-1]
+    numbers_in_turn = rng.random((len(numbers), 2 * _DIVISIONS))
     chosen = [
-        rng.choice(len(weights), size=2 * _DIVISIONS, p=each / each.sum()) for each in energies.T
+        each.searchsorted(own, side="right")
+        for each, own in zip(shares.T, numbers_in_turn, strict=True)
     ]
     drawn = quotients[np.concatenate(chosen)]
     drawn = drawn if isinstance(drawn, np.ndarray) else drawn.toarray()

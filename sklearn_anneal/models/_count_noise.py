@@ -264,8 +264,7 @@ class NoisyCountsVisit(CountsVisit):
         sums = _Sums.of(self, units, noise)
         sums = sums._replace(exposures=np.zeros((2 if len(sums.noise) else 1, n_columns, k)))
         known = start is not None and local.n_sweeps == 0
-        learns = "activation_prior" in model.learns
-        counts_only = not self.bound and known and not (learns and start.evidence is None)
+        counts_only = not self.bound and known and start.evidence is not None
         found = Activations(
             np.empty((n, k)), np.empty((n, k)), evidence=start.evidence if known else None
         )

@@ -61,7 +61,7 @@ class Activations:
     x : float, default=1.0
         The power x.
     evidence : float or None, default=None
-        Σ w (E log h − E h), from which the prior is learned; None if it was not computed.
+        Σ w (E log h − E h), from which the prior is learned; None before the local step.
     summed : ndarray of shape (n_components,) or None, default=None
         Σ w E h, if no cell is missing and it was computed.
     """
@@ -225,7 +225,7 @@ class CountsVisit(Visit):
         # A number of sweeps that the user gives is one of plain sweeps.
         momentum = exploring and model.max_sweeps is None
         if noise == 0 and (n_sweeps > 0 or not anew):
-            return Start(None if anew else local, n_sweeps, momentum)
+            return Start(None if anew else self._at_rates(units, local), n_sweeps, momentum)
         # The start is (1 − r) shape + r (b + x_n s), where r is the share of noise, x_n the sum of
         # the row, and s random shares of the components.
         each = units.lengths[:, None] / model.n_components
@@ -239,13 +239,6 @@ class CountsVisit(Visit):
     def forgets(self, exploring: bool, noise: float) -> bool:
         return self.sweeps and exploring and noise == 0
 
-    def _exposures(self, units: DenseCounts | SparseCounts) -> np.ndarray:
-        """Σ_v E w_kv over the observed cells, of shape (1 or n_rows, n_components)."""
-        if units.patterns is None or not units.patterns.any():
-            return self.expected.totals[None]
-        observed = ~np.isnan(units.X)
-        return observed.astype(np.float64) @ self.expected.means
-
     @cached_property
     def _tempered_prior(self) -> Natural:
         """The shape and the rate of activations without any data."""
@@ -255,13 +248,32 @@ class CountsVisit(Visit):
             return prior
         return model.activations.fold_in({"shape": nothing, "rate": nothing}, prior, self.t)
 
+    @cached_property
+    def _rates_of_full_rows(self) -> np.ndarray:
+        """The rates of the activations of rows without missing cells, (1, n_components)."""
+        return self._rates(self.expected.totals[None])
+
     def rates_of(self, units: DenseCounts | SparseCounts) -> np.ndarray:
         """Return the rates of the activations of rows, of shape (1 or n_rows, n_components)."""
-        return self._rates(self._exposures(units))
+        if units.patterns is None or not units.patterns.any():
+            return self._rates_of_full_rows
+        observed = ~np.isnan(units.X)
+        return self._rates(observed.astype(np.float64) @ self.expected.means)
 
     def rates_given(self, units: DenseCounts | SparseCounts, means: np.ndarray) -> np.ndarray:
         """Return the rates of activations whose means are known."""
         return self.rates_of(units)
+
+    def _at_rates(self, units: DenseCounts | SparseCounts, local: Any) -> Activations:
+        """Return activations of the last visit at the rates that weights and components imply now.
+
+        They are the best ones given how that visit has divided the counts, and follow where the
+        scales of weights and components have changed.
+        """
+        alike = self.q is not None and self.q["components_rate"].shape[1] == 1
+        if not (alike and self.model.finds_scales):
+            return local
+        return Activations(local.shape, self.rates_of(units), local.powers, local.x)
 
     def _rates(self, exposures: np.ndarray) -> np.ndarray:
         rate = self._tempered_prior["rate"]
@@ -290,8 +302,7 @@ class CountsVisit(Visit):
         start: Any = local.activations
         n_sweeps, x = local.n_sweeps, float(self.t.local)
         sums, known = _Sums.of(self, units, noise), self._knows_powers(start)
-        learns = "activation_prior" in self.model.learns
-        if not self.bound and (start.evidence is not None or not learns):
+        if not self.bound and start.evidence is not None:
             found = start if known else replace(start, powers=self._powers(start.shape), x=x)
             if isinstance(units, SparseCounts):
                 self._count_sparse(units, found, sums)
@@ -513,9 +524,8 @@ class CountsVisit(Visit):
         """Return the counts of components as a local step whose terms of the bound are NaN."""
         exposures = self._summed_activations(units, activations, sums, activations.summed)
         statistics, deviation = self._statistics(sums, exposures)
-        if "activation_prior" in self.model.learns:
-            number = units.total_weight * self.model.n_components
-            statistics[EVIDENCE] = np.array([activations.evidence, number])
+        number = units.total_weight * self.model.n_components
+        statistics[EVIDENCE] = np.array([activations.evidence, number])
         nothing = np.nan
         return LocalStep(
             statistics, nothing, nothing, nothing, deviation=deviation, local=activations
@@ -535,10 +545,8 @@ class CountsVisit(Visit):
         total = units.total_weight
         _, _, assigned_logs, logs, entropies, _, _ = sums.of_components.sum(axis=1).tolist()
         b, mean = model.activation_prior, float(means.sum())
-        evidence = None
-        if "activation_prior" in model.learns:
-            evidence = logs - mean
-            statistics[EVIDENCE] = np.array([evidence, total * k])
+        evidence = logs - mean
+        statistics[EVIDENCE] = np.array([evidence, total * k])
         log_prior = (b - 1.0) * logs - b * mean
         # `finish` adds the term of the components to the energy, and to the entropy of the
         # division of the counts.

@@ -36,6 +36,7 @@ from ._count_noise import (
 )
 from ._count_passes import ShapeMomentum, exploring_passes, further_passes
 from ._count_popularity import Popularity
+from ._count_scales import with_best_scales
 from ._count_search import Counts, SearchableCounts
 from ._count_summary import Summary
 from ._count_visits import (
@@ -239,6 +240,11 @@ class GammaProcessNMF(
         With noise, steps are differences of sums that are nearly equal where counts are large.
         """
         return self.dtype if self.dispersion is None else np.dtype(np.float64)
+
+    @property
+    def finds_scales(self) -> bool:
+        """Whether all scales of q are found at once. A number of sweeps is one of plain updates."""
+        return self.popularity is None and self.dispersion is None and self.max_sweeps is None
 
     def operations(self, units: Counts) -> float:
         if self.dispersion is not None:
@@ -576,6 +582,7 @@ class GammaProcessNMF(
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
         weights has the same form for α/K, with θ_k K c in the place of λ. As q follows the priors
         in turn, they go beyond these values where they have moved in the same direction before.
+        The scales of q follow at once (:mod:`._count_scales`).
 
         Weights that are equal, as the only one is to itself, have no best α: it would follow q
         without end, and q would follow it. Counts leave an error of √(K / N) of a mean weight, and
@@ -588,27 +595,7 @@ class GammaProcessNMF(
         if not (late and self.learns):
             model = self._afresh()._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
             return model, prior if model.popularity is None else model._prior(), q
-        k = self.n_components
-        gaps: dict[str, float] = {}
-        if "activation_prior" in self.learns:
-            difference, number = step.statistics[EVIDENCE]
-            gaps["activation_prior"] = float(-difference / number) - 1.0
-        if "component_prior" in self.learns:
-            shape, rate = q["components_shape"], q["components_rate"]
-            sums = np.zeros((2, k))
-            kernels().log_sums(np.ascontiguousarray(shape.T), sums)
-            logs = sums[0].sum() / shape.size - np.log(rate).sum() / rate.size
-            one_rate = rate.shape[1] == 1
-            mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
-            if self.popularity is not None:
-                mean = (shape / rate * self.popularity.means).mean()
-                logs += self.popularity.logs(self.component_prior, k).mean()
-            gaps["component_prior"] = float(mean - logs) - 1.0
-        if "concentration" in self.learns:
-            shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
-            gaps["concentration"] = (
-                float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
-            )
+        k, before, gaps = self.n_components, prior, self._gaps(q, step.statistics)
         model = copy(self)
         each = np.array([k if name == "concentration" else 1 for name in gaps])
         found = np.array([getattr(self, name) for name in gaps]) / each
@@ -633,7 +620,43 @@ class GammaProcessNMF(
                 q = {**q, **{key: q[key] + (prior[key] - old[key]) for key in WEIGHTS}}
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
-        return model, prior, q
+        return model, prior, model._scaled(q, before, step.statistics, scale)
+
+    def _gaps(self, q: Natural, statistics: Natural) -> dict[str, float]:
+        """Return E λ − E log λ − 1 of the numbers λ of each prior that is learned."""
+        k = self.n_components
+        gaps: dict[str, float] = {}
+        if "activation_prior" in self.learns:
+            difference, number = statistics[EVIDENCE]
+            gaps["activation_prior"] = float(-difference / number) - 1.0
+        if "component_prior" in self.learns:
+            shape, rate = q["components_shape"], q["components_rate"]
+            sums = np.zeros((2, k))
+            kernels().log_sums(np.ascontiguousarray(shape.T), sums)
+            logs = sums[0].sum() / shape.size - np.log(rate).sum() / rate.size
+            one_rate = rate.shape[1] == 1
+            mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
+            if self.popularity is not None:
+                mean = (shape / rate * self.popularity.means).mean()
+                logs += self.popularity.logs(self.component_prior, k).mean()
+            gaps["component_prior"] = float(mean - logs) - 1.0
+        if "concentration" in self.learns:
+            shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
+            gaps["concentration"] = (
+                float((shape / rate - psi(shape) + np.log(rate)).sum()) / k - 1.0
+            )
+        return gaps
+
+    def _scaled(self, q: Natural, prior: Natural, statistics: Natural, scale: float) -> Natural:
+        """Return q with the best scales, given the prior that its shapes have besides counts.
+
+        They stay as they are where columns have rates of their own, and with draws.
+        """
+        alike = q["components_rate"].shape[1] == 1
+        if not (alike and self.finds_scales) or RATE_OF_WEIGHTS in statistics:
+            return q
+        n_rows = scale * statistics[EVIDENCE][1] / self.n_components
+        return with_best_scales(self, q, prior, n_rows)
 
     def _afresh(self) -> Self:
         """Return the model as one whose priors have not moved yet."""
