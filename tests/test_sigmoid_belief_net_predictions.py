@@ -27,6 +27,23 @@ def every_row(d=6):
     return np.array(list(product((0.0, 1.0), repeat=d)))
 
 
+def test_no_row_has_a_score_above_zero():
+    """An estimate of few draws can be above the log probability, which is at most 0."""
+    X = every_row()
+    start = {"intercepts_init": [np.full(6, 50.0), np.zeros(2)], "coefs_init": [np.zeros((2, 6))]}
+    how = {"hidden_layer_sizes": 2, "max_iter": 0, "n_score_samples": 2}
+    estimates, scores = [], []
+    for seed in range(10):
+        fitted = net(**start, **how, random_state=seed).fit(X)
+        ctx = context_of(fitted)
+        drawn = ctx.model.infer(ctx.q, X[-1:], None, 0, 2)
+        log_weights = ctx.model.generated(ctx.q, drawn.values)[0] - drawn.log_q
+        estimates.append(logsumexp(log_weights) - np.log(2))
+        scores.append(fitted.score_samples(X[-1:])[0])
+    assert max(estimates) > 0.0 > min(estimates)
+    np.testing.assert_allclose(scores, np.minimum(estimates, 0.0), atol=1e-12)
+
+
 def test_scores_are_below_log_probabilities_and_approach_them(fitted):
     X = every_row()
     exact = plain.log_likelihoods(context_of(fitted).q, X, (6, 3, 2))

@@ -577,6 +577,11 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     def transform(self, X, *, layer=1):
         """Mean activations of a hidden layer given each row.
 
+        Units that a fit did not need are on in nearly all rows, or in nearly none, and their
+        activations hardly vary. Scale the activations, for example by
+        :class:`sklearn.preprocessing.StandardScaler`, before a classifier whose penalty depends on
+        their scale: those small differences are often of use to it.
+
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or data in parts
@@ -643,6 +648,9 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         as K grows. The draws depend on nothing but the row, so that results can be repeated. With
         ``binarize="sample"``, the row itself is one draw with its probabilities.
 
+        The bound is an estimate, which can be too large by chance. As a row of zeros and ones has a
+        log probability of 0 at most, an estimate above 0 becomes 0.
+
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or data in parts
@@ -651,7 +659,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         Returns
         -------
         log_probability : ndarray of shape (n_samples,)
-            Lower bounds in nats.
+            Lower bounds in nats, at most 0.
         """
         ctx, X = self._rows(X)
         found = np.full(X.shape[0], -np.inf)
@@ -661,7 +669,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
                 log_p = ctx.model.generated(ctx.q, values)[0]
                 log_w = of_rows(log_p, few.stop - few.start) - log_q[:, few]
                 found[rows][few] = np.logaddexp(found[rows][few], logsumexp(log_w, axis=0))
-        return finite(found - np.log(self.n_score_samples), _OVERFLOW)
+        return np.minimum(finite(found - np.log(self.n_score_samples), _OVERFLOW), 0.0)
 
     def sample(self, n_samples=1):
         """Draw rows and their hidden units from the net, from the top down.
