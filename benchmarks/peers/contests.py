@@ -353,9 +353,9 @@ def _nets(score: Callable[..., float], pixels: Any, score_of_machine: Any) -> di
     }
 
 
-def _units() -> dict[str, Contestant]:
+def _units(scaled: bool = False) -> dict[str, Contestant]:
     def score(made: Any, parts: tuple[np.ndarray, ...]) -> float:
-        return libraries.accuracy(made.transform, parts)
+        return libraries.accuracy(made.transform, parts, scaled)
 
     return _nets(score, score, score)
 
@@ -437,6 +437,12 @@ def contests() -> dict[str, Contest]:
             "The classes of 597 held-out pictures by a logistic regression on the hidden units, "
             "which were trained without classes on 1,200.",
             "accuracy", _units,
+        ),
+        "scaled": Contest(
+            f"Nets of binary units, standardised: digits, {_UNITS} units",
+            "The same, with a `StandardScaler` before the regression, whose penalty depends on the "
+            "scale of the units.",
+            "accuracy", partial(_units, scaled=True),
         ),
         "digits": Contest(
             f"Nets as distributions of pictures: digits, {_UNITS} units",

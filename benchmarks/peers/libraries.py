@@ -26,6 +26,8 @@ from scipy.stats import multivariate_t
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from ..suite import data
 from ..suite.families import RatingSet, Sequence, Topics, rmse
@@ -509,10 +511,14 @@ def mofapy2(X: np.ndarray, k: int, seed: int) -> np.ndarray:
     return factors @ loadings.T + np.nanmean(X, axis=0)
 
 
-def accuracy(transform: Callable[[np.ndarray], np.ndarray], data: Any) -> float:
+def accuracy(
+    transform: Callable[[np.ndarray], np.ndarray], data: Any, scaled: bool = False
+) -> float:
     """The accuracy of a logistic regression on the hidden units of held-out rows."""
     X, y, X_test, y_test = data
-    classifier = LogisticRegression(max_iter=1000).fit(transform(X), y)
+    regression = LogisticRegression(max_iter=1000)
+    classifier = make_pipeline(StandardScaler(), regression) if scaled else regression
+    classifier.fit(transform(X), y)
     return float(classifier.score(transform(X_test), y_test))
 
 
