@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from .gamma_process_nmf import GammaProcessNMF
 
 
+# Counts beside a prior of so many times their number have lost half of their digits. Scales stay.
+_STRONGEST_PRIOR = 1e8
+
+
 def with_best_scales(model: GammaProcessNMF, q: Natural, prior: Natural, n_rows: float) -> Natural:
     """Return q with the best scales of weights and components; shapes stay as they are.
 
@@ -45,7 +49,10 @@ def with_best_scales(model: GammaProcessNMF, q: Natural, prior: Natural, n_rows:
         N, the total weight of all rows.
     """
     a, shapes = model.component_prior, q["components_shape"].sum(axis=1)
-    counts = np.maximum(shapes - model.n_columns * prior["components_shape"][0, 0], 0.0)
+    of_prior = model.n_columns * float(prior["components_shape"][0, 0])
+    counts = np.maximum(shapes - of_prior, 0.0)
+    if of_prior > _STRONGEST_PRIOR * max(counts.max(), 1.0):
+        return q
     scales = np.empty((2, model.n_components))
     kernels().joint_scales(
         counts, n_rows, model.n_columns, model.activation_prior, a, model.concentration,
