@@ -19,6 +19,7 @@ from scipy.linalg.blas import dsyrk
 
 from ...data.units import Rows
 from ...families._structure import Triangle
+from ...families.normal_wishart import MOST_COLUMNS
 from ...parallel import kept_memory
 from .._base import LOG_2PI
 from ._features import Block, Features, FeatureSums
@@ -29,11 +30,18 @@ _ENTRIES, _ROWS = 1 << 19, 2
 # Shares below this multiple of the largest one change no digit of the sums over rows.
 NO_SHARE = 1e-30
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
-# matrices G: with 10 components from 90 columns on, and with 40 from 180.
-SQUARE_PER_MATRIX = 800
+# matrices G: up to 64 columns, for which all steps of a pass have kernels, and with more of them.
+SQUARE_PER_MATRIX, SQUARE_OF_MANY_COLUMNS = 800, 300
 # Kernels add products of columns once for all components of equal factors (tied), and are faster
 # there up to 56 columns, as if there were so many matrices.
 MATRICES_OF_TIED = 4
+
+
+def takes(n_features: int, n_matrices: int) -> bool:
+    """Return whether products of matrices are faster than the kernels."""
+    few = n_features <= MOST_COLUMNS
+    least = SQUARE_PER_MATRIX if few else min(SQUARE_OF_MANY_COLUMNS, SQUARE_PER_MATRIX)
+    return n_features**2 >= least * n_matrices
 
 
 def parts(rows: Rows) -> Iterator[slice]:

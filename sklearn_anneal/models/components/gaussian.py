@@ -720,7 +720,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         """
         of_tied = 1 if self.form == "common" else wide.MATRICES_OF_TIED
         n_matrices = {"full": self.n_components, "tied": of_tied}.get(layout)
-        return n_matrices is not None and self.n_features**2 >= wide.SQUARE_PER_MATRIX * n_matrices
+        return n_matrices is not None and wide.takes(self.n_features, n_matrices)
 
     def n_terms(self, rows: Rows) -> float:
         # The products of columns take most of the time, whatever the number of components is.
