@@ -631,3 +631,28 @@ def test_incomplete_rows_know_their_order(rng):
             part.by_completeness, rows.take(index).by_completeness, strict=True
         ):
             np.testing.assert_array_equal(known, sought)
+
+
+def test_small_chunks_keep_copies_of_their_rows_until_these_change(rng, monkeypatch):
+    """Each visit reads the same copies, unless weights or the center have changed since."""
+    X = rng.standard_normal((60, 3))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    rows = Rows(X, rng.random(60), patterns=cell_patterns(X))
+    first, kept = rows.complete, list(rows.incomplete(16))
+    assert rows.complete is first and rows.incomplete(16) is rows.incomplete(16)
+    again = pickle.loads(pickle.dumps(rows))
+    assert "_copies" not in vars(again)
+    index, part = kept[0]
+    np.testing.assert_allclose(part.X, X[index])
+    codes = rows.patterns[rows.by_completeness[1]]
+    starts, sizes = rows.runs
+    np.testing.assert_array_equal(np.repeat(codes[starts], sizes), codes)
+    assert (codes[starts][1:] != codes[starts][:-1]).all()
+    rows.weights = rng.random(60)
+    np.testing.assert_allclose(rows.complete.weights, rows.weights[rows.by_completeness[0]])
+    np.testing.assert_allclose(rows.incomplete(16)[0][1].weights, rows.weights[index])
+    monkeypatch.setattr("sklearn_anneal.data.units._rows._MOST_KEPT", 10)
+    assert rows.complete is not rows.complete
+    for (one, part), (other, same) in zip(kept, rows.incomplete(16), strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(part.X, same.X)

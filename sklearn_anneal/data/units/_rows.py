@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Self
 
@@ -19,6 +19,8 @@ _SMALLEST_CHUNK = 1024
 _BLOCK = 256
 # Number of entries of an array that are read at a time.
 CELLS_AT_A_TIME = 1 << 20
+# Rows of at most so many cells keep copies of those with and without missing cells.
+_MOST_KEPT = 1 << 17
 # A random subset has at least so many rows of each known class, if there are so many.
 ROWS_OF_A_CLASS = 20
 
@@ -87,7 +89,7 @@ class Rows(Units):
         Columns on which the weights of a mixture depend, and not its components.
     """
 
-    caches = ("_blank", "_cells", "_carriers", "_parts", "_points", "_sum_of_weights")
+    caches = ("_blank", "_cells", "_carriers", "_copies", "_parts", "_points", "_sum_of_weights")
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class Rows(Units):
             return self
         marked = copy.copy(self)
         marked.patterns = np.zeros(self.n_units, dtype=np.uint64)
-        for found in ("by_completeness", "of_blocks"):
+        for found in ("by_completeness", "of_blocks", "runs"):
             vars(marked).pop(found, None)
         return marked
 
@@ -199,6 +201,26 @@ class Rows(Units):
         """Return the rows of an index, in which no cell may be missing."""
         weights = None if self.weights is None else self.weights[index]
         return Rows(self.X[index], weights, self.center, plain=self.plain)
+
+    @property
+    def complete(self) -> Rows:
+        """The rows without missing cells, in their order."""
+        return self._copy("complete", lambda: self.whole(self.by_completeness[0]))
+
+    def _copy(self, name: Any, make: Callable[[], Any]) -> Any:
+        """Return what was made of these rows before, or make it, which large rows do each time.
+
+        Passes over few rows take hardly more time than copies of them.
+        """
+        if self.X.size > _MOST_KEPT:
+            return make()
+        given = self.X, self.weights, self.center, self.patterns, self.classes, self.covariates
+        kept: Any = vars(self).get("_copies")
+        if kept is None or any(old is not new for old, new in zip(kept[0], given, strict=True)):
+            kept = vars(self)["_copies"] = given, {}
+        if name not in kept[1]:
+            kept[1][name] = make()
+        return kept[1][name]
 
     @cached_property
     def of_blocks(self) -> dict[str, Rows]:
@@ -230,8 +252,22 @@ class Rows(Units):
         order = np.lexsort((self.patterns[some], n_missing[~blank]))
         return np.flatnonzero(self.patterns == 0), some[order], affected[blank]
 
-    def incomplete(self, size: int) -> Iterator[tuple[np.ndarray, Rows]]:
+    @cached_property
+    def runs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where rows that lack the same cells begin among those with some, and their numbers."""
+        some = self.by_completeness[1]
+        codes = np.empty(0) if self.patterns is None else self.patterns[some]
+        starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)[: len(codes)]
+        return starts, np.diff(np.append(starts, len(codes)))
+
+    def incomplete(self, size: int) -> Iterable[tuple[np.ndarray, Rows]]:
         """Yield the numbers of ``size`` rows with missing cells, in their order, and these rows."""
+        if self.X.size > _MOST_KEPT:
+            return self._incomplete(size)
+        found: list[Any] = self._copy(size, lambda: list(self._incomplete(size)))
+        return found
+
+    def _incomplete(self, size: int) -> Iterator[tuple[np.ndarray, Rows]]:
         _, some, blank = self.by_completeness
         order = np.append(some, blank)
         for start in range(0, len(order), size):

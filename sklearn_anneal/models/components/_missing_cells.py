@@ -39,8 +39,9 @@ _GROUP = 4096
 # Entries of the largest matrices of missing cells, of all components together, that are factorised
 # before they are used.
 _FACTORS = 1 << 17
-# If no row lacks so many cells, factors take too little time for one kernel to save any of it.
-_CELLS = 8
+# If no row lacks so many cells, factors take too little time for one kernel to save any of it, but
+# for so many columns: there the other work on rows is little as well.
+_CELLS, _COLUMNS = 8, range(8, 41)
 
 kernels = partial(compiled, "missing_cells")
 _NOTHING = np.empty((0, 0))
@@ -150,7 +151,8 @@ def marginals(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> tuple[np.n
             log_dets[index] = group.log_det
         kernel_shape = len(others), len(mean)
         some = (np.empty(kernel_shape), np.empty(kernel_shape)) if groups else (distances, log_dets)
-        read, halves = np.ascontiguousarray(order[others], dtype=np.int64), _NOTHING
+        read = np.ascontiguousarray(order[others] if groups else order, dtype=np.int64)
+        halves = _NOTHING
         if gaussians.halves is not None and not rows.plain:
             halves = gaussians.halves.space(rows, read, len(mean))
         kernels(rows.plain).marginals(
@@ -206,8 +208,9 @@ def completed_moments(
         return Moments(count, first, second)
     groups, others = _grouped(rows, order, k)
     second = np.zeros((k, d, d))
-    _add_moments(rows, order[others], shares[others], gaussians, (first, second))
-    count += shares[others].sum(axis=0)
+    some, of_some = (order[others], shares[others]) if groups else (order, shares)
+    _add_moments(rows, some, of_some, gaussians, (first, second))
+    count += of_some.sum(axis=0)
     _about_center(mean, count, first, second)
     for index in groups:
         group = Group.of(rows.X[order[index]], rows.center, precision)
@@ -247,7 +250,7 @@ def local_step(rows: Rows, order: np.ndarray, t: Tempering, gaussians: Gaussians
     """
     mean, (k, d) = np.ascontiguousarray(gaussians.mean), gaussians.mean.shape
     most = int(rows.n_missing[order].max(initial=0))
-    if rows.plain or gaussians.diagonal or most < _CELLS:
+    if rows.plain or gaussians.diagonal or (most < _CELLS and d not in _COLUMNS):
         return None
     precision = gaussians.distinct
     if len(precision) // d * most**2 > _FACTORS:
@@ -324,12 +327,18 @@ def _grouped(
     """Return where in ``order`` large groups of rows lack the same cells, and where the rest is."""
     if rows.patterns is None or rows.plain:
         return [], np.arange(len(order))
-    codes = rows.patterns[order]
-    if len(codes) * n_components < _GROUP:
-        return [], np.arange(len(codes))
-    starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)[: len(codes)]
-    sizes = np.diff(np.append(starts, len(codes)))
+    n = len(order)
+    if n * n_components < _GROUP:
+        return [], np.arange(n)
+    if order is rows.by_completeness[1]:
+        starts, sizes = rows.runs
+    else:
+        codes = rows.patterns[order]
+        starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)[:n]
+        sizes = np.diff(np.append(starts, n))
     large = sizes * n_components >= _GROUP
+    if not large.any():
+        return [], np.arange(n)
     groups = [
         np.arange(start, start + size)
         for start, size in zip(starts[large], sizes[large], strict=True)

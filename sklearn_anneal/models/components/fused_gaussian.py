@@ -386,7 +386,7 @@ class FusedGaussian(FactoredGaussian):
         at a time. ``one`` calls either step for the rows with the numbers that it is given.
         """
         complete, rest = rows.by_completeness[0], None
-        step = one(fused, rows.whole(complete), complete)
+        step = one(fused, rows.complete, complete)
         order, found = [complete], [step.inverse_temperatures]  # type: Any, Any
         size = rows_at_a_time(self.n_features, self.n_components)
         for index, others in rows.incomplete(size):

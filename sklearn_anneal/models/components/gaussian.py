@@ -772,7 +772,8 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             return out
         complete, some, blank = rows.by_completeness
         gaussians = self.gaussians_of(expected)
-        out[complete] = self.log_density(rows.whole(complete), expected)
+        if len(complete):
+            out[complete] = self.log_density(rows.complete, expected)
         out[some] = missing_cells.log_density(rows, some, gaussians)
         out[blank] = gaussians.log_weights
         return out
@@ -784,7 +785,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
         complete, some, _ = rows.by_completeness
         if len(complete):
             whole = np.ascontiguousarray(shares[complete])
-            self.add(rows.whole(complete), whole, raw, expected)
+            self.add(rows.complete, whole, raw, expected)
         if len(some) == 0:
             return
         gaussians = self.gaussians_of(expected)
