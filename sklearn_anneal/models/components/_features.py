@@ -13,10 +13,17 @@ from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
 from ._base import RawStatistics
 
-# Number of rows that a kernel processes at a time.
-ROWS_PER_BLOCK = 256
+# Number of rows that a kernel processes at a time, and of rows with so many columns, the products of
+# which would leave the nearest caches before they are used again.
+_ROWS_PER_BLOCK, _ROWS_OF_COLUMNS, _COLUMNS = 256, 64, 32
 # Coefficients that no components share.
 NOTHING = np.empty((1, 0))
+
+
+def rows_per_block(n_features: int, layout: str = "full") -> int:
+    """Return the number of rows that a kernel processes at a time."""
+    many = layout in ("full", "tied") and n_features >= _COLUMNS
+    return _ROWS_OF_COLUMNS if many else _ROWS_PER_BLOCK
 
 
 class Terms(NamedTuple):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.plain.gaussian_mixture import FULL
-from ._features import ROWS_PER_BLOCK, kernels
+from ._features import kernels, rows_per_block
 
 _NOTHING = np.empty((1, 0))
 
@@ -57,7 +57,8 @@ class Group(NamedTuple):
         constant = (mean * linear).sum(axis=1, keepdims=True)
         coefficients = np.hstack([quadratic, -2.0 * linear, constant])
         out = np.empty((len(self.x), len(mean)))
-        kernels().log_joint(self.x, self.center, FULL, coefficients, _NOTHING, ROWS_PER_BLOCK, out)
+        how = FULL, coefficients, _NOTHING, rows_per_block(len(self.observed)), out
+        kernels().log_joint(self.x, self.center, *how)
         return np.maximum(out, 0.0, out=out)
 
     def moments(
@@ -70,7 +71,7 @@ class Group(NamedTuple):
         raw = np.zeros((k, len(i) + len(o) + 1))
         shares = np.ascontiguousarray(shares, dtype=np.float64)
         kernels().statistics_of(
-            self.x, self.center, FULL, shares, ROWS_PER_BLOCK, raw, np.empty((1, 0))
+            *(self.x, self.center, FULL, shares, rows_per_block(len(o)), raw, np.empty((1, 0)))
         )
         count, total = raw[:, -1], raw[:, -len(o) - 1 : -1]
         square = np.empty((k, len(o), len(o)))

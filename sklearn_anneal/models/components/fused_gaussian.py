@@ -28,11 +28,11 @@ from . import _narrow_gaussians as narrow
 from ._base import Joint, Next
 from ._features import (
     FEATURE_KINDS,
-    ROWS_PER_BLOCK,
     Features,
     FeatureSums,
     LastSums,
     kernels,
+    rows_per_block,
 )
 from ._missing_cells import Halves, RowVolume, tempered_volume
 from ._moments import Summary
@@ -286,7 +286,7 @@ class FusedGaussian(FactoredGaussian):
             vector(t.statistics),
             vector(rows.weights),
             vector(noise),
-            ROWS_PER_BLOCK,
+            rows_per_block(self.n_features, expected.layout),
             out.own,
             out.shared,
             _NO_MATRIX if noiseless is None else noiseless.own,
@@ -356,7 +356,7 @@ class FusedGaussian(FactoredGaussian):
             n_rounds,
             vector(rows.weights),
             vector(noise),
-            ROWS_PER_BLOCK,
+            rows_per_block(self.n_features, expected.layout),
             out.own,
             out.shared,
             found,

@@ -33,7 +33,7 @@ from ._base import Components, Next, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._conditional_gaussians import drawn_rows
 from ._correlated_scale import least_loss, log_correlation
-from ._features import FEATURE_KINDS, NOTHING, ROWS_PER_BLOCK, Features, FeatureSums, Terms, kernels
+from ._features import FEATURE_KINDS, NOTHING, Features, FeatureSums, Terms, kernels, rows_per_block
 from ._joint_steps import joint_step
 from ._learned_gaussians import OF_MEANS, OF_PRECISIONS, Sizes, learned_gaussians
 from ._missing_cells import Moments
@@ -462,7 +462,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
             rows.center,
             FEATURE_KINDS[raw.layout],
             shares,
-            ROWS_PER_BLOCK,
+            rows_per_block(self.n_features, raw.layout),
             raw.own,
             raw.shared,
         )
@@ -757,7 +757,7 @@ class GaussianComponents(Components[Summary, FeatureSums]):
                 FEATURE_KINDS[expected.layout],
                 expected.own,
                 expected.shared,
-                ROWS_PER_BLOCK,
+                rows_per_block(self.n_features, expected.layout),
                 out[start : start + chunk.n_units],
             )
         return out
