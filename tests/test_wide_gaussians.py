@@ -15,7 +15,7 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM, Shards
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import NormalWishart
 from sklearn_anneal.models.components import _wide_gaussians
-from sklearn_anneal.models.components._features import FeatureSums, LastSums
+from sklearn_anneal.models.components._features import FeatureSums, LastSums, rows_per_block
 from sklearn_anneal.models.components._resolved_gaussians import resolved_gaussians
 from sklearn_anneal.models.components.fused_gaussian import FusedGaussian
 from sklearn_anneal.models.components.gaussian import GaussianComponents
@@ -277,3 +277,16 @@ def test_units_of_columns_do_not_matter_to_scores(n, largest, rng):
     expected = clone(made).fit(X).score_samples(X)
     scores = clone(made).fit(X * units).score_samples(X * units)
     assert_allclose(scores, expected - np.log(units).sum(), rtol=1e-5)
+
+
+def test_products_of_matrices_take_more_components_where_kernels_take_only_the_rows():
+    """Up to 64 columns all steps of a pass have kernels; with more, small tables take these too."""
+    assert _wide_gaussians.takes(40, 2) and not _wide_gaussians.takes(39, 2)
+    assert _wide_gaussians.takes(80, 20) and not _wide_gaussians.takes(64, 20)
+    assert not _wide_gaussians.takes(80, 40)
+
+
+def test_features_of_many_columns_are_computed_for_fewer_rows_at_a_time():
+    pairs = {d: rows_per_block(d) * d * (d + 1) // 2 for d in (31, 32, 64)}
+    assert max(pairs.values()) == pairs[64] < 256 * 32 * 33
+    assert rows_per_block(64, "tied") == rows_per_block(64) < rows_per_block(64, "diag")
