@@ -41,8 +41,8 @@ CASES = [
 def both(monkeypatch, make):
     """What the kernels and the products of matrices lead to."""
     found = []
-    for square in (np.inf, 0):
-        monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", square)
+    for takes in (False, True):
+        monkeypatch.setattr(_wide_gaussians, "takes", lambda *shape, takes=takes: takes)
         found.append(make())
     return found
 
@@ -118,7 +118,7 @@ def test_searches_of_very_many_columns_are_short(rng, monkeypatch):
 @pytest.mark.parametrize("few", [True, False], ids=["few_rows", "many_rows"])
 def test_learning_factorises_matrices_for_the_next_visit(few, rng, monkeypatch):
     """Every visit of plain passes after the first reads them, and finds what it would compute."""
-    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    monkeypatch.setattr(_wide_gaussians, "takes", lambda *shape: True)
     n = 12 if few else 90
     X = rng.standard_normal((n, 8)) + 4.0 * rng.integers(0, 2, (n, 1))
     known, computed = FusedGaussian.known, []
@@ -156,7 +156,7 @@ def _counted(function, calls):
 @pytest.mark.parametrize("n", [24, 90])
 def test_rows_that_have_settled_keep_their_statistics(n, form, rng, monkeypatch):
     """Passes find the same bounds if all statistics and factors are computed anew."""
-    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    monkeypatch.setattr(_wide_gaussians, "takes", lambda *shape: True)
     X = rng.standard_normal((n, 30)) + 9.0 * np.repeat([0, 1], n // 2)[:, None]
     found, of_last = [], LastSums.of
 
@@ -190,7 +190,7 @@ def test_rows_that_have_settled_keep_their_statistics(n, form, rng, monkeypatch)
 @pytest.mark.parametrize("form", ["rows", "sequences", "parts"])
 def test_statistics_of_several_chunks_are_not_kept(form, rng, monkeypatch):
     """The chunk that was visited last depends on workers, on which results do not depend."""
-    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    monkeypatch.setattr(_wide_gaussians, "takes", lambda *shape: True)
     asked, of_last = [], LastSums.of
     monkeypatch.setattr(LastSums, "of", lambda *args: asked.append(args) or of_last(*args))
     n, settings = {"rows": 1100, "sequences": 4200, "parts": 60}[form], QUICK | {"max_iter": 3}
@@ -204,7 +204,7 @@ def test_statistics_of_several_chunks_are_not_kept(form, rng, monkeypatch):
 
 
 def test_a_single_chunk_keeps_its_statistics_whatever_the_backend(rng, monkeypatch):
-    monkeypatch.setattr(_wide_gaussians, "SQUARE_PER_MATRIX", 0)
+    monkeypatch.setattr(_wide_gaussians, "takes", lambda *shape: True)
     make_threads_worthwhile(monkeypatch)
     found, of_last = [], LastSums.of
 

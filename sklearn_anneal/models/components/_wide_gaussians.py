@@ -31,7 +31,7 @@ _ENTRIES, _ROWS = 1 << 19, 2
 NO_SHARE = 1e-30
 # Products of matrices are faster than the kernels if D² is at least so many times the number of
 # matrices G: up to 64 columns, for which all steps of a pass have kernels, and with more of them.
-SQUARE_PER_MATRIX, SQUARE_OF_MANY_COLUMNS = 800, 300
+_SQUARE_PER_MATRIX, _SQUARE_OF_MANY_COLUMNS = 800, 300
 # Kernels add products of columns once for all components of equal factors (tied), and are faster
 # there up to 56 columns, as if there were so many matrices.
 MATRICES_OF_TIED = 4
@@ -40,7 +40,7 @@ MATRICES_OF_TIED = 4
 def takes(n_features: int, n_matrices: int) -> bool:
     """Return whether products of matrices are faster than the kernels."""
     few = n_features <= MOST_COLUMNS
-    least = SQUARE_PER_MATRIX if few else min(SQUARE_OF_MANY_COLUMNS, SQUARE_PER_MATRIX)
+    least = _SQUARE_PER_MATRIX if few else _SQUARE_OF_MANY_COLUMNS
     return n_features**2 >= least * n_matrices
 
 
