@@ -13,8 +13,8 @@ from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
 from ._base import RawStatistics
 
-# Number of rows that a kernel processes at a time, and of rows with so many columns, the products of
-# which would leave the nearest caches before they are used again.
+# Number of rows that a kernel processes at a time, and that of rows with so many columns, whose
+# products would leave the nearest caches before they are used again.
 _ROWS_PER_BLOCK, _ROWS_OF_COLUMNS, _COLUMNS = 256, 64, 32
 # Coefficients that no components share.
 NOTHING = np.empty((1, 0))
