@@ -254,7 +254,7 @@ class Rows(Units):
 
     @cached_property
     def runs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where rows that lack the same cells begin among those with some, and their numbers."""
+        """The first of each run of rows that lack the same cells, and their numbers."""
         some = self.by_completeness[1]
         codes = np.empty(0) if self.patterns is None else self.patterns[some]
         starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)[: len(codes)]
