@@ -306,6 +306,8 @@ def test_states_that_the_priors_forbid_are_refused(wrong, rng):
         ([0, 1, -2, -1, 0], "states has -2"),
         ([0.0, 1.5, -1.0, -1.0, 0.0], "states are integers.*but one of them is 1.5"),
         ([0.0, np.inf, -1.0, -1.0, 0.0], "states are integers.*but one of them is inf"),
+        ([0.0, 1e300, -1.0, -1.0, 0.0], r"states are integers.*but one of them is 1e\+300"),
+        ([0, 10**30, None, None, 0], "states are integers.*but one of them is 10{30}"),
         (["a", "b", "a", "a", "b"], "states are integers.*<U1"),
         ([0, True, None, None, 0], "states are integers.*object"),
         ([0.0, 2.0, np.nan, np.nan, 0.0], "states has 2, but with n_components=2"),

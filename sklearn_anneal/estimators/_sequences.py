@@ -325,9 +325,10 @@ def _integers(states: np.ndarray) -> np.ndarray:
     known = states[~unknown].tolist()
     if not all(isinstance(v, Real) and not isinstance(v, bool) for v in known):
         raise ValueError(f"{wanted}, but their dtype is {states.dtype}.")
-    fractions = [v for v in known if v != np.floor(v) or not np.isfinite(v)]
-    if fractions:
-        raise ValueError(f"{wanted}, but one of them is {fractions[0]}.")
+    # The rest is NaN for infinity. Numbers of Python can be larger than those of numpy.
+    wrong = [v for v in known if v % 1 != 0 or abs(v) > np.iinfo(np.int64).max]
+    if wrong:
+        raise ValueError(f"{wanted}, but one of them is {wrong[0]}.")
     found = np.full(len(states), -1)
     found[~unknown] = known
     return found
