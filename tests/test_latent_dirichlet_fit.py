@@ -582,7 +582,7 @@ def test_the_scaled_prior_of_words_falls_with_few_tokens_of_each_word(per_word, 
     np.testing.assert_allclose(eta, np.full(50, factor * 2 / 8), rtol=1e-15)
 
 
-@pytest.mark.parametrize("form", ["whole", "copies", "weights", "parts"])
+@pytest.mark.parametrize("form", ["whole", "copies", "weights", "parts", "stored zeros"])
 def test_the_prior_of_sampled_topics_depends_on_the_tokens_of_words_that_occur(form):
     # Each of six words has 60 tokens, and the last column has none.
     X = csr_matrix(np.tile([6, 6, 6, 6, 6, 6, 0], (10, 1)))
@@ -592,7 +592,9 @@ def test_the_prior_of_sampled_topics_depends_on_the_tokens_of_words_that_occur(f
         "copies": (vstack([X, X]), None),
         "weights": (vstack([X, others]), np.repeat([1.0, 0.0], 10)),
         "parts": (Shards([X[:4], X[4:]]), None),
+        "stored zeros": (vstack([X, others]), None),
     }
+    forms["stored zeros"][0].data[X.nnz :] = 0
     documents, weights = forms[form]
     quick_fit = {"annealing": StructuredVI(n_passes=2)}
     est = AnnealedLatentDirichletAllocation(16, random_state=0, **quick_fit)

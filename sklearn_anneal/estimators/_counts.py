@@ -15,15 +15,16 @@ from ._validation import check_sparse
 def checked_counts(X: Any, given: Any, owner: str) -> Any:
     """Check a CSR matrix of counts, which scikit-learn has made from ``given``, and return it.
 
-    The columns of each row are sorted in the result, and duplicate entries are summed. Negative
-    entries are refused, in the name of the estimator that is their ``owner``.
+    The columns of each row are sorted in the result, duplicate entries are summed, and stored zeros
+    are left out: they are no occurrences of a word. Negative entries are refused, in the name of
+    the estimator that is their ``owner``.
     """
     if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
         # SciPy has summed duplicate entries in their own integer type, where sums can overflow.
         X = _wide(given).tocsr()
     check_sparse(X)
     check_non_negative(X, owner)
-    return _canonical(X)
+    return _without_zeros(_canonical(X))
 
 
 def as_native(X: np.ndarray) -> np.ndarray:
@@ -51,6 +52,15 @@ def _canonical(X: Any) -> Any:
     if not X.has_canonical_format:
         X = _wide(X)
         X.sum_duplicates()
+    return X
+
+
+def _without_zeros(X: Any) -> Any:
+    """The CSR matrix without entries that are stored but zero; the same object if it has none."""
+    if np.count_nonzero(X.data) == len(X.data):
+        return X
+    X = X.copy()
+    X.eliminate_zeros()
     return X
 
 
