@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, get_index_dtype, issparse
+from scipy.sparse import csr_array, issparse
 
 from ...data.tables import Coded, Packing
 from ...data.units import Rows, cell_patterns
@@ -136,9 +136,9 @@ def scaled(points: Any) -> Any:
         spread = np.sqrt(np.maximum(second - mean**2, 0.0))
         found = csr_array(points.multiply(1.0 / np.where(spread > 0, spread, 1.0)))
         # k-means of scikit-learn reads no other indices than short ones.
-        kind = get_index_dtype(maxval=max(found.nnz, found.shape[1]))
-        found.indices = found.indices.astype(kind, copy=False)
-        found.indptr = found.indptr.astype(kind, copy=False)
+        if max(found.nnz, found.shape[1]) <= np.iinfo(np.int32).max:
+            found.indices = found.indices.astype(np.int32, copy=False)
+            found.indptr = found.indptr.astype(np.int32, copy=False)
         return found
     spread = points.std(axis=0)
     return points / np.where(spread > 0, spread, 1.0)
