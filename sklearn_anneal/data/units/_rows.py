@@ -261,7 +261,7 @@ class Rows(Units):
         return starts, np.diff(np.append(starts, len(codes)))
 
     def incomplete(self, size: int) -> Iterable[tuple[np.ndarray, Rows]]:
-        """Yield the numbers of ``size`` rows with missing cells, in their order, and these rows."""
+        """Return the numbers of ``size`` rows with missing cells each time, and these rows."""
         if self.X.size > _MOST_KEPT:
             return self._incomplete(size)
         found: list[Any] = self._copy(size, lambda: list(self._incomplete(size)))
