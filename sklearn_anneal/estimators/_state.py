@@ -100,8 +100,8 @@ def warn_of_unfinished_stream(
         total = total or inference.ctx.summary.weight
         warn(
             f"The stream is used{hot} before its annealing schedule has ended: "
-            f"{inference.seen:g} of total_samples={total:g} have come, and the schedule ends after a "
-            "tenth of them. If no more come, begin anew with "
+            f"{inference.seen:g} of total_samples={total:g} have come, and the schedule ends after "
+            "a tenth of them. If no more come, begin anew with "
             "total_samples as the number that do; set_params(total_samples=None) ends the schedule "
             "with the next partial_fit.",
         )

@@ -108,7 +108,7 @@ def _extrapolate(base, shape, earlier, ahead, going, lead, shares):
 def _copy_counts(counts, begin, out):
     """Copy some rows of counts to the lanes, without missing cells; return the number of rows.
 
-    A branch for each cell that is zero would take ten times as long: no processor can predict it.
+    A branch for each cell that is zero would take much longer: no processor can predict it.
     """
     zero, n = out.dtype.type(0), min(TOGETHER, counts.shape[0] - begin)
     if n < TOGETHER:
