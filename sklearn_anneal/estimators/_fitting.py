@@ -207,7 +207,7 @@ class Fits(Interface[D, U, M]):
             self._number_of_trial = None
         self._complete_fit(ctx, data.units, data.observed[0])
         if monitor is not None:
-            monitor.end(found.kept, found.best_restart, found.n_passes)
+            monitor.end(found.kept, found.best_restart, found.all_passes)
 
     def _plan(self, strategy: Annealing, units: Units) -> Plan:
         """How the fit searches for a better optimum than the first one: restarts and moves."""
