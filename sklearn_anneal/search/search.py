@@ -322,7 +322,7 @@ def _best_after_moves(
         name = "moves" if alone else f"moves-{one.best_restart}"
         ended.append(_moved(course, replace(one, other=None), moves, workers, name, n_begun))
         n_begun += len(ended[-1].attempts)
-    # Of equal bounds that of the earlier restart counts, whichever of them has been better before.
+    # The earlier restart counts if bounds are equal, whichever of them has been better before.
     ended.sort(key=lambda one: (-one.kept.trace.final, one.best_restart))
     best, *others = ended
     if others:
