@@ -14,7 +14,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM, AnnealedPMF
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedHMM,
+    AnnealedPMF,
+)
 from sklearn_anneal.annealing import DeterministicAnnealing
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has them since 1.9")
@@ -243,6 +248,82 @@ def test_moves_that_need_no_effort_are_tasks(settings):
         estimator.set_params(random_state=0, **settings).set_callbacks(recorder).fit(X)
         assert recorder.begun(move) == recorder.ended(move) == 1
         assert move in estimator.search_results_["move"]
+
+
+def make_automatic(**parameters):
+    """A mixture that finds the number of its components."""
+    settings = {"n_components": "auto", "annealing": "none", "max_iter": 10}
+    return make_mixture(**settings | parameters)
+
+
+def runs_of(recorder):
+    """The names of the runs that a recorder has seen begin, one for each number that is tried."""
+    return [name for what, name, _ in recorder.calls if what == "begin" and "=" in name]
+
+
+def test_search_for_a_number_is_seen_and_changes_nothing():
+    plain, recorder = make_automatic().fit(rows()), Recorder()
+    mixture = make_automatic().set_callbacks(recorder).fit(rows())
+    assert_same_fit(mixture, plain)
+    tried = [f"n_components={k}" for k in mixture.component_results_["n_components"]]
+    names = runs_of(recorder)
+    assert set(tried) == set(names)
+    assert names[-1] == f"n_components={mixture.n_components_}"
+    assert all(recorder.begun(name) == recorder.ended(name) for name in names)
+    assert recorder.ended("pass") > mixture.n_passes_
+    for name, fitted, _ in recorder.fitted:
+        assert fitted.predict(rows()).shape == (90,), name
+        if "=" in name:
+            assert f"n_components={len(fitted.weights_)}" == name
+    ids = [i for what, name, i in recorder.calls if what == "begin" and "=" in name]
+    assert ids == list(range(len(names)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("annealing", ["none", "deterministic"])
+def test_stop_in_the_search_for_a_number_ends_the_whole_fit(annealing, share):
+    whole = Recorder()
+    how = {"annealing": annealing}
+    if annealing != "none":
+        how["annealing"] = DeterministicAnnealing(initial_temperature=3, n_passes=N_ANNEALED)
+    make_automatic(**how).set_callbacks(whole).fit(rows())
+    stopper = Recorder(stop_at=("pass", max(1, int(share * whole.ended("pass")))))
+    mixture = make_automatic(**how).set_callbacks(stopper).fit(rows())
+    assert stopper.ended("pass") == stopper.stop_at[1]
+    k, results = mixture.n_components_, mixture.component_results_
+    assert k in results["n_components"]
+    assert mixture.weights_.shape == (k,)
+    assert mixture.lower_bound_ == mixture.lower_bounds_[-1]
+    assert len(mixture.lower_bounds_) == mixture.n_iter_
+    assert mixture.lower_bound_ == results["lower_bound"][results["n_components"] == k].item()
+    assert np.isfinite(mixture.score(rows()))
+    again = clone(mixture).set_params(n_components=k, warm_start=True)
+    assert again.fit(rows()).weights_.shape == (k,)
+
+
+def test_folds_of_numbers_in_doubt_are_seen_and_can_be_stopped():
+    groups = np.outer(np.arange(100) % 2 == 1, np.arange(40) < 8)
+    X = np.random.default_rng(4).normal(size=(100, 40)) + 2.5 * groups
+    doubtful = AnnealedBayesianMixture("auto", emission="gaussian", random_state=0)
+    whole = Recorder()
+    mixture = clone(doubtful).set_callbacks(whole).fit(X)
+    folds = [name for name in runs_of(whole) if "fold" in name]
+    number = folds[0].partition(",")[0]
+    assert folds[:5] == [f"{number}, fold {fold}" for fold in range(5)]
+    assert "log_density_of_folds" in mixture.component_results_
+    stopper = Recorder(stop_at=(folds[0], 1))
+    mixture = clone(doubtful).set_callbacks(stopper).fit(X)
+    assert sum("fold" in name for name in runs_of(stopper)) == 1
+    assert "log_density_of_folds" not in mixture.component_results_
+    assert mixture.predict(X).shape == (100,)
+
+
+def test_stopped_search_for_a_number_is_resumed_with_what_it_had(tmp_path):
+    stopper = Recorder(stop_at=("pass", 6))
+    stopped = make_automatic().set_callbacks(stopper).fit(rows(), checkpoint=tmp_path)
+    again = make_automatic().fit(rows(), checkpoint=tmp_path)
+    assert again.n_components_ == stopped.n_components_
+    assert again.lower_bound_ >= stopped.lower_bound_
 
 
 # What callbacks do not do

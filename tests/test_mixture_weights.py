@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
+from sklearn.datasets import load_iris
 
+from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Dirichlet
 from sklearn_anneal.families._empirical_bayes import LARGEST, SMALLEST
 from sklearn_anneal.models._weights import StickBreakingWeights
+from sklearn_anneal.models.components._moments import moments
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
 
 
@@ -82,3 +85,34 @@ def test_the_weight_of_rows_is_that_of_their_weights_now(rng):
     assert rows.total_weight == rows.weights.sum()
     rows.weights = None
     assert rows.total_weight == 5.0
+
+
+@pytest.mark.parametrize("weight", [1e9, 1e12, 1e15])
+@pytest.mark.parametrize("row", [0, 1500])
+@pytest.mark.parametrize("full", [True, False])
+def test_moments_keep_their_digits_if_one_row_has_nearly_all_the_weight(weight, row, full, rng):
+    """The mean is that row, so that the scatter is that of the others around it."""
+    X, weights = 5.0 + rng.normal(size=(2000, 3)), np.ones(2000)
+    weights[row] = weight
+    found = moments(Rows(X, weights), full)
+    exact, ones = X.astype(np.longdouble), weights.astype(np.longdouble)
+    mean = ones @ exact / ones.sum()
+    scatter = (exact - mean).T @ ((exact - mean) * ones[:, None])
+    np.testing.assert_allclose(found.mean, mean.astype(float), rtol=1e-14)
+    expected = (scatter if full else np.diagonal(scatter)).astype(float)
+    np.testing.assert_allclose(found.scatter, expected, rtol=1e-8, atol=1e-8 * expected.max())
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:reg_covar:UserWarning")
+@pytest.mark.parametrize("weight", [1e9, 1e12, 1e15])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_mixtures_fit_where_one_row_has_nearly_all_the_weight(weight, covariance_type):
+    """It was refused, because of a prior of the means that nobody had given."""
+    X, weights = load_iris().data, np.ones(150)
+    weights[0] = weight
+    how = {"covariance_type": covariance_type, "max_iter": 10, "random_state": 0}
+    est = AnnealedBayesianGaussianMixture(3, **how).fit(X, sample_weight=weights)
+    assert np.isfinite(est.lower_bound_)
+    heaviest = est.means_[est.weights_.argmax()]
+    np.testing.assert_allclose(heaviest, X[0], rtol=1e-6)

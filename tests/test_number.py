@@ -328,7 +328,7 @@ def test_data_without_groups_have_one_component(make, params, X):
 )
 def test_components_that_the_search_empties_are_left_out(make, params, data, rng, monkeypatch):
     """Their priors cost more than nothing, so that the bound rises without them."""
-    monkeypatch.setattr(_number, "best_number", lambda fit, most, predicted: (6, fit(6, None)))
+    monkeypatch.setattr(_number, "best_number", lambda fit, *rest: (6, fit(6, None)))
     est, X = make("auto", random_state=0, annealing="none", **params), data(rng)
     kept = clone(est).fit(X)
     assert kept.n_components_ == kept.n_effective_components_ < 6
@@ -365,21 +365,22 @@ def test_states_that_are_those_of_single_sequences_do_not_count(rng):
         {"annealing": quick("reheating"), "n_init": 2},
     ],
 )
-def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, capsys):
-    """With ``verbose`` it is run from its start, so that all of it is reported."""
+def test_the_fit_goes_on_from_what_was_tried_as_if_it_had_begun_anew(params, rng, tmp_path, capsys):
+    """With a checkpoint it is run from its start, so that all of it is stored."""
     X = groups(rng, 20)
     est = automatic(effort=1, max_iter=6, **params)
-    assert_identical(clone(est).set_params(verbose=1).fit(X), clone(est).fit(X))
+    again = clone(est).set_params(verbose=1).fit(X, checkpoint=tmp_path)
+    assert_identical(again, clone(est).fit(X))
     assert "n_components=3" in capsys.readouterr().out
 
 
-def test_a_search_whose_moves_pause_goes_on_as_if_it_had_begun_anew(rng):
+def test_a_search_whose_moves_pause_goes_on_as_if_it_had_begun_anew(rng, tmp_path):
     """The fits that are compared have made the same moves, which pause in full tables."""
     X = drawn_counts(rng, n=120, n_columns=16, n_parts=6, size=20.0)
     est = AnnealedGammaProcessNMF("auto", random_state=0)
     first = clone(est).fit(X)
     assert first.search_results_["move"][-1] == "continuation"
-    assert_identical(clone(est).set_params(verbose=1).fit(X), first)
+    assert_identical(clone(est).fit(X, checkpoint=tmp_path), first)
 
 
 def test_a_given_number_is_an_attribute_too(rng):
@@ -583,8 +584,13 @@ def test_chains_with_priors_of_transitions_find_the_number(rng):
 def test_verbose_tells_of_every_number(rng, capsys):
     est = automatic(verbose=1, max_iter=3)
     est.fit(groups(rng, 20))
-    found = re.findall(r"^n_components=(\d+): lower bound", capsys.readouterr().out, re.MULTILINE)
-    assert set(map(int, found)) == set(est.component_results_["n_components"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("AnnealedBayesianGaussianMixture(")
+    assert shown.count("restarts:") == 1
+    # Each run says why it ends, and the search what it has reached.
+    for pattern in (r"^n_components=(\d+): lower bound", r"^n_components=(\d+) · ended after"):
+        found = re.findall(pattern, shown, re.MULTILINE)
+        assert set(map(int, found)) == set(est.component_results_["n_components"])
 
 
 # What is refused

@@ -783,3 +783,49 @@ def test_a_swap_keeps_the_number_of_rows(guided, rng):
     how = ctx.q, ctx.summary, ctx.prior, rng, guided
     model, prior, q = ctx.model.swapped(units_of(est, X).centered(ctx.summary), *how)
     assert model.expected_counts(q, prior).sum() == pytest.approx(60)
+
+
+# The search from the first restart
+
+
+def searched_by(n_init, name, seed):
+    """A fit with moves and a number of restarts to small data that have several optima."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4)) + 2.5 * rng.normal(size=(6, 4))[rng.integers(0, 6, 150)]
+    make = {
+        "codes": lambda: AnnealedFactorialMixture(3),
+        "states": lambda: AnnealedHMM(4),
+        "mixture": lambda: AnnealedBayesianGaussianMixture(6),
+    }[name]
+    return make().set_params(random_state=seed, n_init=n_init, max_iter=40).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("codes", 1), ("states", 1), ("states", 2), ("mixture", 1)]
+)
+def test_more_restarts_end_no_lower_than_one(name, seed):
+    """Moves from the best restart alone led to lower bounds than those from the first."""
+    one, three = searched_by(1, name, seed), searched_by(3, name, seed)
+    assert three.restart_lower_bounds_[0] == one.restart_lower_bounds_[0]
+    assert three.restart_lower_bounds_.argmax() != 0
+    assert three.lower_bound_ >= one.lower_bound_
+    assert three.n_passes_ > one.n_passes_ + three.n_iter_
+    if three.best_restart_ == 0:
+        np.testing.assert_array_equal(three.lower_bounds_, one.lower_bounds_)
+
+
+def test_both_searches_of_restarts_go_on_from_a_checkpoint_and_are_seen(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4)) + 2.5 * rng.normal(size=(6, 4))[rng.integers(0, 6, 150)]
+    est = AnnealedFactorialMixture(3, random_state=1, n_init=3, max_iter=40)
+    whole = clone(est).fit(X)
+    stored = clone(est).fit(X, checkpoint=tmp_path)
+    assert_identical(stored, whole)
+    names = {path.stem for path in tmp_path.iterdir()}
+    assert sum(name.startswith("moves-") for name in names) == 2
+    (tmp_path / "moves-0.joblib").unlink()
+    assert_identical(clone(est).fit(X, checkpoint=tmp_path), whole)
+    recorder = Recorder()
+    assert_identical(clone(est).set_callbacks(recorder).fit(X), whole)
+    ids = [call[2] for call in recorder.calls if call[0] == "begin" and call[1] != "pass"]
+    assert len(set(ids[1:])) == len(ids[1:])

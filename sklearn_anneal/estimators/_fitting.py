@@ -141,23 +141,28 @@ class Fits(Interface[D, U, M]):
         """Search for the best optimum of the model, from new starts."""
         X, units = data.X, data.units
         random_state, origin, begun = check_random_state(self.random_state), None, None
+        whole = run = None
         self.__dict__.pop("component_results_", None)
         if self._chooses_number:
             self._refuse_number_with(**self._asked_start())
-            choice, random_state = self._choose_once(X, units, store, random_state)
+            whole = FitMonitor.of(self, self.n_init, True, *data.observed)
+            choice, random_state = self._choose_once(X, units, store, random_state, whole)
             self._number_of_trial, origin, self.component_results_, begun = choice
         model = self._make_model(X, data.example)
         strategy = self._strategy(model)
         plan = self._plan(strategy, units)
         if self._chooses_number and self.max_iter > 0:
             plan = plan._replace(model_of=partial(self._smaller_model, X=X, example=data.example))
-        monitor = self._monitor(data, strategy, plan, plan.allows_moves(model))
-        if monitor is not None:
-            # Callbacks see the whole fit, which ends with the same bits.
-            begun = None
-        how = units, monitor, store, random_state, origin, begun
+        if not self._chooses_number:
+            whole = run = self._monitor(data, strategy, plan, plan.allows_moves(model))
+        elif whole is not None:
+            name = f"n_components={self._number}"
+            run = whole.run(name, units, plan.n_init, plan.allows_moves(model))
+        how = units, run, store, random_state, origin, begun
         found = self._start_anew(model, strategy, plan, *how)
-        return Outcome(found, found.strategy, found.strategy.schedule_length(), monitor)
+        if run is not None and run is not whole:
+            run.end_run(found.kept)
+        return Outcome(found, found.strategy, found.strategy.schedule_length(), whole)
 
     def _continued(self, data: Data[D, U], store: Checkpoint | None) -> Outcome:
         """Go on from the fitted parameters by plain inference."""
@@ -202,7 +207,7 @@ class Fits(Interface[D, U, M]):
             self._number_of_trial = None
         self._complete_fit(ctx, data.units, data.observed[0])
         if monitor is not None:
-            monitor.end(found.kept, found.best_restart, found.n_passes)
+            monitor.end(found.kept, found.best_restart, found.all_passes)
 
     def _plan(self, strategy: Annealing, units: Units) -> Plan:
         """How the fit searches for a better optimum than the first one: restarts and moves."""
@@ -284,16 +289,23 @@ class Fits(Interface[D, U, M]):
         return best(problem, drawn, plan, workers, monitor, checkpoint, begun)
 
     def _choose_once(
-        self, X: D, units: Units, store: Checkpoint | None, random_state: np.random.RandomState
+        self,
+        X: D,
+        units: Units,
+        store: Checkpoint | None,
+        random_state: np.random.RandomState,
+        monitor: FitMonitor | None,
     ) -> tuple[Choice, np.random.RandomState]:
         """The number of components, found once for all calls with a checkpoint."""
         if store is None:
-            return self._choose_number(X, units, random_state), random_state
+            return self._choose_number(X, units, random_state, monitor), random_state
         random_state = self._reopened(store, units, random_state)
         choice = store.load("number")
         if choice is None:
-            # The checkpoint stores the passes of the whole fit, which ends with the same bits.
-            choice = self._choose_number(X, units, random_state)._replace(begun=None)
+            choice = self._choose_number(X, units, random_state, monitor)
+            if monitor is None or not monitor.stopped:
+                # The checkpoint stores the passes of the whole fit, which ends with the same bits.
+                choice = choice._replace(begun=None)
             store.save("number", choice)
         return choice, random_state
 

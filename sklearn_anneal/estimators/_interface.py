@@ -338,7 +338,7 @@ class Interface(
         self.temperatures_ = np.array(trace.temperatures)
         self.n_iter_ = len(trace.lower_bounds)
         self.converged_ = trace.converged
-        self.n_passes_ = self.n_iter_ if found is None else found.n_passes
+        self.n_passes_ = self.n_iter_ if found is None else found.all_passes
         restarts = [trace.final] if found is None else found.restart_lower_bounds
         self.restart_lower_bounds_ = np.array(restarts)
         self.best_restart_ = 0 if found is None else found.best_restart

@@ -61,6 +61,7 @@ from ..annealing import NoAnnealing
 from ..annealing._base import Context
 from ..data.units import Units
 from ..families import Natural
+from ..inference.callbacks import FitMonitor
 from ..models._left_out import LeftOut, folds, without
 from ..parallel.workers import generator, seed_sequence
 from ..search.moves import in_use
@@ -149,6 +150,7 @@ def best_number(
     fit: Callable[[int, int | None], dict[int, Tried]],
     most: int,
     predicted: Callable[[list[int]], dict[int, LeftOut]] = lambda numbers: {},
+    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[int, dict[int, Tried]]:
     """Return the number of components that is best by :func:`decided`, and all that were tried.
 
@@ -161,7 +163,8 @@ def best_number(
     ``fit`` returns what the fit with a number of components reaches, and what a fit with those in
     use reaches if some are not. Its second argument is the number whose components it begins at;
     None stands for a start of its own. Of two fits with the same number that of the higher bound
-    counts. ``most`` is the largest number. ``predicted`` is that of :func:`decided`.
+    counts. ``most`` is the largest number. ``predicted`` is that of :func:`decided`. Once
+    ``stopped`` returns True no other number is tried, and the best of those before is returned.
     """
     tried: dict[int, Tried] = {}
     # The numbers of each origin; those with starts of their own have none.
@@ -176,15 +179,15 @@ def best_number(
         return found[k]
 
     k = 1
-    while k <= min(most, max(_ALWAYS, 2 * preferred(tried))):
+    while k <= min(most, max(_ALWAYS, 2 * preferred(tried))) and not (tried and stopped()):
         if 3 * attempt(k).n_used <= 2 * k and k > 1:
             break
         k *= 2
-    if most > 1 and _rise_is_chance(tried):
+    if most > 1 and _rise_is_chance(tried) and not stopped():
         attempt(2, 1)
         if decided(tried, predicted) == 1:
             return 1, tried
-    while True:
+    while not stopped():
         middle = _middle(tried, predicted)
         larger = [k for numbers in begun.values() for k in numbers if k > middle]
         above = min(larger, default=min(2 * middle, most + 1))
@@ -194,10 +197,11 @@ def best_number(
         higher = high <= most and high not in begun.get(middle, set())
         if lower:
             attempt(low)
-        if higher:
+        if higher and not stopped():
             attempt(high, middle)
         if not (lower or higher):
-            return decided(tried, predicted), tried
+            break
+    return decided(tried, predicted), tried
 
 
 def preferred(tried: dict[int, Tried]) -> int:
@@ -300,11 +304,11 @@ class ChoosesNumber:
     # The number that a fit tries at the moment, until it has found one.
     _number_of_trial: int | None = None
     random_state: Any
-    verbose: int
     _make_model: Callable
     _strategy: Callable
     _plan: Callable
     _start_anew: Callable
+    _words_for: Callable
 
     @property
     def _chooses_number(self) -> bool:
@@ -344,18 +348,29 @@ class ChoosesNumber:
                 "how many there are. Give a number of components."
             )
 
-    def _choose_number(self, X: Any, units: Units, random_state: np.random.RandomState) -> Choice:
+    def _choose_number(
+        self,
+        X: Any,
+        units: Units,
+        random_state: np.random.RandomState,
+        monitor: FitMonitor | None,
+    ) -> Choice:
         """Return the number of components with the highest evidence, and where its fit begins.
 
         Fits with several numbers are compared. If some components of a fit explain nothing, it is
-        compared with a fit that begins at the others.
+        compared with a fit that begins at the others. If a callback asks to stop, the comparison
+        ends with what it has: the fit that was running counts as it is.
         """
         fits: dict[int, tuple[Found, Tried, Origin | None]] = {}
+
+        def stopped() -> bool:
+            return monitor is not None and monitor.stopped
+
         failures: list[np.linalg.LinAlgError] = []
 
         def run(k: int, origin: Origin | None) -> tuple[Tried, Origin | None]:
             try:
-                found, reached = self._fitted_with(k, origin, X, units, random_state)
+                found, reached = self._fitted_with(k, origin, X, units, random_state, monitor)
             except np.linalg.LinAlgError as error:
                 failures.append(error)
                 return Tried(-np.inf, k), None
@@ -369,7 +384,7 @@ class ChoosesNumber:
                 return {k: fits[k][1]}
             reached, reduced = run(k, origin)
             every = {k: reached}
-            if reduced is not None:
+            if reduced is not None and not stopped():
                 every[reduced.n_components], _ = run(reduced.n_components, reduced)
             return every
 
@@ -377,25 +392,33 @@ class ChoosesNumber:
 
         def predicted(numbers: list[int]) -> dict[int, LeftOut]:
             added = [k for k in numbers if k not in left_out]
-            if added:
-                left_out.update(self._predicted_by_folds(added, X, units, random_state))
-            return left_out
+            if added and not stopped():
+                left_out.update(self._predicted_by_folds(added, X, units, random_state, monitor))
+            return left_out if all(k in left_out for k in numbers) else {}
 
-        best, tried = best_number(fit, max(units.n_rows // _ROWS_EACH, 1), predicted)
+        most = max(units.n_rows // _ROWS_EACH, 1)
+        best, tried = best_number(fit, most, predicted, stopped)
         if best not in fits:
             raise failures[-1]
         found, _, origin = fits[best]
         # A single component that was compared may have learned from too few data for predictions.
-        begun = found.unfinished if best > 1 else None
+        # There is no time for another one after a request to stop.
+        begun = found.unfinished if best > 1 or stopped() else None
         return Choice(best, origin, _results(tried, left_out), begun)
 
     def _predicted_by_folds(
-        self, numbers: list[int], X: Any, units: Any, random_state: np.random.RandomState
+        self,
+        numbers: list[int],
+        X: Any,
+        units: Any,
+        random_state: np.random.RandomState,
+        monitor: FitMonitor | None,
     ) -> dict[int, LeftOut]:
         """Return the densities of rows that fits with each number leave out.
 
         They are −∞ if such a fit fails. Nothing is returned if the model has no rows that can be
-        left out, or refuses the rows of a fold although it takes all of them together.
+        left out, or refuses the rows of a fold although it takes all of them together, or if a
+        callback asks to stop.
         """
         rows = self._smaller_model(numbers[0], X, units.example).rows_of_folds(units)
         if rows is None:
@@ -407,24 +430,33 @@ class ChoosesNumber:
             whole=rows.copies_are_one,
         )
 
-        def predicted(k: int, share: np.ndarray) -> np.ndarray:
-            model = self._smaller_model(k, X, units.example).compared()
-            # A start at the components of another fit would know the rows that are left out.
-            how = without(rows, share), None, None, copy.deepcopy(random_state)
+        def predicted(k: int, share: np.ndarray, fold: int) -> np.ndarray:
             self._number_of_trial = k
-            ctx = self._start_anew(model, NoAnnealing(), Plan(), *how).kept.ctx
+            model = self._make_model(X, units.example).compared()
+            others, run, plan = without(rows, share), monitor, Plan()
+            if monitor is not None:
+                what = f"n_components={k}, fold {fold}", others, plan.n_init
+                run = monitor.run(*what, plan.allows_moves(model))
+            # A start at the components of another fit would know the rows that are left out.
+            how = others, run, None, copy.deepcopy(random_state)
+            found = self._start_anew(model, NoAnnealing(), plan, *how)
+            if run is not None:
+                run.end_run(found.kept)
+            ctx = found.kept.ctx
             left_out = rows.take(np.flatnonzero(share)).centered(ctx.summary)
-            found: np.ndarray = ctx.model.log_predictive(left_out, ctx.q)
-            return found
+            densities: np.ndarray = ctx.model.log_predictive(left_out, ctx.q)
+            return densities
 
         result = {}
         for k in numbers:
             sums = np.zeros(rows.n_units)
-            for share in shares.T:
+            for fold, share in enumerate(shares.T):
+                if monitor is not None and monitor.stopped:
+                    return {}
                 part = share > 0
                 try:
                     if part.any():
-                        sums[part] += share[part] * predicted(k, share)
+                        sums[part] += share[part] * predicted(k, share, fold)
                 except np.linalg.LinAlgError:
                     sums[part] = -np.inf
                 except ValueError:
@@ -434,9 +466,9 @@ class ChoosesNumber:
             means = sums / np.maximum(weights, np.finfo(np.float64).tiny)
             counted = float(units.total_weight), not rows.copies_are_one
             result[k] = LeftOut(means, weights, *counted)
-            if self.verbose:
+            if monitor is not None:
                 total = result[k].total
-                print(f"n_components={k}: rows left out of other fits {total:.6f}", flush=True)
+                monitor.say(f"n_components={k}: rows left out of other fits {total:.6f}")
         return result
 
     def _smaller_model(self, k: int, X: Any, example: Any) -> Any:
@@ -454,6 +486,7 @@ class ChoosesNumber:
         X: Any,
         units: Units,
         random_state: np.random.RandomState,
+        monitor: FitMonitor | None,
     ) -> tuple[Found, Tried]:
         """Fit the model with some number of components; return the fit and what it has reached."""
         self._number_of_trial = k
@@ -461,10 +494,16 @@ class ChoosesNumber:
             model = self._make_model(X, units.example).compared()
             strategy = self._strategy(model)
             plan = self._plan(strategy, units).with_effort_up_to(_EFFORT)
-            plan = plan._replace(continues=False)
+            plan, run = plan._replace(continues=False), monitor
+            if monitor is not None:
+                monitor.begin(self._words_for(units), strategy, plan.n_init, plan.effort)
+                what = f"n_components={k}", units, plan.n_init
+                run = monitor.run(*what, plan.allows_moves(model))
             # The fit that is kept draws the same random numbers.
-            how = units, None, None, copy.deepcopy(random_state), origin
+            how = units, run, None, copy.deepcopy(random_state), origin
             found = self._start_anew(model, strategy, plan, *how)
+            if run is not None:
+                run.end_run(found.kept)
             ctx = found.kept.ctx
             left_out = ctx.model.left_out(units, ctx.q, ctx.summary, ctx.prior)
             by_chance = ctx.model.gain_by_chance(units, ctx.summary) if k == 1 else None
@@ -475,9 +514,9 @@ class ChoosesNumber:
                 f"n_components='auto' tries several numbers, of which {k} is refused: {error}"
             ) from error
         bound = float(found.kept.trace.final)
-        if self.verbose:
+        if monitor is not None:
             of_rows = "" if left_out is None else f", rows left out {left_out.total:.6f}"
-            print(f"n_components={k}: lower bound {bound:.6f}{of_rows}", flush=True)
+            monitor.say(f"n_components={k}: lower bound {bound:.6f}{of_rows}")
         n_used = len(in_use(ctx))
         bound = bound if np.isfinite(bound) else -np.inf
         return found, Tried(bound, n_used, left_out, by_chance)

@@ -194,7 +194,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         first, and a fit needs some passes until they differ. Topics that ``topic_word_prior`` seeds
         always start at random.
     n_init : int, default=1
-        Number of restarts. The one with the highest lower bound is kept.
+        Number of restarts, of which the highest lower bound is kept. The first one is that of
+        ``n_init=1``. Moves set out from the best restart and from this one, so that more restarts
+        end no lower than one, unless they race.
     restarts : {"full", "race"}, default="full"
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,9 @@ Attributes = Callable[[], dict[str, object]]
 class FitCallbacks:
     """The tree of tasks that callbacks see of a fit: restarts, moves, and the passes of each.
 
+    A fit that tries several numbers of components has a task for each of these runs, and its
+    restarts and moves belong to them.
+
     Parameters
     ----------
     estimator : estimator instance
@@ -51,7 +55,8 @@ class FitCallbacks:
         metadata: dict[str, object],
     ):
         self.estimator = estimator
-        self.stopped = False
+        # Runs share it, because a callback that asks for the end of one ends the whole fit.
+        self._stop = threading.Event()
         # Scoring callbacks skip tasks without y. An array of zeros avoids that, and scorers of
         # unsupervised models ignore it.
         target = np.broadcast_to(0, _num_samples(X)) if y is None else y
@@ -61,9 +66,29 @@ class FitCallbacks:
         )
         self._root.call_on_fit_task_begin(estimator=estimator, **self._data)
         self._n_restarts = n_restarts
+        self._n_runs = 0
         self._phases: dict[str, Any] = {}
         # Restarts in several threads report one at a time, because callbacks count what they see.
         self._lock = threading.Lock()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a callback has requested the end of the fit."""
+        return self._stop.is_set()
+
+    def run(self, name: str, n_restarts: int, moves: bool) -> FitCallbacks:
+        """Report that one of several runs of the fit begins; return the callbacks of its tasks."""
+        part = copy.copy(self)
+        part._root = self._root.subcontext(
+            task_name=name,
+            task_id=self._n_runs,
+            max_subtasks=None if moves else n_restarts,
+            sequential_subtasks=False,
+        )
+        self._n_runs += 1
+        part._n_restarts, part._phases = n_restarts, {}
+        part._root.call_on_fit_task_begin(estimator=self.estimator, **self._data)
+        return part
 
     def begin(self, phase: str, index: int, max_passes: int) -> None:
         """Report to the callbacks that a restart or a move of at most ``max_passes`` passes begins.
@@ -87,8 +112,7 @@ class FitCallbacks:
         task = self._phases[f"{phase} {index}"].subcontext(task_name="pass")
         with self._lock:
             task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
-            stop = self._end_task(task, attributes)
-            self.stopped = self.stopped or stop
+            self._end_task(task, attributes)
             return self.stopped
 
     def end_phase(self, phase: str, index: int, attributes: Attributes) -> None:
@@ -97,17 +121,17 @@ class FitCallbacks:
         One of them may ask that no other begins.
         """
         with self._lock:
-            stop = self._end_task(self._phases[f"{phase} {index}"], attributes)
-            self.stopped = self.stopped or stop
+            self._end_task(self._phases[f"{phase} {index}"], attributes)
 
     def end(self, attributes: Attributes) -> None:
-        """Report to the callbacks that the whole fit has ended."""
+        """Report to the callbacks that the whole fit, or this run of it, has ended."""
         self._end_task(self._root, attributes)
 
-    def _end_task(self, task: Any, attributes: Attributes) -> bool:
-        return task.call_on_fit_task_end(
+    def _end_task(self, task: Any, attributes: Attributes) -> None:
+        if task.call_on_fit_task_end(
             estimator=self.estimator, **self._data, reconstruction_attributes=attributes
-        )
+        ):
+            self._stop.set()
 
 
 class FitMonitor:
@@ -125,6 +149,7 @@ class FitMonitor:
         self.units = units
         self.messages = Messages(int(estimator.verbose), estimator.verbose_interval)
         self._several = n_restarts > 1
+        self._run = ""
 
     @classmethod
     def of(
@@ -147,11 +172,30 @@ class FitMonitor:
 
     @property
     def stopped(self) -> bool:
+        """Whether a callback has requested the end of the fit."""
         return self.callbacks is not None and self.callbacks.stopped
 
+    def run(self, name: str, units: Units, n_restarts: int, moves: bool) -> FitMonitor:
+        """Begin one of several runs of the fit; return the monitor of its restarts and moves.
+
+        ``units`` are those to which this run is fitted, and ``name`` says how it differs from the
+        others.
+        """
+        part = copy.copy(self)
+        part.units, part._several, part._run = units, n_restarts > 1, name
+        if self.callbacks is not None:
+            part.callbacks = self.callbacks.run(name, n_restarts, moves)
+        return part
+
+    def end_run(self, progress: Progress) -> None:
+        """Report to the callbacks that this run has ended, which may end the whole fit."""
+        if self.callbacks is not None:
+            self.callbacks.end(self._attributes(progress.ctx))
+
     def begin(self, data: str, strategy: Annealing, n_restarts: int, effort: float) -> None:
-        """Print the estimator, its method and the data before the first pass."""
-        if self.messages.verbose:
+        """Print the estimator, its method and the data before the first pass of all runs."""
+        if self.messages.verbose and not self.messages.begun:
+            self.messages.begun = True
             what = f"{described(self.estimator)} · {described(strategy)} · {data}"
             jobs = self.estimator.n_jobs or 1
             self.say(f"{what} · restarts: {n_restarts} · effort: {effort:g} · n_jobs: {jobs}")
@@ -190,7 +234,8 @@ class FitMonitor:
             self.callbacks.end_phase(phase, index, self._attributes(progress.as_returned()))
 
     def _name(self, phase: str, index: int) -> str:
-        return f"{phase} {index}" if self._several or phase != "restart" else ""
+        shown = f"{phase} {index}" if self._several or phase != "restart" else ""
+        return " · ".join(filter(None, (self._run, shown)))
 
     def end(self, progress: Progress, best_restart: int, n_passes: int) -> None:
         """Print that the whole fit has ended, with this state and after so many passes in all."""

@@ -44,6 +44,7 @@ class Messages:
 
     verbose: int
     interval: int
+    begun: bool = False  # whether the line has been printed that says what is fitted to what
     _start: float = field(default_factory=perf_counter)
     _last: float = field(default_factory=perf_counter)
     _compiling: float = field(default_factory=lambda: COMPILATIONS.seconds)

@@ -159,6 +159,9 @@ class Found:
         The fit from a proposal that is running.
     before_end : Found or None
         The state before the moves that end a search; None until these begin.
+    other : Found or None
+        The search from the first restart if this is the one from the best, or the other way round;
+        None if they are the same, or after a race.
     """
 
     kept: Progress
@@ -173,10 +176,15 @@ class Found:
     spent: int = 0
     trial: Progress | None = None
     before_end: Found | None = None
+    other: Found | None = None
 
     @classmethod
-    def of(cls, found: list[Progress | None]) -> Found:
-        """Return the state after the restarts; None stands for one that a callback prevented."""
+    def of(cls, found: list[Progress | None], race: bool = False) -> Found:
+        """Return the state after the restarts; None stands for one that a callback prevented.
+
+        Moves set out from the best restart and, but for a race, from the first one. A fit with more
+        restarts therefore ends no lower than that with one.
+        """
         bounds = np.array([np.nan if p is None else _reached(p.trace) for p in found])
         finished = [p is not None and p.finished for p in found]
         best = int(np.argmax(np.where(finished & np.isfinite(bounds), bounds, -np.inf)))
@@ -185,12 +193,24 @@ class Found:
             raise np.linalg.LinAlgError("results that are not finite")
         n_passes = sum(p.passes + p.undone for p in found if p is not None)
         pace = list(kept.trace.lower_bounds)
-        return cls(kept, kept.strategy, bounds, best, n_passes, pace)
+        state, first = cls(kept, kept.strategy, bounds, best, n_passes, pace), found[0]
+        usable = first is not None and finished[0] and np.isfinite(bounds[0])
+        if best != 0 and not race and first is not None and usable and finite(first.ctx.q):
+            pace = list(first.trace.lower_bounds)
+            # The passes of the restarts are counted once.
+            state.other = cls(first, first.strategy, bounds, 0, 0, pace)
+        return state
+
+    @property
+    def all_passes(self) -> int:
+        """Number of passes of all restarts, and of the moves from each of them."""
+        return self.n_passes + (0 if self.other is None else self.other.n_passes)
 
     @property
     def unfinished(self) -> Found:
         """The state from which a search with more effort goes on."""
-        return self if self.before_end is None else self.before_end
+        state = self if self.before_end is None else self.before_end
+        return state if self.other is None else replace(state, other=self.other.unfinished)
 
     def judge(self, move: Move, stop: Rule, n_observations: float) -> None:
         """Keep the result of a move if its bound is higher, and discard it otherwise.
@@ -273,23 +293,42 @@ def best(
     course = Course(problem, monitor, checkpoint)
     if begun is not None:
         with workers(False) as pool:
-            found = _moved(course, begun, moves_for(problem, plan, begun, None), pool)
-        _put_in_canonical_form(found.kept.ctx)
-        return found
+            return _best_after_moves(course, begun, plan, None, pool)
     # Passes can change the arrays of a start.
     guarded = problem.strategy.finish and problem.strategy.schedule_length() > 0
     first = copy.deepcopy(drawn[0]) if drawn and guarded and plan.guards else None
     with workers(several) as pool:
         restarts = (raced if plan.race else completed)(course, drawn, plan.n_init, pool)
-        found = Found.of(restarts)
-        moves = moves_for(problem, plan, found, first)
+        found = Found.of(restarts, plan.race)
         if not several:
-            found = _moved(course, found, moves, pool)
-    if several and moves.any:
-        with workers(False) as pool:
-            found = _moved(course, found, moves, pool)
-    _put_in_canonical_form(found.kept.ctx)
-    return found
+            return _best_after_moves(course, found, plan, first, pool)
+    if not moves_for(problem, plan, found, first).any:
+        _put_in_canonical_form(found.kept.ctx)
+        return found
+    with workers(False) as pool:
+        return _best_after_moves(course, found, plan, first, pool)
+
+
+def _best_after_moves(
+    course: Course, found: Found, plan: Plan, first: Natural | None, workers: Workers
+) -> Found:
+    """Make moves from the best restart and from the first one; return the better search of both.
+
+    ``first`` is the start of the first restart.
+    """
+    alone, ended, n_begun = found.other is None, [], 0
+    for one in (found,) if found.other is None else (found, found.other):
+        moves = moves_for(course.problem, plan, one, first)
+        name = "moves" if alone else f"moves-{one.best_restart}"
+        ended.append(_moved(course, replace(one, other=None), moves, workers, name, n_begun))
+        n_begun += len(ended[-1].attempts)
+    # The earlier restart counts if bounds are equal, whichever of them has been better before.
+    ended.sort(key=lambda one: (-one.kept.trace.final, one.best_restart))
+    best, *others = ended
+    if others:
+        best.other = others[0]
+    _put_in_canonical_form(best.kept.ctx)
+    return best
 
 
 class Moves(NamedTuple):
@@ -384,12 +423,18 @@ def _pause_factor(problem: Problem) -> float:
     return 1.0
 
 
-def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
-    """Make moves until the budget is spent, or all of them have failed for some time."""
+def _moved(
+    course: Course, found: Found, moves: Moves, workers: Workers, name: str, n_begun: int
+) -> Found:
+    """Make moves until the budget is spent, or all of them have failed for some time.
+
+    The state has a ``name`` in checkpoints. Reports number moves after the ``n_begun`` from another
+    restart.
+    """
     problem, monitor, checkpoint = course
     if not moves.any:
         return found
-    stored = None if checkpoint is None else checkpoint.load("moves")
+    stored = None if checkpoint is None else checkpoint.load(name)
     result: Found = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
     unit = max(len(result.pace), moves.least_passes)
@@ -397,7 +442,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
     if checkpoint is not None:
 
         def save(_: Progress) -> None:
-            checkpoint.save("moves", result)
+            checkpoint.save(name, result)
 
     def goes_on() -> bool:
         if result.turn < len(moves.before):
@@ -416,7 +461,8 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 after_pass, longest = None, settings.max_iter * move.longest
                 if monitor is not None:
                     n_annealed = result.trial.strategy.schedule_length()
-                    after_pass = monitor.begin_phase(move.name, number, n_annealed, longest)
+                    reported = move.name, n_begun + number
+                    after_pass = monitor.begin_phase(*reported, n_annealed, longest)
                 own = settings._replace(
                     stop=move.rule(stop, result.kept.trace.final, result.pace),
                     max_iter=longest,
@@ -425,7 +471,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                 )
                 loop.fit(result.trial, problem.units, own, workers, after_pass, save)
                 if monitor is not None:
-                    monitor.end_phase(move.name, number, result.trial)
+                    monitor.end_phase(*reported, result.trial)
         except np.linalg.LinAlgError:
             # The proposal of a move can lead out of the domain of the parameters.
             pass

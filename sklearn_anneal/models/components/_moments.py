@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -192,22 +192,28 @@ def moments(rows: Rows, full: bool) -> Summary:
     """
     if rows.patterns is not None:
         return _moments_of_cells(rows, full)
-    total = rows.total_weight
-    origin = np.zeros(rows.X.shape[1])
-    first: Any = 0.0
-    second: Any = 0.0
+    found: Summary | None = None
     for start in range(0, rows.n_units, CHUNK):
-        chunk = rows.take(slice(start, start + CHUNK))
-        x = np.asarray(chunk.X, dtype=np.float64)
-        if start == 0:
-            origin = x.mean(axis=0)
-        x = x - origin
-        weighted = x if chunk.weights is None else x * chunk.weights[:, None]
-        first = first + weighted.sum(axis=0)
-        second = second + (weighted.T @ x if full else (weighted * x).sum(axis=0))
-    mean = first / total
-    scatter = second - total * (np.outer(mean, mean) if full else mean**2)
-    return Summary(total, total, origin + mean, origin + mean, scatter)
+        part = _moments_of_chunk(rows.take(slice(start, start + CHUNK)), full)
+        found = part if found is None else found.merge(part)
+    assert found is not None
+    return replace(found, center=found.mean)
+
+
+def _moments_of_chunk(rows: Rows, full: bool) -> Summary:
+    """Return the moments of a few rows without missing cells.
+
+    They are computed from differences to the weighted mean. To another origin that of a row with
+    nearly all the weight would be so large that no digit of the scatter remains.
+    """
+    x, total = np.asarray(rows.X, dtype=np.float64), rows.total_weight
+    origin = x.mean(axis=0) if rows.weights is None else np.average(x, axis=0, weights=rows.weights)
+    x = x - origin
+    weighted = x if rows.weights is None else x * rows.weights[:, None]
+    rest = weighted.sum(axis=0) / total
+    scatter: Any = weighted.T @ x if full else (weighted * x).sum(axis=0)
+    scatter = scatter - total * (np.outer(rest, rest) if full else rest**2)
+    return Summary(total, total, origin + rest, origin + rest, scatter)
 
 
 def _moments_of_cells(rows: Rows, full: bool) -> Summary:
