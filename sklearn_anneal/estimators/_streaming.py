@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from ..annealing import Annealing, Context
+from ..annealing import Annealing, Context, NoAnnealing
 from ..data.units import U
 from ..families import Natural
 from ..inference import loop, streaming
@@ -203,7 +203,8 @@ class Streams(Interface[D, U, M]):
     ) -> Context:
         """Return the context of a fit to the first batch, with the clocks at their beginning."""
         # Of a method with a schedule, which needs the length of a stream, plain inference is left.
-        plan = Plan() if strategy.schedule_length() > 0 else self._plan(strategy, problem.units)
+        plain = isinstance(strategy, NoAnnealing) or strategy.schedule_length() > 0
+        plan = Plan(self.n_init) if plain else self._plan(strategy, problem.units)
         work = problem.units.operations(problem.model)
 
         def workers(restarts: bool) -> Workers:
