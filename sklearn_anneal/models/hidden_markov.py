@@ -407,6 +407,8 @@ class HiddenMarkov(ExchangeableStates, Streamed, ConjugateModel[Sequences, Summa
         return self.emission.least_rows * summary.seen / summary.frames
 
     def least_weight_of_fit(self, summary: Summary) -> float:
+        if self.n_components == 1:
+            return np.inf  # which has one optimum, and learns priors from more frames than these
         # States last for several frames, so that few frames show few of them.
         frames = max(self.emission.least_rows, _FRAMES_OF_FIT * self.n_components)
         return frames * summary.seen / summary.frames

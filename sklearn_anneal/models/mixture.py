@@ -309,6 +309,8 @@ class Mixture(
         return self.components.least_rows
 
     def least_weight_of_fit(self, summary: Summary) -> float:
+        if self.n_components == 1:
+            return np.inf  # which has one optimum, and learns priors from more rows than these
         return max(self.components.least_rows, float(_ROWS_OF_FIT * self.n_components))
 
     def prior(self, summary: Summary) -> Natural:
