@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from ..annealing import Annealing, Context
+from ..annealing import Annealing, Context, NoAnnealing
 from ..data.units import U
+from ..families import Natural
 from ..inference import loop, streaming
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
-from ..search.problem import prepare
-from ..search.search import finite
+from ..search.problem import Problem, prepare
+from ..search.search import Plan, best, finite
 from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
@@ -38,8 +39,10 @@ class Streams(Interface[D, U, M]):
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream.
 
-        The first batch fixes the priors that depend on data. The annealing schedule runs within the
-        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
+        The first batch fixes the priors that depend on data. Mixtures and hidden Markov models
+        without a schedule are fitted to it as by ``fit``, if it has 50 rows for each component, and
+        five for each component and column with full covariances. The annealing schedule runs within
+        the first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
         inference follows, so that one pass over the stream ends at T = 1, and further passes are
         plain. Without ``total_samples`` the length of the stream is unknown, and all of it is plain
         inference, as with ``annealing="none"``. The exception is ``"structured"``, which has no
@@ -184,10 +187,35 @@ class Streams(Interface[D, U, M]):
         runs = without_schedule(strategy) if unscheduled else strategy
         how = model, runs, units, self._settings(units), random_state
         given = self._start_for(model, runs)
-        problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
-        progress = problem.open(0, start)
-        inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
-        return inference, strategy if unscheduled else progress.strategy
+        if self.max_iter > 1 and streaming.begins_with_fit(model, runs, units):
+            # The fit counts the rows of the batch, and none to come.
+            problem, start = prepare(*how, stream=(seen, None), given=given)
+            ctx, runs = self._fitted_to_first_batch(problem, start, strategy), problem.strategy
+        else:
+            problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
+            progress = problem.open(0, start)
+            ctx, runs = progress.ctx, progress.strategy
+        inference = Inference(ctx, runs, seen, self._fixed_parameters())
+        return inference, strategy if unscheduled else runs
+
+    def _fitted_to_first_batch(
+        self, problem: Problem, start: Natural | None, strategy: Annealing
+    ) -> Context:
+        """Return the context of a fit to the first batch, with the clocks at their beginning."""
+        # Of a method with a schedule, which needs the length of a stream, plain inference is left.
+        plain = isinstance(strategy, NoAnnealing) or strategy.schedule_length() > 0
+        plan = Plan(self.n_init) if plain else self._plan(strategy, problem.units)
+        work = problem.units.operations(problem.model)
+
+        def workers(restarts: bool) -> Workers:
+            worth = work >= WORTH_THREADS[not restarts]
+            return Workers(self.n_jobs, restarts=restarts, worth=worth)
+
+        ctx = best(problem, [] if start is None else [start], plan, workers, None).kept.ctx
+        ctx.model = self._model_of_stream(ctx.model)
+        blank = replace(ctx, state={"updates": 0, "passes": 0.0})
+        ctx.state = blank.state | problem.strategy.initial_state(blank)
+        return ctx
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 
 class Streamed:
     """Mixin of models that learn otherwise from the first batches of a stream than from later ones.
@@ -23,3 +25,11 @@ class Streamed:
         Until then the parameters describe the data so far, as in a stream of unknown length.
         """
         return 0.0
+
+    def least_weight_of_fit(self, summary: Any) -> float:
+        """Return the weight of a first batch from which on the stream begins with a fit to it.
+
+        Updates with the batches follow, the first one included. Smaller batches lack groups that
+        come later, which components that are sure of the first rows would leave to one of them.
+        """
+        return np.inf

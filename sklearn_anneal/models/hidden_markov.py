@@ -71,6 +71,8 @@ _OF_CHAIN = "chain"
 # at a time, unless a single sequence has more. Arrays of this size are small, yet large enough
 # that the time of the interpreter between two calls of a kernel does not matter.
 _ENTRIES = 320 * 1024
+# A stream begins with a fit to its first batch if that has so many frames for each state.
+_FRAMES_OF_FIT = 50
 # Every further frame adds to log C. Once that growth changes by less than this share from one
 # frame to the next, it is taken as the growth of all frames that follow.
 _SETTLED = 1e-12
@@ -403,6 +405,13 @@ class HiddenMarkov(ExchangeableStates, Streamed, ConjugateModel[Sequences, Summa
 
     def least_weight(self, summary: Summary) -> float:
         return self.emission.least_rows * summary.seen / summary.frames
+
+    def least_weight_of_fit(self, summary: Summary) -> float:
+        if self.n_components == 1:
+            return np.inf  # which has one optimum, and learns priors from more frames than these
+        # States last for several frames, so that few frames show few of them.
+        frames = max(self.emission.least_rows, _FRAMES_OF_FIT * self.n_components)
+        return frames * summary.seen / summary.frames
 
     def prior(self, summary: Summary) -> Natural:
         return self.chain_prior() | self.emission.prior(summary.emission)

@@ -50,6 +50,8 @@ from .components._linear import scaled
 
 # The key of what is known about the weights, beside what is known about the components.
 _OF_WEIGHTS = "log weights"
+# A stream begins with a fit to its first batch if that has so many rows for each component.
+_ROWS_OF_FIT = 50
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
 _NO_VOLUME = (
@@ -305,6 +307,11 @@ class Mixture(
 
     def least_weight(self, summary: Summary) -> float:
         return self.components.least_rows
+
+    def least_weight_of_fit(self, summary: Summary) -> float:
+        if self.n_components == 1:
+            return np.inf  # which has one optimum, and learns priors from more rows than these
+        return max(self.components.least_rows, float(_ROWS_OF_FIT * self.n_components))
 
     def prior(self, summary: Summary) -> Natural:
         return self.weights.prior() | self.components.prior(summary.components)
