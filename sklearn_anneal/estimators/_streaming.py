@@ -119,13 +119,8 @@ class Streams(Interface[D, U, M]):
         elif units.is_empty:
             return
         else:
-            inference, method = copy.copy(self._inference), self.annealing_
-            inference.ctx = ctx = inference.context()
-            if self.total_samples is None:
-                inference.strategy = without_schedule(inference.strategy)
-            ctx.summary = ctx.summary.merge(ctx.model.summary(units))
-            inference.seen += weight
-        ctx = inference.ctx
+            inference, method, units = self._resumed(X, units)
+        ctx, weight = inference.ctx, units.total_weight
         known = ctx.model, inference.strategy, ctx.summary, inference.seen
         represented = streaming.represented_weight(*known, self.total_samples)
         ctx.summary = replace(ctx.summary, weight=represented)
@@ -155,6 +150,29 @@ class Streams(Interface[D, U, M]):
         trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace)
         messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
+
+    def _resumed(self, X: D, units: U) -> tuple[Inference, Annealing, U]:
+        """The stream before an update, its method, and the data points of the update.
+
+        These are the batch, or all of the stream if they are enough for a fit with which it begins
+        anew.
+        """
+        inference = copy.copy(self._inference)
+        inference.ctx = ctx = inference.context()
+        if self.total_samples is None:
+            inference.strategy = without_schedule(inference.strategy)
+        ctx.summary = ctx.summary.merge(ctx.model.summary(units))
+        inference.seen += units.total_weight
+        if not inference.held:
+            return inference, self.annealing_, units
+        kind = type(units)
+        if inference.seen < ctx.model.least_weight_of_fit(ctx.summary):
+            inference.held = (*inference.held, kind.joined([units]))
+            return inference, self.annealing_, units
+        units = kind.joined([*inference.held, units])
+        opened, method = self._opened(X, units)
+        opened = replace(opened, checked=inference.checked, warned=inference.warned)
+        return opened, method, units
 
     @contextmanager
     def _workers_for(self, ctx: Context, units: U) -> Iterator[Workers]:
@@ -187,7 +205,11 @@ class Streams(Interface[D, U, M]):
         runs = without_schedule(strategy) if unscheduled else strategy
         how = model, runs, units, self._settings(units), random_state
         given = self._start_for(model, runs)
-        if self.max_iter > 1 and streaming.begins_with_fit(model, runs, units):
+        least = np.inf
+        if self.max_iter > 1:
+            least = streaming.least_weight_of_fit(model, runs, units)
+        held: tuple[Any, ...] = ()
+        if seen >= least:
             # The fit counts the rows of the batch, and none to come.
             problem, start = prepare(*how, stream=(seen, None), given=given)
             ctx, runs = self._fitted_to_first_batch(problem, start, strategy), problem.strategy
@@ -195,7 +217,9 @@ class Streams(Interface[D, U, M]):
             problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
             progress = problem.open(0, start)
             ctx, runs = progress.ctx, progress.strategy
-        inference = Inference(ctx, runs, seen, self._fixed_parameters())
+            # The caller may change the arrays of the batch later.
+            held = (type(units).joined([units]),) if least < np.inf else ()
+        inference = Inference(ctx, runs, seen, self._fixed_parameters(), held=held)
         return inference, strategy if unscheduled else runs
 
     def _fitted_to_first_batch(

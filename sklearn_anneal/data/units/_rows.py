@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ._base import Centered, Units
+from ..tables import joined_tables
+from ._base import Centered, Units, joined_arrays
 
 # Rows are divided into at most this many chunks. They have at least the given size, and consist of
 # whole blocks of the kernels.
@@ -135,6 +136,20 @@ class Rows(Units):
         own = self.X[index], weights, self.center, patterns
         beside = None if self.covariates is None else self.covariates[index]
         return Rows(*own, plain=self.plain, classes=also, covariates=beside)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """Return the rows of several objects, one after another, as copies without a center."""
+        n_merged = sum(part.n_merged or part.n_units for part in parts)
+        return cls(
+            joined_tables([part.X for part in parts]),
+            joined_arrays([part.weights for part in parts], parts, 1.0),
+            patterns=joined_arrays([part.patterns for part in parts], parts, np.uint64(0)),
+            n_merged=n_merged if any(part.n_merged for part in parts) else 0,
+            plain=parts[0].plain,
+            classes=joined_arrays([part.classes for part in parts], parts, -1),
+            covariates=joined_arrays([part.covariates for part in parts], parts, 0.0),
+        )
 
     def part(self, index: slice) -> Rows:
         given = self.X, self.weights, self.patterns, self.classes, self.covariates, self.plain
