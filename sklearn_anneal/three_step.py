@@ -93,7 +93,8 @@ def distal_outcome(
     distribution : {"gaussian", "bernoulli"}, default="gaussian"
         Only for ``"ml"``: real numbers, with a variance in each class, or 0 and 1.
     sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
+        Weights of the rows. A weight of 2 counts a row twice, also in the standard errors, which
+        are not those of the sampling weights of a survey.
 
     Returns
     -------
@@ -132,8 +133,8 @@ def distal_outcome(
     weights = shares * assigned.weights[:, None]
     totals = weights.sum(axis=0)
     mean = weights.T @ y / totals
-    # The sandwich: the influence of every row on each mean.
-    influence = weights * (y[:, None] - mean) / totals
+    # The sandwich: the influence of every row on each mean, of which a weight counts copies.
+    influence = shares * (y[:, None] - mean) / totals * np.sqrt(assigned.weights)[:, None]
     return _described(mean, influence.T @ influence)
 
 
@@ -168,7 +169,8 @@ def class_covariates(
         None: coefficients sum to zero over the classes. An integer: differences from those of this
         class.
     sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
+        Weights of the rows. A weight of 2 counts a row twice, also in the standard errors, which
+        are not those of the sampling weights of a survey.
 
     Returns
     -------
@@ -347,7 +349,7 @@ def _logit(
     if correction != "ml":
         target = assigned.shares if correction is None else assigned.corrected()
         values = _newton(values, u, target, w)
-        rest = (target - _probabilities(values, u))[:, :-1] * w[:, None]
+        rest = (target - _probabilities(values, u))[:, :-1] * np.sqrt(w)[:, None]
         scores = np.einsum("nk,np->nkp", rest, u).reshape(len(u), -1)
         bread = np.linalg.inv(_information(_probabilities(values, u), u, w))
         covariance = bread @ (scores.T @ scores) @ bread

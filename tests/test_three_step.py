@@ -138,7 +138,8 @@ def test_weight_is_a_number_of_copies(correction, rng):
         one = call(R, beside, correction=correction, sample_weight=times)
         copies = (np.repeat(a, times, axis=0) for a in (R, beside))
         other = call(*copies, correction=correction)
-        assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-8)
+        for numbers in (name, "covariance"):
+            assert_allclose(one[numbers], other[numbers], rtol=1e-6, atol=1e-8)
 
 
 def test_units_of_covariates_do_not_matter(rng):
