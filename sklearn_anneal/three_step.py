@@ -31,6 +31,7 @@ from sklearn.utils import Bunch, check_array, check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
 from ._compat import check_sample_weight
+from ._stack import warn
 
 __all__ = ["class_covariates", "distal_outcome"]
 
@@ -42,6 +43,8 @@ _ROUNDS, _NEWTON, _TOLERANCE = 5000, 100, 1e-10
 # D is inverted if its condition number is at most this.
 _CONDITION = 1e6
 _TINY = 1e-300
+# A class has at least this variance of a standardised outcome.
+_LEAST_VARIANCE = 1e-6
 # Numbers above this have squares, or sums of them, that overflow.
 _MOST = 1e100
 
@@ -126,9 +129,16 @@ def distal_outcome(
     if distribution not in _DISTRIBUTIONS:
         raise ValueError(f"distribution is one of {_DISTRIBUTIONS}, but got {distribution!r}.")
     if correction == "ml":
-        if distribution == "bernoulli" and not np.isin(y, (0.0, 1.0)).all():
-            raise ValueError("distribution='bernoulli' is for an outcome of 0 and 1.")
-        return _means_by_likelihood(assigned, y, distribution == "gaussian")
+        if distribution == "bernoulli":
+            if not np.isin(y, (0.0, 1.0)).all():
+                raise ValueError("distribution='bernoulli' is for an outcome of 0 and 1.")
+            return _described(*_means_by_likelihood(assigned, y, gaussian=False))
+        # The scores of standardised values have comparable sizes, and so their information has an
+        # inverse whatever the unit of the outcome is.
+        center = np.average(y, weights=assigned.weights)
+        spread = np.sqrt(np.average((y - center) ** 2, weights=assigned.weights)) or 1.0
+        mean, covariance = _means_by_likelihood(assigned, (y - center) / spread, gaussian=True)
+        return _described(center + spread * mean, spread**2 * covariance)
     shares = assigned.shares if correction is None else assigned.corrected()
     weights = shares * assigned.weights[:, None]
     totals = weights.sum(axis=0)
@@ -308,18 +318,19 @@ def _described(mean: np.ndarray, covariance: np.ndarray) -> Bunch:
     return Bunch(mean=mean, std=std, covariance=covariance)
 
 
-def _means_by_likelihood(assigned: _Assigned, y: np.ndarray, gaussian: bool) -> Bunch:
+def _means_by_likelihood(
+    assigned: _Assigned, y: np.ndarray, gaussian: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Fit p(assignment, y) = Σ_c π_c D_cs p(y | c) by EM; the covariance is that of the scores."""
     w, known = assigned.weights, assigned.log_likelihood()
     r = assigned.shares
-    least = 1e-6 * max(float(np.average((y - np.average(y, weights=w)) ** 2, weights=w)), _TINY)
     before = -np.inf
     for _ in range(_ROUNDS):
         totals = w @ r
         share, mean = totals / totals.sum(), (r * w[:, None]).T @ y / totals
         if gaussian:
             apart = y[:, None] - mean
-            variance = np.maximum(((r * apart**2).T @ w) / totals, least)
+            variance = np.maximum(((r * apart**2).T @ w) / totals, _LEAST_VARIANCE)
             log_density = -0.5 * (apart**2 / variance + np.log(2.0 * np.pi * variance))
         else:
             inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
@@ -333,11 +344,17 @@ def _means_by_likelihood(assigned: _Assigned, y: np.ndarray, gaussian: bool) -> 
     apart = y[:, None] - mean
     scores = [r * apart / variance, (r - share)[:, :-1]]
     if gaussian:
+        if (variance <= _LEAST_VARIANCE).any() and np.ptp(y) > 0:
+            warn(
+                f"The outcome is all but constant in class {int(np.argmin(variance))}. A Gaussian "
+                "density has no limit there, so that means and standard errors say little. Give "
+                "correction='bch', or distribution='bernoulli' for an outcome of 0 and 1."
+            )
         scores.append(0.5 * r * (apart**2 / variance - 1.0))
     every = np.column_stack(scores)
     information = (every * w[:, None]).T @ every
     n = len(mean)
-    return _described(mean, np.linalg.pinv(information)[:n, :n])
+    return mean, np.linalg.pinv(information)[:n, :n]
 
 
 def _logit(

@@ -142,6 +142,25 @@ def test_weight_is_a_number_of_copies(correction, rng):
             assert_allclose(one[numbers], other[numbers], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_units_of_outcomes_do_not_matter(correction, rng):
+    R, _, c = drawn(rng, 300)
+    y = MEANS[c] + rng.standard_normal(300)
+    one = distal_outcome(R, y, correction=correction)
+    for unit in (1e-12, 1e9, 1e40):
+        other = distal_outcome(R, unit * (y + 7.0), correction=correction)
+        assert_allclose(other.mean / unit - 7.0, one.mean, rtol=1e-6, atol=1e-8)
+        assert_allclose(other.std / unit, one.std, rtol=1e-5)
+
+
+def test_gaussian_outcomes_of_few_values_are_reported(rng):
+    """Gaussian densities at single values have no limit, whose information is not finite."""
+    R, _, c = drawn(rng, 300)
+    y = (rng.random(300) < np.array([0.1, 0.5, 0.9])[c]).astype(float)
+    with pytest.warns(UserWarning, match="all but constant in class .* distribution='bernoulli'"):
+        distal_outcome(R, y, correction="ml")
+
+
 def test_units_of_covariates_do_not_matter(rng):
     R, z, _ = drawn(rng, 300)
     one, other = class_covariates(R, z), class_covariates(R, 100.0 * z + 7.0)
