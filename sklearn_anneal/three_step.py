@@ -40,6 +40,8 @@ _ASSIGNMENTS = ("modal", "soft")
 _DISTRIBUTIONS = ("gaussian", "bernoulli")
 # Rounds of EM and of Newton's method, and the changes at which they have converged.
 _ROUNDS, _NEWTON, _TOLERANCE = 5000, 100, 1e-10
+# Coefficients are finite if this share of the information of equal probabilities is left.
+_LEAST_INFORMATION = 1e-7
 # D is inverted if its condition number is at most this.
 _CONDITION = 1e6
 _TINY = 1e-300
@@ -47,6 +49,11 @@ _TINY = 1e-300
 _LEAST_VARIANCE = 1e-6
 # Numbers above this have squares, or sums of them, that overflow.
 _MOST = 1e100
+_NOT_FINITE = (
+    "The coefficients have no finite values: a covariate separates the classes, or the correction "
+    "of few rows is too large. Fit the covariates with the mixture instead, fit(X, covariates=…), "
+    "whose coefficients have a prior."
+)
 
 
 class _Assigned(NamedTuple):
@@ -270,7 +277,8 @@ def _assigned(
     if assignment == "modal":
         shares = np.equal.outer(R.argmax(axis=1), np.arange(R.shape[1])).astype(np.float64)
     totals = weights @ R
-    if (weights @ shares < 1e-8).any() or (totals < 1e-8).any():
+    least = 1e-8 * weights[weights > 0].mean()
+    if (weights @ shares < least).any() or (totals < least).any():
         empty = int(np.argmin(weights @ shares))
         raise ValueError(
             f"No row is assigned to class {empty}. Leave out its column, and divide the others by "
@@ -366,6 +374,7 @@ def _logit(
     if correction != "ml":
         target = assigned.shares if correction is None else assigned.corrected()
         values = _newton(values, u, target, w)
+        _refuse_separation(values, u, w)
         rest = (target - _probabilities(values, u))[:, :-1] * np.sqrt(w)[:, None]
         scores = np.einsum("nk,np->nkp", rest, u).reshape(len(u), -1)
         bread = np.linalg.inv(_information(_probabilities(values, u), u, w))
@@ -379,6 +388,7 @@ def _logit(
             break
         before = value
         values = _newton(values, u, r, w)
+    _refuse_separation(values, u, w)
     p = _probabilities(values, u)
     # The observed information: that of known classes, less what the classes leave open.
     information = _information(p, u, w) - _information(r, u, w)
@@ -431,8 +441,17 @@ def _newton(values: np.ndarray, u: np.ndarray, target: np.ndarray, w: np.ndarray
             break
         if np.abs(share * step).max() < 1e-9:
             return values
-    raise ValueError(
-        "The coefficients have no finite values: a covariate separates the classes, or the "
-        "correction of few rows is too large. Fit the covariates with the mixture instead, "
-        "fit(X, covariates=…), whose coefficients have a prior."
-    )
+    raise ValueError(_NOT_FINITE)
+
+
+def _refuse_separation(values: np.ndarray, u: np.ndarray, w: np.ndarray) -> None:
+    """Refuse coefficients of which hardly any information is left, as they grow without a limit.
+
+    Rounding ends their growth where all rows have probabilities of 0 and 1 in some direction. The
+    information is compared with that of equally probable classes, so that units do not matter.
+    """
+    p = _probabilities(values, u)
+    sizes, axes = np.linalg.eigh(_information(np.full_like(p, 1.0 / p.shape[1]), u, w))
+    axes = axes / np.sqrt(sizes)
+    if np.linalg.eigvalsh(axes.T @ _information(p, u, w) @ axes)[0] < _LEAST_INFORMATION:
+        raise ValueError(_NOT_FINITE)

@@ -168,6 +168,26 @@ def test_units_of_covariates_do_not_matter(rng):
     assert_allclose(100.0 * other.coefficients_std, one.coefficients_std, rtol=1e-5)
 
 
+@pytest.mark.parametrize("correction", CORRECTIONS)
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_covariate_that_separates_a_class_is_refused(correction, noise, rng):
+    """Rounding ends the growth of coefficients, which were returned with huge standard errors."""
+    R = rng.dirichlet([0.2, 0.2, 0.2], size=300)
+    z = 3.0 * (R.argmax(axis=1) == 0)[:, None] + noise * rng.random((300, 1))
+    with pytest.raises(ValueError, match="a covariate separates the classes"):
+        class_covariates(R, z, correction=correction)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_the_unit_of_weights_does_not_matter_for_estimates(correction, rng):
+    R, z, c = drawn(rng, 300)
+    y = MEANS[c] + rng.standard_normal(300)
+    for call, beside, name in ((distal_outcome, y, "mean"), (class_covariates, z, "coefficients")):
+        one = call(R, beside, correction=correction)
+        other = call(R, beside, correction=correction, sample_weight=np.full(300, 1e-12))
+        assert_allclose(other[name], one[name], rtol=1e-6, atol=1e-8)
+
+
 def refusals():
     R, z = np.full((4, 2), 0.5), np.arange(4.0)
     sure = np.eye(2)[[0, 0, 1, 1]]
