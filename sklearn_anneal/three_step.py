@@ -31,6 +31,7 @@ from sklearn.utils import Bunch, check_array, check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
 from ._compat import check_sample_weight
+from ._stack import warn
 
 __all__ = ["class_covariates", "distal_outcome"]
 
@@ -39,11 +40,20 @@ _ASSIGNMENTS = ("modal", "soft")
 _DISTRIBUTIONS = ("gaussian", "bernoulli")
 # Rounds of EM and of Newton's method, and the changes at which they have converged.
 _ROUNDS, _NEWTON, _TOLERANCE = 5000, 100, 1e-10
+# Coefficients are finite if this share of the information of equal probabilities is left.
+_LEAST_INFORMATION = 1e-7
 # D is inverted if its condition number is at most this.
 _CONDITION = 1e6
 _TINY = 1e-300
+# A class has at least this variance of a standardised outcome.
+_LEAST_VARIANCE = 1e-6
 # Numbers above this have squares, or sums of them, that overflow.
 _MOST = 1e100
+_NOT_FINITE = (
+    "The coefficients have no finite values: a covariate separates the classes, or the correction "
+    "of few rows is too large. Fit the covariates with the mixture instead, fit(X, covariates=…), "
+    "whose coefficients have a prior."
+)
 
 
 class _Assigned(NamedTuple):
@@ -93,7 +103,8 @@ def distal_outcome(
     distribution : {"gaussian", "bernoulli"}, default="gaussian"
         Only for ``"ml"``: real numbers, with a variance in each class, or 0 and 1.
     sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
+        Weights of the rows. A weight of 2 counts a row twice, also in the standard errors, which
+        are not those of the sampling weights of a survey.
 
     Returns
     -------
@@ -125,15 +136,22 @@ def distal_outcome(
     if distribution not in _DISTRIBUTIONS:
         raise ValueError(f"distribution is one of {_DISTRIBUTIONS}, but got {distribution!r}.")
     if correction == "ml":
-        if distribution == "bernoulli" and not np.isin(y, (0.0, 1.0)).all():
-            raise ValueError("distribution='bernoulli' is for an outcome of 0 and 1.")
-        return _means_by_likelihood(assigned, y, distribution == "gaussian")
+        if distribution == "bernoulli":
+            if not np.isin(y, (0.0, 1.0)).all():
+                raise ValueError("distribution='bernoulli' is for an outcome of 0 and 1.")
+            return _described(*_means_by_likelihood(assigned, y, gaussian=False))
+        # The scores of standardised values have comparable sizes, and so their information has an
+        # inverse whatever the unit of the outcome is.
+        center = np.average(y, weights=assigned.weights)
+        spread = np.sqrt(np.average((y - center) ** 2, weights=assigned.weights)) or 1.0
+        mean, covariance = _means_by_likelihood(assigned, (y - center) / spread, gaussian=True)
+        return _described(center + spread * mean, spread**2 * covariance)
     shares = assigned.shares if correction is None else assigned.corrected()
     weights = shares * assigned.weights[:, None]
     totals = weights.sum(axis=0)
     mean = weights.T @ y / totals
-    # The sandwich: the influence of every row on each mean.
-    influence = weights * (y[:, None] - mean) / totals
+    # The sandwich: the influence of every row on each mean, of which a weight counts copies.
+    influence = shares * (y[:, None] - mean) / totals * np.sqrt(assigned.weights)[:, None]
     return _described(mean, influence.T @ influence)
 
 
@@ -168,7 +186,8 @@ def class_covariates(
         None: coefficients sum to zero over the classes. An integer: differences from those of this
         class.
     sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
+        Weights of the rows. A weight of 2 counts a row twice, also in the standard errors, which
+        are not those of the sampling weights of a survey.
 
     Returns
     -------
@@ -258,7 +277,8 @@ def _assigned(
     if assignment == "modal":
         shares = np.equal.outer(R.argmax(axis=1), np.arange(R.shape[1])).astype(np.float64)
     totals = weights @ R
-    if (weights @ shares < 1e-8).any() or (totals < 1e-8).any():
+    least = 1e-8 * weights[weights > 0].mean()
+    if (weights @ shares < least).any() or (totals < least).any():
         empty = int(np.argmin(weights @ shares))
         raise ValueError(
             f"No row is assigned to class {empty}. Leave out its column, and divide the others by "
@@ -306,18 +326,19 @@ def _described(mean: np.ndarray, covariance: np.ndarray) -> Bunch:
     return Bunch(mean=mean, std=std, covariance=covariance)
 
 
-def _means_by_likelihood(assigned: _Assigned, y: np.ndarray, gaussian: bool) -> Bunch:
+def _means_by_likelihood(
+    assigned: _Assigned, y: np.ndarray, gaussian: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Fit p(assignment, y) = Σ_c π_c D_cs p(y | c) by EM; the covariance is that of the scores."""
     w, known = assigned.weights, assigned.log_likelihood()
     r = assigned.shares
-    least = 1e-6 * max(float(np.average((y - np.average(y, weights=w)) ** 2, weights=w)), _TINY)
     before = -np.inf
     for _ in range(_ROUNDS):
         totals = w @ r
         share, mean = totals / totals.sum(), (r * w[:, None]).T @ y / totals
         if gaussian:
             apart = y[:, None] - mean
-            variance = np.maximum(((r * apart**2).T @ w) / totals, least)
+            variance = np.maximum(((r * apart**2).T @ w) / totals, _LEAST_VARIANCE)
             log_density = -0.5 * (apart**2 / variance + np.log(2.0 * np.pi * variance))
         else:
             inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
@@ -331,11 +352,17 @@ def _means_by_likelihood(assigned: _Assigned, y: np.ndarray, gaussian: bool) -> 
     apart = y[:, None] - mean
     scores = [r * apart / variance, (r - share)[:, :-1]]
     if gaussian:
+        if (variance <= _LEAST_VARIANCE).any() and np.ptp(y) > 0:
+            warn(
+                f"The outcome is all but constant in class {int(np.argmin(variance))}. A Gaussian "
+                "density has no limit there, so that means and standard errors say little. Give "
+                "correction='bch', or distribution='bernoulli' for an outcome of 0 and 1."
+            )
         scores.append(0.5 * r * (apart**2 / variance - 1.0))
     every = np.column_stack(scores)
     information = (every * w[:, None]).T @ every
     n = len(mean)
-    return _described(mean, np.linalg.pinv(information)[:n, :n])
+    return mean, np.linalg.pinv(information)[:n, :n]
 
 
 def _logit(
@@ -347,7 +374,8 @@ def _logit(
     if correction != "ml":
         target = assigned.shares if correction is None else assigned.corrected()
         values = _newton(values, u, target, w)
-        rest = (target - _probabilities(values, u))[:, :-1] * w[:, None]
+        _refuse_separation(values, u, w)
+        rest = (target - _probabilities(values, u))[:, :-1] * np.sqrt(w)[:, None]
         scores = np.einsum("nk,np->nkp", rest, u).reshape(len(u), -1)
         bread = np.linalg.inv(_information(_probabilities(values, u), u, w))
         covariance = bread @ (scores.T @ scores) @ bread
@@ -360,6 +388,7 @@ def _logit(
             break
         before = value
         values = _newton(values, u, r, w)
+    _refuse_separation(values, u, w)
     p = _probabilities(values, u)
     # The observed information: that of known classes, less what the classes leave open.
     information = _information(p, u, w) - _information(r, u, w)
@@ -412,8 +441,17 @@ def _newton(values: np.ndarray, u: np.ndarray, target: np.ndarray, w: np.ndarray
             break
         if np.abs(share * step).max() < 1e-9:
             return values
-    raise ValueError(
-        "The coefficients have no finite values: a covariate separates the classes, or the "
-        "correction of few rows is too large. Fit the covariates with the mixture instead, "
-        "fit(X, covariates=…), whose coefficients have a prior."
-    )
+    raise ValueError(_NOT_FINITE)
+
+
+def _refuse_separation(values: np.ndarray, u: np.ndarray, w: np.ndarray) -> None:
+    """Refuse coefficients of which hardly any information is left, as they grow without a limit.
+
+    Rounding ends their growth where all rows have probabilities of 0 and 1 in some direction. The
+    information is compared with that of equally probable classes, so that units do not matter.
+    """
+    p = _probabilities(values, u)
+    sizes, axes = np.linalg.eigh(_information(np.full_like(p, 1.0 / p.shape[1]), u, w))
+    axes = axes / np.sqrt(sizes)
+    if np.linalg.eigvalsh(axes.T @ _information(p, u, w) @ axes)[0] < _LEAST_INFORMATION:
+        raise ValueError(_NOT_FINITE)

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.model_selection import KFold, cross_val_score
 
 from sklearn_anneal import (
@@ -231,6 +231,19 @@ def test_empty_components_are_left_out(cls, prior):
     assert len(drawn.ellipses_) == used
     if cls is AnnealedBayesianGaussianMixture:
         assert used == fit.n_effective_components_
+
+
+def test_mixtures_with_covariates_are_drawn(rng):
+    covariates = rng.standard_normal((len(blobs()), 1))
+    fit = AnnealedBayesianGaussianMixture(3, random_state=0).fit(blobs(), covariates=covariates)
+    drawn = MixtureEllipseDisplay.from_estimator(fit)
+    assert len(drawn.ellipses_) == fit.n_effective_components_
+
+
+def test_ellipses_of_other_models_are_refused():
+    for other in (AnnealedHMM(2, random_state=0, max_iter=5), GaussianMixture(2)):
+        with pytest.raises(TypeError, match=f"but got {type(other).__name__}"):
+            MixtureEllipseDisplay.from_estimator(other.fit(blobs()))
 
 
 def test_heavier_components_are_darker():

@@ -132,6 +132,14 @@ def test_profiles_take_the_names_of_a_data_frame():
     assert labels_of(ComponentProfilesDisplay.from_estimator(fit)) == ["a", "b", "c"]
 
 
+def test_profiles_of_a_mixture_with_covariates():
+    X = make_mixture(60, 4, random_state=0)[0]
+    covariates = np.random.default_rng(0).standard_normal((60, 1))
+    fit = AnnealedBayesianMixture(2, random_state=0).fit(X, covariates=covariates)
+    drawn = ComponentProfilesDisplay.from_estimator(fit)
+    assert drawn.values.shape == (4, fit.n_effective_components_)
+
+
 def test_profiles_in_given_axes():
     fit = table_mixture("bernoulli")
     figure, ax = plt.subplots()

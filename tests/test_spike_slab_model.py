@@ -254,6 +254,21 @@ def test_data_without_information_are_refused_or_survived(rng):
 
 
 @pytest.mark.parametrize("solver", ["coordinate", "gradient"])
+@pytest.mark.parametrize("value", [0.1, 123456.789, 1e-140])
+def test_the_value_of_a_constant_column_does_not_matter(solver, value, rng):
+    """The mean of equal values has rounding errors, which are no variance of the column."""
+    X, _ = drawn(rng, n=1000)
+    bounds = []
+    for constant in (0.0, value):
+        X[:, 1] = constant
+        est = AnnealedSpikeSlabFactorAnalysis(
+            2, annealing="none", solver=solver, max_iter=5, random_state=0
+        )
+        bounds.append(est.fit(X).lower_bound_)
+    assert_allclose(bounds[1], bounds[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["coordinate", "gradient"])
 def test_a_stream_needs_what_a_fit_needs(solver, rng):
     """A column gets its mean and its variance from the first batch; later ones may lack it."""
     X, _ = drawn(rng, n=60)

@@ -138,7 +138,27 @@ def test_weight_is_a_number_of_copies(correction, rng):
         one = call(R, beside, correction=correction, sample_weight=times)
         copies = (np.repeat(a, times, axis=0) for a in (R, beside))
         other = call(*copies, correction=correction)
-        assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-8)
+        for numbers in (name, "covariance"):
+            assert_allclose(one[numbers], other[numbers], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_units_of_outcomes_do_not_matter(correction, rng):
+    R, _, c = drawn(rng, 300)
+    y = MEANS[c] + rng.standard_normal(300)
+    one = distal_outcome(R, y, correction=correction)
+    for unit in (1e-12, 1e9, 1e40):
+        other = distal_outcome(R, unit * (y + 7.0), correction=correction)
+        assert_allclose(other.mean / unit - 7.0, one.mean, rtol=1e-6, atol=1e-8)
+        assert_allclose(other.std / unit, one.std, rtol=1e-5)
+
+
+def test_gaussian_outcomes_of_few_values_are_reported(rng):
+    """Gaussian densities at single values have no limit, whose information is not finite."""
+    R, _, c = drawn(rng, 300)
+    y = (rng.random(300) < np.array([0.1, 0.5, 0.9])[c]).astype(float)
+    with pytest.warns(UserWarning, match="all but constant in class .* distribution='bernoulli'"):
+        distal_outcome(R, y, correction="ml")
 
 
 def test_units_of_covariates_do_not_matter(rng):
@@ -146,6 +166,26 @@ def test_units_of_covariates_do_not_matter(rng):
     one, other = class_covariates(R, z), class_covariates(R, 100.0 * z + 7.0)
     assert_allclose(100.0 * other.coefficients, one.coefficients, rtol=1e-6)
     assert_allclose(100.0 * other.coefficients_std, one.coefficients_std, rtol=1e-5)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_covariate_that_separates_a_class_is_refused(correction, noise, rng):
+    """Rounding ends the growth of coefficients, which were returned with huge standard errors."""
+    R = rng.dirichlet([0.2, 0.2, 0.2], size=300)
+    z = 3.0 * (R.argmax(axis=1) == 0)[:, None] + noise * rng.random((300, 1))
+    with pytest.raises(ValueError, match="a covariate separates the classes"):
+        class_covariates(R, z, correction=correction)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_the_unit_of_weights_does_not_matter_for_estimates(correction, rng):
+    R, z, c = drawn(rng, 300)
+    y = MEANS[c] + rng.standard_normal(300)
+    for call, beside, name in ((distal_outcome, y, "mean"), (class_covariates, z, "coefficients")):
+        one = call(R, beside, correction=correction)
+        other = call(R, beside, correction=correction, sample_weight=np.full(300, 1e-12))
+        assert_allclose(other[name], one[name], rtol=1e-6, atol=1e-8)
 
 
 def refusals():

@@ -202,7 +202,8 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         returns their mean; only the last value is the bound of what it returns.
     standard_errors_ : ndarray of shape (n_passes,)
         The standard error of each of these: √(n Var ℓ), where ℓ are the bounds of the n rows. NaN
-        for calls of ``partial_fit``.
+        for calls of ``partial_fit``. Equal rows share the draws of the last bound, so that its
+        standard error is too small if there are few distinct rows.
     validation_scores_ : ndarray of shape (n_passes,)
         The bound of the rows that ``early_stopping`` keeps from training, nats per row; empty
         without it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
@@ -180,12 +182,25 @@ class MixtureEllipseDisplay:
 
         Raises
         ------
+        TypeError
+            If the estimator is no Bayesian Gaussian mixture.
         ValueError
             If the mixture, or X, does not have two features.
         sklearn.exceptions.NotFittedError
             If the estimator is not fitted.
         """
         check_is_fitted(estimator)
+        ours = isinstance(estimator, BaseAnnealed)
+        if not (
+            hasattr(estimator, "covariances_")
+            and (ours or hasattr(estimator, "weight_concentration_"))
+        ):
+            raise TypeError(
+                f"{cls.__name__} draws components of AnnealedBayesianGaussianMixture or "
+                "sklearn.mixture.BayesianGaussianMixture, but got "
+                f"{type(estimator).__name__}. Give means=, covariances= and weights= to the class "
+                "itself for those of any other mixture."
+            )
         _check_two_features("the mixture was fitted to", estimator.n_features_in_)
         names = getattr(estimator, "feature_names_in_", None)
         if X is not None:
@@ -213,11 +228,14 @@ def _check_two_features(who: str, n_features: int) -> None:
         )
 
 
-def _expected_counts(estimator: BaseAnnealed) -> np.ndarray:
-    """The expected number of rows of each component.
+def _expected_counts(estimator: Any) -> np.ndarray:
+    """The expected number of rows of each component, which our mixtures know.
 
-    The rows add it to the prior concentration of the component's weight.
+    In others, the rows add it to the prior concentration of the component's weight.
     """
+    if isinstance(estimator, BaseAnnealed):
+        ctx = estimator._quiet_context()
+        return ctx.model.weights.expected_counts(ctx.q, ctx.prior)
     concentration = estimator.weight_concentration_
     if isinstance(concentration, tuple):
         return concentration[0] - 1.0

@@ -281,7 +281,7 @@ class ComponentProfilesDisplay:
             If the estimator is not fitted.
         """
         check_is_fitted(estimator)
-        if not (hasattr(estimator, "emission") and hasattr(estimator, "weight_concentration_")):
+        if not (hasattr(estimator, "emission") and hasattr(estimator, "weights_")):
             raise TypeError(
                 f"{cls.__name__} draws components of AnnealedBayesianMixture, but got "
                 f"{type(estimator).__name__}."

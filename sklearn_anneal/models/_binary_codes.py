@@ -24,6 +24,9 @@ FEW_SWEEPS, MANY_SWEEPS = 5, 100
 # The inverse of a smaller variance, times what learned shares of it and sums over rows make of it,
 # would overflow.
 _LEAST_VARIANCE = 1e-300
+# Values are equal if their standard deviation is at most this share of their mean: the rounding
+# errors of a mean of many equal values are as large.
+OF_EQUAL_VALUES = 1e-13
 
 
 class RowBlock(NamedTuple):

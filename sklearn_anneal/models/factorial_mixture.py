@@ -17,6 +17,7 @@ from ..families._structure import inverse_of_lower
 from ._base import LOG_2PI, Block, DataSummary, LocalStep, Recommended, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
+    OF_EQUAL_VALUES,
     BinaryCodes,
     centered_blocks,
     check_variances,
@@ -38,8 +39,6 @@ _SMALLEST_FACTOR = 1e-3
 # The variance of the noise is at least this share of the variance of the data, below which the
 # bound would be rounding.
 _LEAST_NOISE = 1e-10
-# Rows are equal if their variance is below this share of their squares, which is rounding.
-_OF_EQUAL_ROWS = 1e-26
 # Values of the parameters that are learned, at which learning begins. The variances are shares of
 # the variance of the data, the second one after division by the expected number of activations.
 _START = {"noise_variance": 0.4, "mean_variance": 1.0, "activation_prior": 0.5}
@@ -200,7 +199,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         model = copy(self)
         scale = summary.variance
         check_variances(scale)
-        if not scale > _OF_EQUAL_ROWS * float(np.mean(summary.mean**2)):
+        if not scale > OF_EQUAL_VALUES**2 * float(np.mean(summary.mean**2)):
             # All rows are equal, so that there is no noise to learn from.
             scale, model.learns = 1.0, ()
         values = {

@@ -17,6 +17,7 @@ from . import _packed_gaussians
 from ._base import LOG_2PI, Block, DataSummary, Known, LocalStep, Recommended, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
+    OF_EQUAL_VALUES,
     BinaryCodes,
     centered_blocks,
     check_variances,
@@ -219,6 +220,8 @@ class SpikeSlabFactorAnalysis(
     def resolved(self, summary: Summary, hold_units: bool = False) -> Self:
         model = copy(self)
         variances = summary.variances
+        equal = np.sqrt(variances) <= OF_EQUAL_VALUES * np.abs(summary.mean)
+        variances = np.where(equal, 0.0, variances)
         check_variances(variances)
         typical = float(variances.mean())
         if not typical > 0:
