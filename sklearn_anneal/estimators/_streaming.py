@@ -39,15 +39,18 @@ class Streams(Interface[D, U, M]):
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream.
 
-        The first batch fixes the priors that depend on data. Mixtures and hidden Markov models
-        without a schedule are fitted to it as by ``fit``, if it has 50 rows for each component, and
-        five for each component and column with full covariances. The annealing schedule runs within
-        the first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
+        The first batch fixes the priors that depend on data. The annealing schedule runs within the
+        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
         inference follows, so that one pass over the stream ends at T = 1, and further passes are
-        plain. Without ``total_samples`` the length of the stream is unknown, and all of it is plain
-        inference, as with ``annealing="none"``. The exception is ``"structured"``, which has no
-        schedule and runs throughout. If components coincide after the schedule, a warning says so;
-        the check is repeated whenever the stream has doubled.
+        plain. Without ``total_samples`` the length of the stream is unknown, and all updates are
+        plain. The exception is ``"structured"``, which has no schedule and runs throughout. If
+        components coincide after the schedule, a warning says so; the check is repeated whenever
+        the stream has doubled.
+
+        Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 50
+        for each component, and five for each component and column with full covariances. Smaller
+        batches are kept until then. They update the model, and the fit determines its priors and
+        numbers its components anew.
 
         Parameters
         ----------

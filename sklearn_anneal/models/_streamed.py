@@ -27,9 +27,9 @@ class Streamed:
         return 0.0
 
     def least_weight_of_fit(self, summary: Any) -> float:
-        """Return the weight of a first batch from which on the stream begins with a fit to it.
+        """Return the weight of the first batches from which on a stream is fitted to them.
 
-        Updates with the batches follow, the first one included. Smaller batches lack groups that
-        come later, which components that are sure of the first rows would leave to one of them.
+        Updates follow, at first with these batches. Fewer data lack groups that come later, which
+        components that are sure of the first rows would leave to one of them.
         """
         return np.inf

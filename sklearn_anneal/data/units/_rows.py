@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..tables import joined_tables
+from ..tables import joined_tables, merged_rows
 from ._base import Centered, Units, joined_arrays
 
 # Rows are divided into at most this many chunks. They have at least the given size, and consist of
@@ -140,12 +140,19 @@ class Rows(Units):
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """Return the rows of several objects, one after another, as copies without a center."""
-        n_merged = sum(part.n_merged or part.n_units for part in parts)
+        X = joined_tables([part.X for part in parts])
+        weights = joined_arrays([part.weights for part in parts], parts, 1.0)
+        n_merged = 0
+        if any(part.n_merged for part in parts):
+            n_merged = sum(part.n_merged or part.n_units for part in parts)
+            # Rows of different parts can be equal as well.
+            merged = merged_rows(X, weights)
+            X, weights = (X, weights) if merged is None else merged
         return cls(
-            joined_tables([part.X for part in parts]),
-            joined_arrays([part.weights for part in parts], parts, 1.0),
+            X,
+            weights,
             patterns=joined_arrays([part.patterns for part in parts], parts, np.uint64(0)),
-            n_merged=n_merged if any(part.n_merged for part in parts) else 0,
+            n_merged=n_merged,
             plain=parts[0].plain,
             classes=joined_arrays([part.classes for part in parts], parts, -1),
             covariates=joined_arrays([part.covariates for part in parts], parts, 0.0),
