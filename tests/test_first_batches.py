@@ -7,11 +7,17 @@ from functools import partial
 
 import numpy as np
 import pytest
+import skops.io
 from cases_gaussian_mixture import clusters
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, AnnealedHMM
+from sklearn_anneal import (
+    TRUSTED_TYPES,
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedHMM,
+)
 
 
 def _equal(one, other):
@@ -42,15 +48,16 @@ def _batches_of_mixtures():
 
 
 @pytest.mark.parametrize(("mixture", "X"), list(_batches_of_mixtures()))
-def test_small_batches_are_kept_until_they_are_enough_for_a_fit(mixture, X):
+def test_small_batches_are_kept_until_they_are_enough_for_a_fit(mixture, X, tmp_path):
     """The stream begins anew then, as if all of them had been its first batch."""
     whole = clone(mixture).partial_fit(X[:160]).partial_fit(X[160:])
     stream = clone(mixture)
     for start in range(0, 160, 40):
         stream.partial_fit(X[start : start + 40])
-        # The stream goes on after it was stored.
-        stream = pickle.loads(pickle.dumps(stream))
         assert bool(stream._inference.held) == (start < 120)
+        # The stream goes on after it was stored.
+        skops.io.dump(stream, tmp_path / "stream.skops")
+        stream = skops.io.load(tmp_path / "stream.skops", trusted=TRUSTED_TYPES)
     stream.partial_fit(X[160:])
     assert len(stream.lower_bounds_) == 5
     assert _equal(stream, whole)
@@ -87,7 +94,7 @@ def test_batches_that_are_kept_have_weights_classes_and_covariates_of_their_own(
 
 
 @pytest.mark.parametrize("emission", ["gaussian", "categorical"])
-def test_sequences_are_kept_with_their_lengths_weights_gaps_and_states(emission):
+def test_sequences_are_kept_with_their_lengths_weights_gaps_and_states(emission, tmp_path):
     rng = np.random.default_rng(0)
     hidden = np.repeat(rng.integers(0, 2, 50), 4)
     X = 3.0 * hidden[:, None] + rng.standard_normal((200, 2))
@@ -111,6 +118,8 @@ def test_sequences_are_kept_with_their_lengths_weights_gaps_and_states(emission)
     for start in range(0, 200, 50):
         stream.partial_fit(**batch(start, start + 50))
         assert bool(stream._inference.held) == (start < 50)
+        skops.io.dump(stream, tmp_path / "stream.skops")
+        stream = skops.io.load(tmp_path / "stream.skops", trusted=TRUSTED_TYPES)
     for start in (100, 150):
         whole.partial_fit(**batch(start, start + 50))
     assert _equal(stream, whole)

@@ -328,19 +328,20 @@ def _most_chunks(parts: dict[int, int], n_entries: int) -> int:
 
 
 def joined_arrays(
-    arrays: Sequence[np.ndarray | None], parts: Sequence[Units], default: Any
+    arrays: Sequence[np.ndarray | None], numbers: Sequence[int], default: Any
 ) -> np.ndarray | None:
-    """Return one array for the data points of several objects; None if none of them has one.
+    """Return several arrays one after another; None if all of them are None.
 
-    Those of an object without an array have the ``default``.
+    The ``default`` is in the place of the entries, as many as ``numbers`` says, of those that are
+    None.
     """
     given = [array for array in arrays if array is not None]
     if not given:
         return None
-    pairs = zip(arrays, parts, strict=True)
     shape, dtype = given[0].shape[1:], given[0].dtype
+    pairs = zip(arrays, numbers, strict=True)
     return np.concatenate(
-        [np.full((p.n_units, *shape), default, dtype) if a is None else a for a, p in pairs]
+        [np.full((n, *shape), default, dtype) if array is None else array for array, n in pairs]
     )
 
 

@@ -140,8 +140,9 @@ class Rows(Units):
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """Return the rows of several objects, one after another, as copies without a center."""
+        numbers = [part.n_units for part in parts]
         X = joined_tables([part.X for part in parts])
-        weights = joined_arrays([part.weights for part in parts], parts, 1.0)
+        weights = joined_arrays([part.weights for part in parts], numbers, 1.0)
         n_merged = 0
         if any(part.n_merged for part in parts):
             n_merged = sum(part.n_merged or part.n_units for part in parts)
@@ -151,11 +152,11 @@ class Rows(Units):
         return cls(
             X,
             weights,
-            patterns=joined_arrays([part.patterns for part in parts], parts, np.uint64(0)),
+            patterns=joined_arrays([part.patterns for part in parts], numbers, np.uint64(0)),
             n_merged=n_merged,
             plain=parts[0].plain,
-            classes=joined_arrays([part.classes for part in parts], parts, -1),
-            covariates=joined_arrays([part.covariates for part in parts], parts, 0.0),
+            classes=joined_arrays([part.classes for part in parts], numbers, -1),
+            covariates=joined_arrays([part.covariates for part in parts], numbers, 0.0),
         )
 
     def part(self, index: slice) -> Rows:

@@ -90,15 +90,15 @@ class Sequences(Ragged):
     @classmethod
     def joined(cls, parts: Sequence[Sequences]) -> Sequences:
         """Return the sequences of several objects, as copies without a center."""
-        frames = [part.rows() for part in parts]
+        numbers = [part.n_rows for part in parts]
         lengths = np.concatenate([part.lengths for part in parts])
         return cls(
             joined_tables([part.frames for part in parts]),
             np.concatenate([[0], np.cumsum(lengths)]),
-            joined_arrays([part.weights for part in parts], parts, 1.0),
-            joined_arrays([part.missing for part in parts], frames, False),
-            patterns=joined_arrays([part.patterns for part in parts], frames, np.uint64(0)),
-            states=joined_arrays([part.states for part in parts], frames, -1),
+            joined_arrays([part.weights for part in parts], [part.n_units for part in parts], 1.0),
+            joined_arrays([part.missing for part in parts], numbers, False),
+            patterns=joined_arrays([part.patterns for part in parts], numbers, np.uint64(0)),
+            states=joined_arrays([part.states for part in parts], numbers, -1),
         )
 
     def parts(self, n_frames: int) -> Iterator[slice]:
