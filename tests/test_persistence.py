@@ -8,7 +8,6 @@ from importlib import import_module
 import numpy as np
 import pytest
 import skops.io
-from scipy.sparse import csr_array
 from designs import each_value_of_each_class
 from harness import (
     alternating,
@@ -21,6 +20,7 @@ from harness import (
     variants,
 )
 from models import ENTRIES, TRAINED_BY_GRADIENTS
+from scipy.sparse import csr_array
 
 import sklearn_anneal
 from sklearn_anneal import TRUSTED_TYPES, AnnealedBayesianMixture, AnnealedHMM
