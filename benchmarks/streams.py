@@ -156,7 +156,7 @@ def written(quick: bool) -> str:
         "Streams read data once, in random order and batches of "
         + ", ".join(map(str, SIZES[:-1]))
         + f" or {SIZES[-1]} rows or frames, without `total_samples`. They begin with a fit to "
-        "their first rows once there are 50 for each component, and five for each component and "
+        "their first rows once there are 50 for each component, and two for each component and "
         "column. A stream of fewer rows is one of updates alone. Sequences are divided into "
         f"pieces of at most {PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
         "",

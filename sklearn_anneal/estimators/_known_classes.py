@@ -284,7 +284,7 @@ class KnownClasses(GivenCovariates[D]):
         the stream has doubled.
 
         Without a schedule the model is fitted to the first rows, as by :meth:`fit`, once there are
-        50 for each component, and five for each component and column with full covariances. Smaller
+        50 for each component, and two for each component and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
         numbers its components anew.
 

@@ -48,7 +48,7 @@ class Streams(Interface[D, U, M]):
         the stream has doubled.
 
         Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 50
-        for each component, and five for each component and column with full covariances. Smaller
+        for each component, and two for each component and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
         numbers its components anew.
 

@@ -6,6 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+# A stream is fitted to its first rows once there are so many for each component, and this share of
+# those that represent others, which are five for each component and column of full covariances.
+_ROWS_OF_FIT, _SHARE_OF_FIT = 50, 0.4
+
 
 class Streamed:
     """Mixin of models that learn otherwise from the first batches of a stream than from later ones.
@@ -33,3 +37,13 @@ class Streamed:
         components that are sure of the first rows would leave to one of them.
         """
         return np.inf
+
+
+def least_rows_of_fit(n_components: int, least_rows: float) -> float:
+    """Return the number of first rows, or frames, to which a stream of components is fitted.
+
+    ``least_rows`` represent others. A single component has one optimum, which updates find.
+    """
+    if n_components == 1:
+        return np.inf
+    return max(_SHARE_OF_FIT * least_rows, float(_ROWS_OF_FIT * n_components))

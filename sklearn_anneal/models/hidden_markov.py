@@ -42,7 +42,7 @@ from ._dirichlet_rows import divergence_of_rows, free_chain, learned_rows, logs_
 from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
 from ._known_states import add_known_moves, start_with_known_states
-from ._streamed import Streamed
+from ._streamed import Streamed, least_rows_of_fit
 from ._tempered_chains import (
     Gaps,
     LocallyTemperedVisit,
@@ -71,8 +71,6 @@ _OF_CHAIN = "chain"
 # at a time, unless a single sequence has more. Arrays of this size are small, yet large enough
 # that the time of the interpreter between two calls of a kernel does not matter.
 _ENTRIES = 320 * 1024
-# A stream begins with a fit to its first batch if that has so many frames for each state.
-_FRAMES_OF_FIT = 50
 # Every further frame adds to log C. Once that growth changes by less than this share from one
 # frame to the next, it is taken as the growth of all frames that follow.
 _SETTLED = 1e-12
@@ -407,10 +405,7 @@ class HiddenMarkov(ExchangeableStates, Streamed, ConjugateModel[Sequences, Summa
         return self.emission.least_rows * summary.seen / summary.frames
 
     def least_weight_of_fit(self, summary: Summary) -> float:
-        if self.n_components == 1:
-            return np.inf  # which has one optimum, and learns priors from more frames than these
-        # States last for several frames, so that few frames show few of them.
-        frames = max(self.emission.least_rows, _FRAMES_OF_FIT * self.n_components)
+        frames = least_rows_of_fit(self.n_components, self.emission.least_rows)
         return frames * summary.seen / summary.frames
 
     def prior(self, summary: Summary) -> Natural:

@@ -36,7 +36,7 @@ from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
-from ._streamed import Streamed
+from ._streamed import Streamed, least_rows_of_fit
 from ._weights import WEIGHTS, Weights
 from .components._base import (
     ROWS_FOR_KMEANS,
@@ -50,8 +50,6 @@ from .components._linear import scaled
 
 # The key of what is known about the weights, beside what is known about the components.
 _OF_WEIGHTS = "log weights"
-# A stream begins with a fit to its first batch if that has so many rows for each component.
-_ROWS_OF_FIT = 50
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
 _NO_VOLUME = (
@@ -309,9 +307,7 @@ class Mixture(
         return self.components.least_rows
 
     def least_weight_of_fit(self, summary: Summary) -> float:
-        if self.n_components == 1:
-            return np.inf  # which has one optimum, and learns priors from more rows than these
-        return max(self.components.least_rows, float(_ROWS_OF_FIT * self.n_components))
+        return least_rows_of_fit(self.n_components, self.components.least_rows)
 
     def prior(self, summary: Summary) -> Natural:
         return self.weights.prior() | self.components.prior(summary.components)
