@@ -93,6 +93,31 @@ def test_batches_that_are_kept_have_weights_classes_and_covariates_of_their_own(
         assert _equal(stream, begun)
 
 
+@pytest.mark.parametrize("labelled", [slice(0, 40), slice(80, 120), slice(120, 200)])
+def test_batches_with_and_without_classes_are_kept_together(labelled):
+    """Equal rows of a batch without classes are merged, and those of others are not."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 3, 200)
+    X = (rng.random((200, 3)) < np.array([0.1, 0.5, 0.9])[groups, None]).astype(float)
+    y = np.full(200, -1)
+    y[labelled] = groups[labelled] > 0
+    mixture = AnnealedBayesianMixture(
+        emission="bernoulli", n_components_per_class={0: 1, 1: 2}, random_state=0
+    )
+    stream = clone(mixture)
+    for start in range(0, 200, 40):
+        part = slice(start, start + 40)
+        given = {"y": y[part]} if (y[part] >= 0).any() else {}
+        stream.partial_fit(X[part], classes=[0, 1], **given)
+        kept = stream._inference.held
+        assert sum(batch.total_weight for batch in kept) == (start + 40 if start < 120 else 0)
+    # The first rows alone are what a fit sees, and the rest are one update.
+    opened = clone(mixture).partial_fit(X[:160], y[:160], classes=[0, 1])
+    opened.partial_fit(X[160:], y[160:])
+    scores = stream.score_samples(X), opened.score_samples(X)
+    assert abs(np.mean(scores[0] - scores[1])) < 0.01
+
+
 @pytest.mark.parametrize("emission", ["gaussian", "categorical"])
 def test_sequences_are_kept_with_their_lengths_weights_gaps_and_states(emission, tmp_path):
     rng = np.random.default_rng(0)
