@@ -174,3 +174,17 @@ def test_streams_of_small_batches_predict_nearly_as_fits_do(apart, total_samples
         for batch in np.array_split(X[:1200], 40):
             stream.partial_fit(batch)
         assert stream.score(X[1200:]) > whole.score(X[1200:]) - 0.15
+
+
+@pytest.mark.parametrize("annealing", ["deterministic", "stochastic", "reheating"])
+def test_a_stream_of_unknown_length_gets_no_schedule_if_its_length_is_given_later(annealing):
+    X, _ = clusters(0, 200)
+    X = X[np.random.default_rng(1).permutation(len(X))[:200]]
+    mixture = AnnealedBayesianGaussianMixture(2, annealing=annealing, random_state=0)
+    stream = clone(mixture).partial_fit(X[:60]).set_params(total_samples=1000)
+    plain = clone(mixture).set_params(annealing="none").partial_fit(X[:60])
+    plain.set_params(total_samples=1000)
+    for one in (stream, plain):
+        one.partial_fit(X[60:120]).partial_fit(X[120:])
+    assert not stream._inference.held
+    assert stream.score(X) == pytest.approx(plain.score(X), abs=0.01)
