@@ -93,6 +93,31 @@ def test_batches_that_are_kept_have_weights_classes_and_covariates_of_their_own(
         assert _equal(stream, begun)
 
 
+@pytest.mark.parametrize("labelled", [slice(0, 40), slice(80, 120), slice(120, 200)])
+def test_batches_with_and_without_classes_are_kept_together(labelled):
+    """Equal rows of a batch without classes are merged, and those of others are not."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 3, 200)
+    X = (rng.random((200, 3)) < np.array([0.1, 0.5, 0.9])[groups, None]).astype(float)
+    y = np.full(200, -1)
+    y[labelled] = groups[labelled] > 0
+    mixture = AnnealedBayesianMixture(
+        emission="bernoulli", n_components_per_class={0: 1, 1: 2}, random_state=0
+    )
+    stream = clone(mixture)
+    for start in range(0, 200, 40):
+        part = slice(start, start + 40)
+        given = {"y": y[part]} if (y[part] >= 0).any() else {}
+        stream.partial_fit(X[part], classes=[0, 1], **given)
+        kept = stream._inference.held
+        assert sum(batch.total_weight for batch in kept) == (start + 40 if start < 120 else 0)
+    # The first rows alone are what a fit sees, and the rest are one update.
+    opened = clone(mixture).partial_fit(X[:160], y[:160], classes=[0, 1])
+    opened.partial_fit(X[160:], y[160:])
+    scores = stream.score_samples(X), opened.score_samples(X)
+    assert abs(np.mean(scores[0] - scores[1])) < 0.01
+
+
 @pytest.mark.parametrize("emission", ["gaussian", "categorical"])
 def test_sequences_are_kept_with_their_lengths_weights_gaps_and_states(emission, tmp_path):
     rng = np.random.default_rng(0)
@@ -149,3 +174,17 @@ def test_streams_of_small_batches_predict_nearly_as_fits_do(apart, total_samples
         for batch in np.array_split(X[:1200], 40):
             stream.partial_fit(batch)
         assert stream.score(X[1200:]) > whole.score(X[1200:]) - 0.15
+
+
+@pytest.mark.parametrize("annealing", ["deterministic", "stochastic", "reheating"])
+def test_a_stream_of_unknown_length_gets_no_schedule_if_its_length_is_given_later(annealing):
+    X, _ = clusters(0, 200)
+    X = X[np.random.default_rng(1).permutation(len(X))[:200]]
+    mixture = AnnealedBayesianGaussianMixture(2, annealing=annealing, random_state=0)
+    stream = clone(mixture).partial_fit(X[:60]).set_params(total_samples=1000)
+    plain = clone(mixture).set_params(annealing="none").partial_fit(X[:60])
+    plain.set_params(total_samples=1000)
+    for one in (stream, plain):
+        one.partial_fit(X[60:120]).partial_fit(X[120:])
+    assert not stream._inference.held
+    assert stream.score(X) == pytest.approx(plain.score(X), abs=0.01)

@@ -173,7 +173,7 @@ class Streams(Interface[D, U, M]):
             inference.held = (*inference.held, kind.joined([units]))
             return inference, self.annealing_, units
         units = kind.joined([*inference.held, units])
-        opened, method = self._opened(X, units)
+        opened, method = self._opened(X, units, anew=True)
         opened = replace(opened, checked=inference.checked, warned=inference.warned)
         return opened, method, units
 
@@ -188,8 +188,11 @@ class Streams(Interface[D, U, M]):
         """``n_jobs``, or 1 if one look at the data points takes too little time for threads."""
         return self.n_jobs if ctx.model.operations(units) >= WORTH_THREADS[True] else 1
 
-    def _opened(self, X: D, units: U) -> tuple[Inference, Annealing]:
-        """The start of a stream, and the method for the attribute ``annealing_``."""
+    def _opened(self, X: D, units: U, anew: bool = False) -> tuple[Inference, Annealing]:
+        """The start of a stream, and the method for the attribute ``annealing_``.
+
+        A stream that begins ``anew`` had no schedule, and gets none if its length is known by now.
+        """
         if self._chooses_number:
             raise ValueError(
                 "n_components='auto' compares fits with several numbers of components, and so "
@@ -204,7 +207,7 @@ class Streams(Interface[D, U, M]):
         self._load_kernels()
         seen = units.total_weight
         random_state = check_random_state(self.random_state)
-        unscheduled = self.total_samples is None
+        unscheduled = anew or self.total_samples is None
         runs = without_schedule(strategy) if unscheduled else strategy
         how = model, runs, units, self._settings(units), random_state
         given = self._start_for(model, runs)

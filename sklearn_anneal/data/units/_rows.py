@@ -143,11 +143,12 @@ class Rows(Units):
         numbers = [part.n_units for part in parts]
         X = joined_tables([part.X for part in parts])
         weights = joined_arrays([part.weights for part in parts], numbers, 1.0)
+        classes = joined_arrays([part.classes for part in parts], numbers, -1)
         n_merged = 0
         if any(part.n_merged for part in parts):
             n_merged = sum(part.n_merged or part.n_units for part in parts)
-            # Rows of different parts can be equal as well.
-            merged = merged_rows(X, weights)
+            # Rows of different parts can be equal as well, but equal rows can differ in class.
+            merged = merged_rows(X, weights) if classes is None else None
             X, weights = (X, weights) if merged is None else merged
         return cls(
             X,
@@ -155,7 +156,7 @@ class Rows(Units):
             patterns=joined_arrays([part.patterns for part in parts], numbers, np.uint64(0)),
             n_merged=n_merged,
             plain=parts[0].plain,
-            classes=joined_arrays([part.classes for part in parts], numbers, -1),
+            classes=classes,
             covariates=joined_arrays([part.covariates for part in parts], numbers, 0.0),
         )
 
