@@ -188,3 +188,13 @@ def test_a_stream_of_unknown_length_gets_no_schedule_if_its_length_is_given_late
         one.partial_fit(X[60:120]).partial_fit(X[120:])
     assert not stream._inference.held
     assert stream.score(X) == pytest.approx(plain.score(X), abs=0.01)
+
+
+def test_rows_of_tiny_weights_are_not_kept_for_good():
+    """A fit to two components begins at a weight of 100, and at most 1,000 rows are kept for it."""
+    X = (np.random.default_rng(0).random((400, 12)) < 0.5).astype(float)
+    stream, held = AnnealedBayesianMixture(2, emission="bernoulli", random_state=0), []
+    for _ in range(4):
+        stream.partial_fit(X, sample_weight=np.full(400, 1e-3))
+        held.append(len(stream._inference.held))
+    assert held == [1, 2, 0, 0]

@@ -286,7 +286,7 @@ class KnownClasses(GivenCovariates[D]):
         Without a schedule the model is fitted to the first rows, as by :meth:`fit`, once there are
         50 for each component, and two for each component and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
-        numbers its components anew.
+        numbers its components anew. The rows have to come in random order.
 
         Parameters
         ----------

@@ -30,6 +30,8 @@ from ._validation import checks_parameters
 
 # Below these numbers of operations per update or pass, threads cost more time than they save.
 WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
+# Batches are not kept for a fit if it would take so many times the rows because weights are tiny.
+_MOST_HELD = 10
 
 
 class Streams(Interface[D, U, M]):
@@ -50,7 +52,7 @@ class Streams(Interface[D, U, M]):
         Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 50
         for each component, and two for each component and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
-        numbers its components anew.
+        numbers its components anew. The rows have to come in random order.
 
         Parameters
         ----------
@@ -169,8 +171,11 @@ class Streams(Interface[D, U, M]):
         if not inference.held:
             return inference, self.annealing_, units
         kind = type(units)
-        if inference.seen < ctx.model.least_weight_of_fit(ctx.summary):
-            inference.held = (*inference.held, kind.joined([units]))
+        least = ctx.model.least_weight_of_fit(ctx.summary)
+        if inference.seen < least:
+            n_held = units.n_units + sum(batch.n_units for batch in inference.held)
+            batches = (*inference.held, kind.joined([units]))
+            inference.held = batches if n_held <= _MOST_HELD * least else ()
             return inference, self.annealing_, units
         units = kind.joined([*inference.held, units])
         opened, method = self._opened(X, units, anew=True)

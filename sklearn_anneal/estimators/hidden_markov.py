@@ -812,7 +812,7 @@ class AnnealedHMM(StatePredictions):
         Without a schedule the model is fitted to the first frames, as by :meth:`fit`, once there
         are 50 for each state, and two for each state and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
-        numbers its states anew.
+        numbers its states anew. The sequences have to come in random order.
 
         Parameters
         ----------
