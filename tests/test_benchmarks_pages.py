@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
         "mixture.numbers",
         "over_dispersed_counts",
         "peers.compare",
+        "streams",
         "unseen_tables",
     ],
 )
@@ -122,6 +123,20 @@ def test_a_quick_run_on_counts_of_more_variance_writes_a_table(no_data, tmp_path
     over_dispersed_counts.main(["--quick", "--write", "--output", str(page)])
     text = page.read_text(encoding="utf-8")
     for part in ("A quick run", "drawn, negative binomial", "zero_inflated_poisson"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
+
+
+# Streams
+
+
+def test_a_quick_run_on_streams_writes_its_tables(no_data, tmp_path):
+    from benchmarks import streams
+
+    page = tmp_path / "page.md"
+    streams.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("A quick run", "separated 10 in 05", "drawn, sticky 8"):
         assert part in text
     assert not re.search(r"\bnan\b", text)
 

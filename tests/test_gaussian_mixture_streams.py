@@ -140,6 +140,24 @@ def test_known_length_of_a_stream_keeps_groups_that_its_first_batch_has_few_rows
     assert stream.score(X[1600:]) > same.score(X[1600:]) - 0.1
 
 
+@pytest.mark.parametrize("total_samples", [None, 2000])
+def test_stream_begins_with_a_fit_to_enough_rows(total_samples):
+    """It has 50 rows for each component, so that groups that overlap are told apart."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = 1.5 * rng.normal(size=(5, 6))[rng.integers(0, 5, 2400)]
+        X += rng.standard_normal(X.shape)
+        mixture = AnnealedBayesianGaussianMixture(5, random_state=0)
+        for n, begins in ((249, False), (250, True)):
+            whole, stream = clone(mixture).fit(X[:n]), clone(mixture).partial_fit(X[:n])
+            same = abs(stream.lower_bound_ - whole.lower_bound_) < 1e-8 * abs(whole.lower_bound_)
+            assert same == begins
+        stream, whole = clone(mixture).set_params(total_samples=total_samples), clone(mixture)
+        for batch in np.array_split(X[:2000], 4):
+            stream.partial_fit(batch)
+        assert stream.score(X[2000:]) > whole.fit(X[:2000]).score(X[2000:]) - 0.1
+
+
 @pytest.mark.parametrize("total_samples", [None, 1800])
 def test_stream_reaches_nearly_the_quality_of_batches(total_samples):
     X, _ = clusters(0, 300, [(0, 0), (8, 0), (0, 8), (8, 8), (4, 14), (14, 4)])

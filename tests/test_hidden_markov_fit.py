@@ -134,6 +134,40 @@ def test_total_samples_counts_sequences(rng):
     assert_allclose(counts, [10, 300], rtol=1e-10)
 
 
+@pytest.mark.parametrize("annealing", ["reheating", "none", "deterministic"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_a_stream_begins_with_a_fit_to_enough_frames(covariance_type, annealing):
+    """It has 50 frames for each state, and as many as let full covariances represent others."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3, 2))[rng.integers(0, 3, 450)] + rng.standard_normal((450, 2)) / 2
+    est = AnnealedHMM(3, covariance_type=covariance_type, annealing=annealing, random_state=0)
+    plain = annealing if annealing == "reheating" else "none"
+    for n, begins in ((149, False), (150, True)):
+        whole, stream = clone(est).set_params(annealing=plain).fit(X[:n]), clone(est)
+        # The bound of the first batch is that before its update.
+        bound = stream.partial_fit(X[:n]).lower_bound_
+        assert (abs(bound - whole.lower_bound_) < 1e-8 * abs(bound)) == begins
+        assert stream.n_iter_ == 1
+    assert clone(est).set_params(max_iter=1).partial_fit(X[:n]).lower_bound_ < bound
+    # Streams have no use for a number of ``effort`` where no moves are made, and accept it.
+    if annealing != "reheating":
+        assert clone(est).set_params(effort=2).partial_fit(X[:n]).lower_bound_ == bound
+
+
+@pytest.mark.parametrize("total_samples", [None, 4])
+@pytest.mark.parametrize("apart", [4.0, 1.5])
+def test_streams_of_large_batches_predict_nearly_as_fits_do(apart, total_samples):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = apart * rng.normal(size=(5, 6))[rng.integers(0, 5, 1500)]
+        X += rng.standard_normal(X.shape)
+        whole = AnnealedHMM(5, random_state=0).fit(X[:1200])
+        stream = clone(whole).set_params(total_samples=total_samples)
+        for batch in np.array_split(X[:1200], 4):
+            stream.partial_fit(batch)
+        assert stream.score(X[1200:]) > whole.score(X[1200:]) - 0.1
+
+
 @pytest.mark.parametrize("annealing", ["none", "deterministic"])
 def test_sticky_prior_raises_the_self_transitions(annealing, rng):
     sequences = draw("gaussian-full", rng, [40, 30])

@@ -20,9 +20,10 @@ from harness import (
     variants,
 )
 from models import ENTRIES, TRAINED_BY_GRADIENTS
+from scipy.sparse import csr_array
 
 import sklearn_anneal
-from sklearn_anneal import TRUSTED_TYPES, AnnealedBayesianMixture
+from sklearn_anneal import TRUSTED_TYPES, AnnealedBayesianMixture, AnnealedHMM
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, NoAnnealing
 from sklearn_anneal.estimators._persistence import _CLASSES, read, written
 
@@ -143,6 +144,8 @@ def test_objects_from_elsewhere_stay_as_they_are():
     assert written(method) is method
     assert written({"a": [method]})["a"][0] is method
     assert read(written(np.dtype("f4"))) == np.dtype("f4")
+    sparse = csr_array(np.eye(3, 4, 1))
+    assert (read(written(sparse)) != sparse).nnz == 0
 
 
 @pytest.mark.parametrize(
@@ -200,6 +203,12 @@ def test_every_listed_class_is_needed(rng):
     with_covariates = AnnealedBayesianMixture(2, effort=0, max_iter=1)
     with_covariates.fit(rng.integers(0, 2, (20, 3)), covariates=rng.normal(size=(20, 1)))
     found.update(names_in(with_covariates.__getstate__()["_inference"]))
+    # Streams keep their first batches.
+    emission = [("size", "gaussian", [0]), ("answer", "categorical", [1])]
+    for cls, name in ((AnnealedBayesianMixture, "n_categories"), (AnnealedHMM, "n_symbols")):
+        stream = cls(2, emission=emission, **{name: {"answer": [2]}})
+        stream.partial_fit(np.column_stack([rng.normal(size=20), rng.integers(0, 2, 20)]))
+        found.update(names_in(stream.__getstate__()["_inference"]))
     listed = {f"sklearn_anneal.{m}.{name}" for m, names in _CLASSES.items() for name in names}
     assert found - {"numpy.dtype"} == listed
 

@@ -190,6 +190,12 @@ def test_final_bound_can_be_computed_again(rng):
     assert fitted.score(X) * 300 == pytest.approx(fitted.lower_bound_, rel=1e-12)
 
 
+def test_bounds_of_certain_rows_are_not_above_0():
+    # Estimates from a few samples can be above the log probability, which is nearly 0 here.
+    fitted = AnnealedSigmoidBeliefNet(4, max_iter=20, random_state=0).fit(np.zeros((100, 6)))
+    assert -50.0 < fitted.lower_bound_ <= 0.0
+
+
 ARRAYS = ("coefs_", "intercepts_", "recognition_coefs_", "recognition_intercepts_")
 
 

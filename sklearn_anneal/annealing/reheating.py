@@ -14,8 +14,8 @@ class Reheating(Annealing):
     Markov models and factorial mixtures, swaps of components [2]_ and starts of other kinds. Plain
     inference follows each move, and its result is kept only if the lower bound is higher. Moves can
     also follow all other methods that end with plain inference. A fit in minibatches makes none
-    unless ``effort`` is a number, and a stream makes none; without moves the method is plain
-    inference.
+    unless ``effort`` is a number, and a stream makes none, but for the fit with which one of a
+    mixture or hidden Markov model may begin; without moves the method is plain inference.
 
     See Also
     --------

@@ -6,13 +6,13 @@ because they have a length, a shape, and parts like an array.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, vstack
 
 # A code has at most this many values, unless a single column has more.
 _LARGEST_CODE = 256
@@ -42,6 +42,7 @@ class Packing:
     begins: np.ndarray = field(repr=False, compare=False)
     # The smallest unsigned integers that can hold all codes.
     dtype: np.dtype = field(repr=False, compare=False)
+    n_components: int = field(repr=False, compare=False)  # the numbers per value that tables have
 
     @classmethod
     def of(cls, n_levels: Any, missing: Any, n_components: int) -> Packing:
@@ -65,6 +66,7 @@ class Packing:
             np.concatenate([[0], np.cumsum(n_levels)]).astype(np.int64),
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             np.min_scalar_type(int(sizes.max(initial=1)) - 1),
+            n_components,
         )
 
     @cached_property
@@ -172,6 +174,16 @@ class Coded:
         """Return the levels, int64 of shape (n_rows, n_columns), with −1 for missing cells."""
         return self.packing.unpack(self.codes)
 
+    @classmethod
+    def joined(cls, tables: Sequence[Coded]) -> Coded:
+        """Return the rows of several tables of the same columns, one table after another."""
+        first = tables[0].packing
+        if all(table.packing == first for table in tables):
+            return cls(np.concatenate([table.codes for table in tables]), first)
+        missing = np.any([table.packing.missing for table in tables], axis=0)
+        levels = [table.levels() for table in tables]
+        return cls.of_chunks(levels, first.n_levels, missing, first.n_components)
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -196,6 +208,19 @@ class Blocks:
 
     def __getitem__(self, index: Any) -> Blocks:
         return Blocks({name: part[index] for name, part in self.parts.items()})
+
+
+def joined_tables(tables: Sequence[Any]) -> Any:
+    """Return the rows of several tables of the same form, one table after another, as a copy."""
+    first = tables[0]
+    if isinstance(first, Blocks):
+        of_blocks = {name: [table.parts[name] for table in tables] for name in first.parts}
+        return Blocks({name: joined_tables(parts) for name, parts in of_blocks.items()})
+    if isinstance(first, Coded):
+        return Coded.joined(tables)
+    if issparse(first):
+        return vstack(tables, format="csr")
+    return np.concatenate([np.asarray(table) for table in tables])
 
 
 def missing_cells(X: Any) -> Any:

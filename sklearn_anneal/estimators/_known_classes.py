@@ -278,10 +278,15 @@ class KnownClasses(GivenCovariates[D]):
         The first batch fixes the priors that depend on data. The annealing schedule runs within the
         first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
         inference follows, so that one pass over the stream ends at T = 1, and further passes are
-        plain. Without ``total_samples`` the length of the stream is unknown, and all of it is plain
-        inference, as with ``annealing="none"``. The exception is ``"structured"``, which has no
-        schedule and runs throughout. If components coincide after the schedule, a warning says so;
-        the check is repeated whenever the stream has doubled.
+        plain. Without ``total_samples`` the length of the stream is unknown, and all updates are
+        plain. The exception is ``"structured"``, which has no schedule and runs throughout. If
+        components coincide after the schedule, a warning says so; the check is repeated whenever
+        the stream has doubled.
+
+        Without a schedule the model is fitted to the first rows, as by :meth:`fit`, once there are
+        50 for each component, and two for each component and column with full covariances. Smaller
+        batches are kept until then. They update the model, and the fit determines its priors and
+        numbers its components anew. The rows have to come in random order.
 
         Parameters
         ----------

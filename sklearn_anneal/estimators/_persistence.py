@@ -14,17 +14,21 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from .._stack import warn
 from .._version import __version__
 
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
-_DTYPE = "numpy.dtype"
+_DTYPE, _SPARSE = "numpy.dtype", "scipy.sparse.csr_array"
 _PACKAGE = __name__.split(".")[0]
 # The classes of which fitted estimators consist. No other class of this package may be made of what
 # a file says, because objects of some others read files, as parts of data do when they are called.
 _CLASSES = {
     "annealing._base": ("Annealing", "Context"),
+    "data.tables": ("Blocks", "Coded", "Packing"),
+    "data.units._rows": ("Rows",),
+    "data.units._sequences": ("Sequences",),
     "estimators._state": ("Inference",),
     "inference.gradient": ("Adam", "RMSProp", "SGD"),
     "models._count_popularity": ("Popularity",),
@@ -95,6 +99,9 @@ def written(value: Any) -> Any:
         return kind(written(one) for one in value)
     if isinstance(value, np.dtype):
         return {_CLASS: _DTYPE, _STATE: value.str}
+    if kind is csr_array:
+        parts = [value.data, value.indices, value.indptr]
+        return {_CLASS: _SPARSE, _STATE: [parts, list(value.shape)]}
     if _name(kind) not in _NAMES:
         return value
     state = value._asdict() if issubclass(kind, tuple) else vars(value)
@@ -119,6 +126,8 @@ def read(value: Any) -> Any:
     name, state = value[_CLASS], value[_STATE]
     if name == _DTYPE:
         return np.dtype(str(state))
+    if name == _SPARSE:
+        return csr_array(tuple(state[0]), shape=tuple(state[1]))
     cls = _class(name)
     attributes = read(state)
     if issubclass(cls, tuple):

@@ -31,6 +31,7 @@ class Inference:
     annealed: int = 0  # entries of the history (one per pass or call) that belong to the schedule
     checked: float = 0.0  # weight of the data at the last check for components that coincide
     warned: tuple[str, ...] = ()  # warnings that were given already, and are not repeated
+    held: tuple[Any, ...] = ()  # copies of the batches with which a fit will begin the stream
 
     @property
     def is_annealing(self) -> bool:

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from ..annealing import Annealing, Context
+from ..annealing import Annealing, Context, NoAnnealing
 from ..data.units import U
+from ..families import Natural
 from ..inference import loop, streaming
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
-from ..search.problem import prepare
-from ..search.search import finite
+from ..search.problem import Problem, prepare
+from ..search.search import Plan, best, finite
 from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
@@ -29,6 +30,8 @@ from ._validation import checks_parameters
 
 # Below these numbers of operations per update or pass, threads cost more time than they save.
 WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
+# Batches are not kept for a fit if it would take so many times the rows because weights are tiny.
+_MOST_HELD = 10
 
 
 class Streams(Interface[D, U, M]):
@@ -41,10 +44,15 @@ class Streams(Interface[D, U, M]):
         The first batch fixes the priors that depend on data. The annealing schedule runs within the
         first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
         inference follows, so that one pass over the stream ends at T = 1, and further passes are
-        plain. Without ``total_samples`` the length of the stream is unknown, and all of it is plain
-        inference, as with ``annealing="none"``. The exception is ``"structured"``, which has no
-        schedule and runs throughout. If components coincide after the schedule, a warning says so;
-        the check is repeated whenever the stream has doubled.
+        plain. Without ``total_samples`` the length of the stream is unknown, and all updates are
+        plain. The exception is ``"structured"``, which has no schedule and runs throughout. If
+        components coincide after the schedule, a warning says so; the check is repeated whenever
+        the stream has doubled.
+
+        Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 50
+        for each component, and two for each component and column with full covariances. Smaller
+        batches are kept until then. They update the model, and the fit determines its priors and
+        numbers its components anew. The rows have to come in random order.
 
         Parameters
         ----------
@@ -116,13 +124,8 @@ class Streams(Interface[D, U, M]):
         elif units.is_empty:
             return
         else:
-            inference, method = copy.copy(self._inference), self.annealing_
-            inference.ctx = ctx = inference.context()
-            if self.total_samples is None:
-                inference.strategy = without_schedule(inference.strategy)
-            ctx.summary = ctx.summary.merge(ctx.model.summary(units))
-            inference.seen += weight
-        ctx = inference.ctx
+            inference, method, units = self._resumed(X, units)
+        ctx, weight = inference.ctx, units.total_weight
         known = ctx.model, inference.strategy, ctx.summary, inference.seen
         represented = streaming.represented_weight(*known, self.total_samples)
         ctx.summary = replace(ctx.summary, weight=represented)
@@ -153,6 +156,32 @@ class Streams(Interface[D, U, M]):
         self._keep(inference, method, trace)
         messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
 
+    def _resumed(self, X: D, units: U) -> tuple[Inference, Annealing, U]:
+        """The stream before an update, its method, and the data points of the update.
+
+        These are the batch, or all of the stream if they are enough for a fit with which it begins
+        anew.
+        """
+        inference = copy.copy(self._inference)
+        inference.ctx = ctx = inference.context()
+        if self.total_samples is None:
+            inference.strategy = without_schedule(inference.strategy)
+        ctx.summary = ctx.summary.merge(ctx.model.summary(units))
+        inference.seen += units.total_weight
+        if not inference.held:
+            return inference, self.annealing_, units
+        kind = type(units)
+        least = ctx.model.least_weight_of_fit(ctx.summary)
+        if inference.seen < least:
+            n_held = units.n_units + sum(batch.n_units for batch in inference.held)
+            batches = (*inference.held, kind.joined([units]))
+            inference.held = batches if n_held <= _MOST_HELD * least else ()
+            return inference, self.annealing_, units
+        units = kind.joined([*inference.held, units])
+        opened, method = self._opened(X, units, anew=True)
+        opened = replace(opened, checked=inference.checked, warned=inference.warned)
+        return opened, method, units
+
     @contextmanager
     def _workers_for(self, ctx: Context, units: U) -> Iterator[Workers]:
         """Workers for predictions."""
@@ -164,8 +193,11 @@ class Streams(Interface[D, U, M]):
         """``n_jobs``, or 1 if one look at the data points takes too little time for threads."""
         return self.n_jobs if ctx.model.operations(units) >= WORTH_THREADS[True] else 1
 
-    def _opened(self, X: D, units: U) -> tuple[Inference, Annealing]:
-        """The start of a stream, and the method for the attribute ``annealing_``."""
+    def _opened(self, X: D, units: U, anew: bool = False) -> tuple[Inference, Annealing]:
+        """The start of a stream, and the method for the attribute ``annealing_``.
+
+        A stream that begins ``anew`` had no schedule, and gets none if its length is known by now.
+        """
         if self._chooses_number:
             raise ValueError(
                 "n_components='auto' compares fits with several numbers of components, and so "
@@ -180,14 +212,45 @@ class Streams(Interface[D, U, M]):
         self._load_kernels()
         seen = units.total_weight
         random_state = check_random_state(self.random_state)
-        unscheduled = self.total_samples is None
+        unscheduled = anew or self.total_samples is None
         runs = without_schedule(strategy) if unscheduled else strategy
         how = model, runs, units, self._settings(units), random_state
         given = self._start_for(model, runs)
-        problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
-        progress = problem.open(0, start)
-        inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
-        return inference, strategy if unscheduled else progress.strategy
+        least = np.inf
+        if self.max_iter > 1:
+            least = streaming.least_weight_of_fit(model, runs, units)
+        held: tuple[Any, ...] = ()
+        if seen >= least:
+            # The fit counts the rows of the batch, and none to come.
+            problem, start = prepare(*how, stream=(seen, None), given=given)
+            ctx, runs = self._fitted_to_first_batch(problem, start, strategy), problem.strategy
+        else:
+            problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
+            progress = problem.open(0, start)
+            ctx, runs = progress.ctx, progress.strategy
+            # The caller may change the arrays of the batch later.
+            held = (type(units).joined([units]),) if least < np.inf else ()
+        inference = Inference(ctx, runs, seen, self._fixed_parameters(), held=held)
+        return inference, strategy if unscheduled else runs
+
+    def _fitted_to_first_batch(
+        self, problem: Problem, start: Natural | None, strategy: Annealing
+    ) -> Context:
+        """Return the context of a fit to the first batch, with the clocks at their beginning."""
+        # Of a method with a schedule, which needs the length of a stream, plain inference is left.
+        plain = isinstance(strategy, NoAnnealing) or strategy.schedule_length() > 0
+        plan = Plan(self.n_init) if plain else self._plan(strategy, problem.units)
+        work = problem.units.operations(problem.model)
+
+        def workers(restarts: bool) -> Workers:
+            worth = work >= WORTH_THREADS[not restarts]
+            return Workers(self.n_jobs, restarts=restarts, worth=worth)
+
+        ctx = best(problem, [] if start is None else [start], plan, workers, None).kept.ctx
+        ctx.model = self._model_of_stream(ctx.model)
+        blank = replace(ctx, state={"updates": 0, "passes": 0.0})
+        ctx.state = blank.state | problem.strategy.initial_state(blank)
+        return ctx
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.

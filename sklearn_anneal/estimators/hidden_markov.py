@@ -805,9 +805,14 @@ class AnnealedHMM(StatePredictions):
         The first batch fixes the priors that depend on data. The annealing schedule runs within the
         first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
         inference follows, so that one pass over the stream ends at T = 1. Without ``total_samples``
-        the length of the stream is unknown, and all of it is plain inference (except for
-        ``"structured"``, which has no schedule and runs throughout). If states coincide after the
-        schedule, a warning says so; the check is repeated whenever the stream has doubled.
+        the length of the stream is unknown, and all updates are plain (except for ``"structured"``,
+        which has no schedule and runs throughout). If states coincide after the schedule, a warning
+        says so; the check is repeated whenever the stream has doubled.
+
+        Without a schedule the model is fitted to the first frames, as by :meth:`fit`, once there
+        are 50 for each state, and two for each state and column with full covariances. Smaller
+        batches are kept until then. They update the model, and the fit determines its priors and
+        numbers its states anew. The sequences have to come in random order.
 
         Parameters
         ----------

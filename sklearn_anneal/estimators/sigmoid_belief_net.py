@@ -195,7 +195,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         The annealing method, with all its settings.
     lower_bound_ : float
         The multi-sample lower bound on the log-likelihood of the training data at the end, nats,
-        estimated in one pass over all rows.
+        estimated in one pass over all rows; an estimate of a row above 0 becomes 0.
     lower_bounds_ : ndarray of shape (n_passes,)
         The learning curve: the estimate of the bound after each pass. In minibatches it is the sum
         over the batches of a pass. It is that of the parameters of the steps, also if the fit

@@ -49,6 +49,20 @@ def represented_weight(
     return min(seen, float(total)) if few else float(total)
 
 
+def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> float:
+    """Return the weight of the first batches from which on a stream is fitted to these.
+
+    It is infinite if a stream consists of updates alone. A single update leaves components wide,
+    and later ones, which are local, never divide those that have covered two groups meanwhile. A
+    schedule would have to run twice.
+    """
+    scheduled = strategy.schedule_length() > 0 or not (strategy.finish and strategy.needs_start)
+    if scheduled or not isinstance(model, Streamed):
+        return np.inf
+    summary = batch.summary(model)
+    return float(model.resolved(summary).least_weight_of_fit(summary))
+
+
 def update(
     ctx: Context,
     strategy: Annealing,

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
+# A stream is fitted to its first rows once there are so many for each component, and this share of
+# those that represent others, which are five for each component and column of full covariances.
+_ROWS_OF_FIT, _SHARE_OF_FIT = 50, 0.4
+
 
 class Streamed:
     """Mixin of models that learn otherwise from the first batches of a stream than from later ones.
@@ -23,3 +29,21 @@ class Streamed:
         Until then the parameters describe the data so far, as in a stream of unknown length.
         """
         return 0.0
+
+    def least_weight_of_fit(self, summary: Any) -> float:
+        """Return the weight of the first batches from which on a stream is fitted to them.
+
+        Updates follow, at first with these batches. Fewer data lack groups that come later, which
+        components that are sure of the first rows would leave to one of them.
+        """
+        return np.inf
+
+
+def least_rows_of_fit(n_components: int, least_rows: float) -> float:
+    """Return the number of first rows, or frames, to which a stream of components is fitted.
+
+    ``least_rows`` represent others. A single component has one optimum, which updates find.
+    """
+    if n_components == 1:
+        return np.inf
+    return max(_SHARE_OF_FIT * least_rows, float(_ROWS_OF_FIT * n_components))

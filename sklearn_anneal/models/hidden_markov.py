@@ -42,7 +42,7 @@ from ._dirichlet_rows import divergence_of_rows, free_chain, learned_rows, logs_
 from ._durations import divided
 from ._known_classes import IMPOSSIBLE, exclude_others
 from ._known_states import add_known_moves, start_with_known_states
-from ._streamed import Streamed
+from ._streamed import Streamed, least_rows_of_fit
 from ._tempered_chains import (
     Gaps,
     LocallyTemperedVisit,
@@ -403,6 +403,10 @@ class HiddenMarkov(ExchangeableStates, Streamed, ConjugateModel[Sequences, Summa
 
     def least_weight(self, summary: Summary) -> float:
         return self.emission.least_rows * summary.seen / summary.frames
+
+    def least_weight_of_fit(self, summary: Summary) -> float:
+        frames = least_rows_of_fit(self.n_components, self.emission.least_rows)
+        return frames * summary.seen / summary.frames
 
     def prior(self, summary: Summary) -> Natural:
         return self.chain_prior() | self.emission.prior(summary.emission)

@@ -36,7 +36,7 @@ from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
-from ._streamed import Streamed
+from ._streamed import Streamed, least_rows_of_fit
 from ._weights import WEIGHTS, Weights
 from .components._base import (
     ROWS_FOR_KMEANS,
@@ -305,6 +305,9 @@ class Mixture(
 
     def least_weight(self, summary: Summary) -> float:
         return self.components.least_rows
+
+    def least_weight_of_fit(self, summary: Summary) -> float:
+        return least_rows_of_fit(self.n_components, self.components.least_rows)
 
     def prior(self, summary: Summary) -> Natural:
         return self.weights.prior() | self.components.prior(summary.components)

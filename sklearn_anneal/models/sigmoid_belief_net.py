@@ -503,6 +503,9 @@ class NetVisit(Visit[BinaryRows]):
         log_p, residuals, gradient = self._generated(drawn, with_noise)
         log_q = of_rows(drawn.log_q, n_rows)
         bounds = log_mean_exp(log_p - log_q)
+        if self.evaluation:
+            # The mean of a few samples can be above 0, where no log probability is.
+            bounds = np.minimum(bounds, 0.0)
         entropy = float(weights @ of_rows(drawn.entropy, n_rows).mean(axis=0))
         energy = float(weights @ bounds) - entropy
         with np.errstate(over="ignore"):

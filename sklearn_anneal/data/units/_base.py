@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from operator import methodcaller
 from typing import Any, ClassVar, Protocol, Self, TypeVar
@@ -96,6 +96,11 @@ class Units(ABC):
     def _weighted_sum(self, values: np.ndarray) -> float:
         """Return Σ w x for one value of each data point."""
         return float(values.sum() if self.weights is None else values @ self.weights)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the data points of several objects, one after another, as a copy."""
+        raise NotImplementedError(f"{cls.__name__} of several batches have no common form.")
 
     @abstractmethod
     def take(self, index: np.ndarray | slice) -> Units:
@@ -320,6 +325,24 @@ U = TypeVar("U", bound=Units)
 
 def _most_chunks(parts: dict[int, int], n_entries: int) -> int:
     return max((n for n, least in parts.items() if n_entries >= least), default=1)
+
+
+def joined_arrays(
+    arrays: Sequence[np.ndarray | None], numbers: Sequence[int], default: Any
+) -> np.ndarray | None:
+    """Return several arrays one after another; None if all of them are None.
+
+    The ``default`` is in the place of the entries, as many as ``numbers`` says, of those that are
+    None.
+    """
+    given = [array for array in arrays if array is not None]
+    if not given:
+        return None
+    shape, dtype = given[0].shape[1:], given[0].dtype
+    pairs = zip(arrays, numbers, strict=True)
+    return np.concatenate(
+        [np.full((n, *shape), default, dtype) if array is None else array for array, n in pairs]
+    )
 
 
 class Ragged(Units):

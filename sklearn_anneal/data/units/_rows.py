@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ._base import Centered, Units
+from ..tables import joined_tables, merged_rows
+from ._base import Centered, Units, joined_arrays
 
 # Rows are divided into at most this many chunks. They have at least the given size, and consist of
 # whole blocks of the kernels.
@@ -135,6 +136,29 @@ class Rows(Units):
         own = self.X[index], weights, self.center, patterns
         beside = None if self.covariates is None else self.covariates[index]
         return Rows(*own, plain=self.plain, classes=also, covariates=beside)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """Return the rows of several objects, one after another, as copies without a center."""
+        numbers = [part.n_units for part in parts]
+        X = joined_tables([part.X for part in parts])
+        weights = joined_arrays([part.weights for part in parts], numbers, 1.0)
+        classes = joined_arrays([part.classes for part in parts], numbers, -1)
+        n_merged = 0
+        if any(part.n_merged for part in parts):
+            n_merged = sum(part.n_merged or part.n_units for part in parts)
+            # Rows of different parts can be equal as well, but equal rows can differ in class.
+            merged = merged_rows(X, weights) if classes is None else None
+            X, weights = (X, weights) if merged is None else merged
+        return cls(
+            X,
+            weights,
+            patterns=joined_arrays([part.patterns for part in parts], numbers, np.uint64(0)),
+            n_merged=n_merged,
+            plain=parts[0].plain,
+            classes=classes,
+            covariates=joined_arrays([part.covariates for part in parts], numbers, 0.0),
+        )
 
     def part(self, index: slice) -> Rows:
         given = self.X, self.weights, self.patterns, self.classes, self.covariates, self.plain

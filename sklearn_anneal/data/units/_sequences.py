@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from ._base import Centered, Ragged
+from ..tables import joined_tables
+from ._base import Centered, Ragged, joined_arrays
 from ._rows import Rows
 
 # Number of chunks → smallest number of frames of sequences that are divided into as many.
@@ -84,6 +85,20 @@ class Sequences(Ragged):
         indptr, part = self._cut(index)
         return self._chosen_frames(
             part, indptr, None if self.weights is None else self.weights[index]
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sequences]) -> Sequences:
+        """Return the sequences of several objects, as copies without a center."""
+        numbers = [part.n_rows for part in parts]
+        lengths = np.concatenate([part.lengths for part in parts])
+        return cls(
+            joined_tables([part.frames for part in parts]),
+            np.concatenate([[0], np.cumsum(lengths)]),
+            joined_arrays([part.weights for part in parts], [part.n_units for part in parts], 1.0),
+            joined_arrays([part.missing for part in parts], numbers, False),
+            patterns=joined_arrays([part.patterns for part in parts], numbers, np.uint64(0)),
+            states=joined_arrays([part.states for part in parts], numbers, -1),
         )
 
     def parts(self, n_frames: int) -> Iterator[slice]:

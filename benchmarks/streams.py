@@ -1,0 +1,176 @@
+"""Streams that are read once against fits: held-out densities by the size of the batches.
+
+Mixtures of Gaussians and hidden Markov models read real and drawn data in batches, by
+``partial_fit``. They are compared with default fits to the same data, and with streams of updates
+alone, which ``max_iter=1`` makes of them.
+
+``--write`` writes the page ``doc/results/streams.md``; without it the page is printed. ``--quick``
+is a small run that shows that everything works and whose figures mean nothing. Data whose file is
+missing are left out.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+
+from .common import RESULTS
+from .common.data import DataNotFoundError
+from .common.measuring import progress
+from .common.report import Page, machine, write_or_print
+from .suite.instances import INSTANCES
+
+PAGE = RESULTS / "streams.md"
+ROWS = (
+    *("groups/separated 10 in 05", "groups/overlapping 10 in 05", "groups/separated 15 in 20"),
+    *("mixture/diabetes", "mixture/pen frames", "mixture/motion frames", "mixture/gait frames"),
+    *("mixture/wine, white", "mixture/digits"),
+)
+SEQUENCES = (
+    *("sequence/drawn, sticky 8", "sequence/pen d", "sequence/pen m", "sequence/motions"),
+    *("sequence/gait", "sequence/gestures", "sequence/vowels"),
+)
+SIZES, N_SEEDS = (20, 100, 500), 3
+# The longest piece of a sequence, so that a batch has at least one whole sequence.
+PIECE = 20
+
+
+class Data(NamedTuple):
+    """Rows, or the frames of sequences of which each is as long as ``lengths`` says."""
+
+    X: np.ndarray
+    lengths: np.ndarray | None
+
+    def how(self) -> dict[str, np.ndarray]:
+        return {} if self.lengths is None else {"lengths": self.lengths}
+
+
+def pieces(sequences: Any) -> list[np.ndarray]:
+    """Sequences, divided where they are long."""
+    ends = np.cumsum(sequences.lengths)[:-1]
+    return [
+        one[start : start + PIECE]
+        for one in np.split(sequences.X, ends)
+        for start in range(0, len(one), PIECE)
+    ]
+
+
+def joined(sequences: list[np.ndarray]) -> Data:
+    return Data(np.concatenate(sequences), np.array([len(one) for one in sequences]))
+
+
+def batches(data: Data, size: int) -> Iterator[Data]:
+    """Batches of so many rows, or of sequences with at least so many frames."""
+    if data.lengths is None:
+        for start in range(0, len(data.X), size):
+            yield Data(data.X[start : start + size], None)
+        return
+    held: list[np.ndarray] = []
+    for one in np.split(data.X, np.cumsum(data.lengths)[:-1]):
+        held.append(one)
+        if sum(map(len, held)) >= size:
+            yield joined(held)
+            held = []
+    if held:
+        yield joined(held)
+
+
+def divided(name: str, seed: int) -> tuple[Data, Data]:
+    """The training data in random order, and the held-out data."""
+    train, test = INSTANCES[name].load()
+    rng = np.random.default_rng(seed)
+    if name in SEQUENCES:
+        parts = pieces(train)
+        return joined([parts[i] for i in rng.permutation(len(parts))]), joined(pieces(test))
+    return Data(train[rng.permutation(len(train))], None), Data(test, None)
+
+
+def measured(name: str, seed: int, sizes: tuple[int, ...]) -> dict[Any, tuple[float, float]]:
+    """The held-out score per row or frame, and the seconds, of a fit and of each stream."""
+    train, test = divided(name, seed)
+    cls = AnnealedHMM if name in SEQUENCES else AnnealedBayesianGaussianMixture
+    make = {"n_components": INSTANCES[name].n_components, "random_state": seed}
+    found: dict[Any, tuple[float, float]] = {}
+
+    def keep(key: Any, begun: float, est: Any) -> None:
+        seconds = time.process_time() - begun
+        found[key] = est.score(test.X, **test.how()), seconds
+
+    begun = time.process_time()
+    keep("fit", begun, cls(**make).fit(train.X, **train.how()))
+    for size in sizes:
+        for kind, also in (("stream", {}), ("updates", {"max_iter": 1})):
+            est, begun = cls(**make, **also), time.process_time()
+            for batch in batches(train, max(size, 2 * make["n_components"])):
+                est.partial_fit(batch.X, **batch.how())
+            keep((kind, size), begun, est)
+    return found
+
+
+def section(page: Page, title: str, names: tuple[str, ...], quick: bool) -> None:
+    sizes, seeds = (SIZES[1:2], 1) if quick else (SIZES, N_SEEDS)
+    lines = []
+    for name in names[:1] if quick else names:
+        try:
+            each = [measured(name, seed, sizes) for seed in range(seeds)]
+        except DataNotFoundError as error:
+            progress(f"{name} is left out: {error}")
+            continue
+        progress(name)
+        medians = {key: np.median([one[key] for one in each], axis=0) for key in each[0]}
+        train, _ = divided(name, 0)
+        figures = [f"{medians['fit'][0]:.3f}"]
+        for size in sizes:
+            losses = [
+                np.median([one[kind, size][0] - one["fit"][0] for one in each])
+                for kind in ("updates", "stream")
+            ]
+            ratio = medians["stream", size][1] / medians["updates", size][1]
+            figures += [*(f"{loss:+.3f}" for loss in losses), f"{ratio:.1f}"]
+        k = INSTANCES[name].n_components
+        shape = [f"{len(train.X):,}", f"{train.X.shape[1]}", f"{k}"]
+        lines.append([name.partition("/")[2], *shape, *figures])
+    page.section(
+        title,
+        "The score of the fit, and by how much that of each stream differs from it, in nats per "
+        "row or frame: medians over the seeds. *Updates*: `max_iter=1`. *Time*: processor time of "
+        "the stream over that of updates alone.",
+    )
+    head = [f"{what}, {n}" for n in sizes for what in ("updates", "stream", "time")]
+    page.table(["data", "N", "D", "K", "fit", *head], lines)
+
+
+def written(quick: bool) -> str:
+    page = Page()
+    page.lines += ["# Streams against fits", ""]
+    page.lines += [f"Written by `python -m benchmarks.streams --write`. {machine()}", ""]
+    if quick:
+        page.lines += ["**A quick run: far too small to tell anything.**", ""]
+    page.lines += [
+        "Streams read data once, in random order and batches of "
+        + ", ".join(map(str, SIZES[:-1]))
+        + f" or {SIZES[-1]} rows or frames, without `total_samples`. They begin with a fit to "
+        "their first rows once there are 50 for each component, and two for each component and "
+        "column. A stream of fewer rows is one of updates alone. Sequences are divided into "
+        f"pieces of at most {PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
+        "",
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        section(page, "Mixtures of Gaussians", ROWS, quick)
+        section(page, "Hidden Markov models", SEQUENCES, quick)
+    return "\n".join(page.lines).rstrip() + "\n"
+
+
+def main(argv: list[str] | None = None) -> None:
+    write_or_print(__doc__, PAGE, written, argv)
+
+
+if __name__ == "__main__":
+    main()
