@@ -219,7 +219,7 @@ def joined_tables(tables: Sequence[Any]) -> Any:
     if isinstance(first, Coded):
         return Coded.joined(tables)
     if issparse(first):
-        return vstack(tables, format="csr")
+        return csr_array(vstack(tables, format="csr"))
     return np.concatenate([np.asarray(table) for table in tables])
 
 
