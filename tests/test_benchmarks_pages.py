@@ -113,30 +113,22 @@ def test_tables_that_nobody_chose_are_prepared_by_their_rules(monkeypatch):
             cached.cache_clear()
 
 
-# Counts of more variance
+# Pages that are written in one go
 
 
-def test_a_quick_run_on_counts_of_more_variance_writes_a_table(no_data, tmp_path):
-    from benchmarks import over_dispersed_counts
-
+@pytest.mark.parametrize(
+    ("module", "parts"),
+    [
+        ("over_dispersed_counts", ("drawn, negative binomial", "zero_inflated_poisson")),
+        ("streams", ("separated 10 in 05", "drawn, sticky 8")),
+    ],
+)
+def test_a_quick_run_writes_its_tables(module, parts, no_data, tmp_path):
     page = tmp_path / "page.md"
-    over_dispersed_counts.main(["--quick", "--write", "--output", str(page)])
+    script = import_module(f"benchmarks.{module}")
+    script.main(["--quick", "--write", "--output", str(page)])
     text = page.read_text(encoding="utf-8")
-    for part in ("A quick run", "drawn, negative binomial", "zero_inflated_poisson"):
-        assert part in text
-    assert not re.search(r"\bnan\b", text)
-
-
-# Streams
-
-
-def test_a_quick_run_on_streams_writes_its_tables(no_data, tmp_path):
-    from benchmarks import streams
-
-    page = tmp_path / "page.md"
-    streams.main(["--quick", "--write", "--output", str(page)])
-    text = page.read_text(encoding="utf-8")
-    for part in ("A quick run", "separated 10 in 05", "drawn, sticky 8"):
+    for part in ("A quick run", *parts):
         assert part in text
     assert not re.search(r"\bnan\b", text)
 

@@ -87,7 +87,7 @@ def test_a_search_goes_on_after_a_move_that_has_paused(monkeypatch, rng, tmp_pat
 
     def save(self, name, state):
         original(self, name, state)
-        if name == "moves" and state.trial.paused:
+        if name == "moves-0" and state.trial.paused:
             raise Interruption
 
     with monkeypatch.context() as patch, pytest.raises(Interruption):
@@ -400,7 +400,7 @@ FOREIGN = {
 }
 
 
-@designs.in_turn(content=FOREIGN, name=["fit", "restart-0", "moves"])
+@designs.in_turn(content=FOREIGN, name=["fit", "restart-0", "moves-0"])
 def test_files_that_are_no_checkpoint_are_refused_in_one_sentence(
     content, name, rng, tmp_path, monkeypatch, few_passes_of_searches
 ):

@@ -154,20 +154,6 @@ def test_a_stream_begins_with_a_fit_to_enough_frames(covariance_type, annealing)
         assert clone(est).set_params(effort=2).partial_fit(X[:n]).lower_bound_ == bound
 
 
-@pytest.mark.parametrize("total_samples", [None, 4])
-@pytest.mark.parametrize("apart", [4.0, 1.5])
-def test_streams_of_large_batches_predict_nearly_as_fits_do(apart, total_samples):
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X = apart * rng.normal(size=(5, 6))[rng.integers(0, 5, 1500)]
-        X += rng.standard_normal(X.shape)
-        whole = AnnealedHMM(5, random_state=0).fit(X[:1200])
-        stream = clone(whole).set_params(total_samples=total_samples)
-        for batch in np.array_split(X[:1200], 4):
-            stream.partial_fit(batch)
-        assert stream.score(X[1200:]) > whole.score(X[1200:]) - 0.1
-
-
 @pytest.mark.parametrize("annealing", ["none", "deterministic"])
 def test_sticky_prior_raises_the_self_transitions(annealing, rng):
     sequences = draw("gaussian-full", rng, [40, 30])

@@ -70,7 +70,7 @@ def test_bounds_are_those_of_all_densities(n, form, rng):
     assert none == 0
     assert (form == "unused") == (len(np.unique(found.predict(X))) < found.n_components)
     assert every == densities + settled
-    assert_allclose(found.lower_bounds_, plain.lower_bounds_, rtol=1e-11)
+    assert_allclose(found.lower_bounds_, plain.lower_bounds_, rtol=1e-12)
     assert_allclose(found.means_, plain.means_, rtol=1e-9)
     assert_allclose(found.predict_proba(X), plain.predict_proba(X), atol=1e-12)
     assert np.diff(found.lower_bounds_).min() >= -1e-11 * np.abs(found.lower_bounds_).max()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -14,14 +14,13 @@ from sklearn.utils import check_random_state
 
 from ..annealing import Annealing, Context, NoAnnealing
 from ..data.units import U
-from ..families import Natural
 from ..inference import loop, streaming
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
-from ..search.problem import Problem, prepare
-from ..search.search import Plan, best, finite
+from ..search.problem import prepare
+from ..search.search import Plan, finite
 from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
@@ -170,14 +169,13 @@ class Streams(Interface[D, U, M]):
         inference.seen += units.total_weight
         if not inference.held:
             return inference, self.annealing_, units
-        kind = type(units)
         least = ctx.model.least_weight_of_fit(ctx.summary)
         if inference.seen < least:
             n_held = units.n_units + sum(batch.n_units for batch in inference.held)
-            batches = (*inference.held, kind.joined([units]))
+            batches = (*inference.held, _joined([units]))
             inference.held = batches if n_held <= _MOST_HELD * least else ()
             return inference, self.annealing_, units
-        units = kind.joined([*inference.held, units])
+        units = _joined([*inference.held, units])
         opened, method = self._opened(X, units, anew=True)
         opened = replace(opened, checked=inference.checked, warned=inference.warned)
         return opened, method, units
@@ -214,43 +212,44 @@ class Streams(Interface[D, U, M]):
         random_state = check_random_state(self.random_state)
         unscheduled = anew or self.total_samples is None
         runs = without_schedule(strategy) if unscheduled else strategy
-        how = model, runs, units, self._settings(units), random_state
-        given = self._start_for(model, runs)
         least = np.inf
         if self.max_iter > 1:
             least = streaming.least_weight_of_fit(model, runs, units)
         held: tuple[Any, ...] = ()
         if seen >= least:
-            # The fit counts the rows of the batch, and none to come.
-            problem, start = prepare(*how, stream=(seen, None), given=given)
-            ctx, runs = self._fitted_to_first_batch(problem, start, strategy), problem.strategy
+            ctx, runs = self._fitted_to_first_rows(model, strategy, runs, units, random_state)
         else:
+            how = model, runs, units, self._settings(units), random_state
+            given = self._start_for(model, runs)
             problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
             progress = problem.open(0, start)
             ctx, runs = progress.ctx, progress.strategy
             # The caller may change the arrays of the batch later.
-            held = (type(units).joined([units]),) if least < np.inf else ()
+            held = (_joined([units]),) if least < np.inf else ()
         inference = Inference(ctx, runs, seen, self._fixed_parameters(), held=held)
         return inference, strategy if unscheduled else runs
 
-    def _fitted_to_first_batch(
-        self, problem: Problem, start: Natural | None, strategy: Annealing
-    ) -> Context:
-        """Return the context of a fit to the first batch, with the clocks at their beginning."""
+    def _fitted_to_first_rows(
+        self,
+        model: M,
+        strategy: Annealing,
+        runs: Annealing,
+        units: U,
+        random_state: np.random.RandomState,
+    ) -> tuple[Context, Annealing]:
+        """Fit the model; return the context with its clocks at their beginning, and the method.
+
+        ``runs`` is what a stream can run of the ``strategy``.
+        """
         # Of a method with a schedule, which needs the length of a stream, plain inference is left.
         plain = isinstance(strategy, NoAnnealing) or strategy.schedule_length() > 0
-        plan = Plan(self.n_init) if plain else self._plan(strategy, problem.units)
-        work = problem.units.operations(problem.model)
-
-        def workers(restarts: bool) -> Workers:
-            worth = work >= WORTH_THREADS[not restarts]
-            return Workers(self.n_jobs, restarts=restarts, worth=worth)
-
-        ctx = best(problem, [] if start is None else [start], plan, workers, None).kept.ctx
+        plan = Plan(self.n_init) if plain else self._plan(strategy, units)
+        found = self._start_anew(model, runs, plan, units, None, None, random_state)
+        ctx = found.kept.ctx
         ctx.model = self._model_of_stream(ctx.model)
         blank = replace(ctx, state={"updates": 0, "passes": 0.0})
-        ctx.state = blank.state | problem.strategy.initial_state(blank)
-        return ctx
+        ctx.state = blank.state | found.strategy.initial_state(blank)
+        return ctx, found.strategy
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.
@@ -263,6 +262,11 @@ class Streams(Interface[D, U, M]):
         if not inference.is_annealing and inference.seen >= 2.0 * inference.checked:
             self._inference = replace(inference, checked=inference.seen)
             self._warn_of_coincidence(inference.ctx)
+
+
+def _joined(batches: Sequence[Any]) -> Any:
+    """The data points of several batches, rows or sequences, one batch after another, as a copy."""
+    return type(batches[0]).joined(batches)
 
 
 def without_schedule(strategy: Annealing) -> Annealing:

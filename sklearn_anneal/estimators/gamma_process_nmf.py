@@ -168,7 +168,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         at the end of the schedule, or at its start where there is no schedule. If the best fit of a
         search has not converged, up to five times as many follow.
     n_init : int, default=1
-        Number of restarts, of which the highest lower bound is kept. The first one is that of
+        Number of restarts. The one with the highest lower bound is kept. The first one is that of
         ``n_init=1``. Moves set out from the best restart and from this one, so that more restarts
         end no lower than one, unless they race or choose another number of components.
     restarts : {"full", "race"}, default="full"

@@ -194,7 +194,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         first, and a fit needs some passes until they differ. Topics that ``topic_word_prior`` seeds
         always start at random.
     n_init : int, default=1
-        Number of restarts, of which the highest lower bound is kept. The first one is that of
+        Number of restarts. The one with the highest lower bound is kept. The first one is that of
         ``n_init=1``. Moves set out from the best restart and from this one, so that more restarts
         end no lower than one, unless they race.
     restarts : {"full", "race"}, default="full"

@@ -159,7 +159,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
-        Number of restarts, of which the highest lower bound is kept. The first one is that of
+        Number of restarts. The one with the highest lower bound is kept. The first one is that of
         ``n_init=1``.
     batch_size : int or None, default=100
         Number of rows per update; None means all. The memory of a fit is proportional to it.

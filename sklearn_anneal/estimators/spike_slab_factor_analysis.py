@@ -145,7 +145,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         search has not converged, up to five times as many follow. The bound of factors rises
         slowly, so that many fits do not converge in 100 passes.
     n_init : int, default=1
-        Number of restarts, of which the highest lower bound is kept. The first one is that of
+        Number of restarts. The one with the highest lower bound is kept. The first one is that of
         ``n_init=1``. Moves set out from the best restart and from this one, so that more restarts
         end no lower than one, unless they race.
     restarts : {"full", "race"}, default="full"

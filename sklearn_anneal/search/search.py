@@ -316,10 +316,10 @@ def _best_after_moves(
 
     ``first`` is the start of the first restart.
     """
-    alone, ended, n_begun = found.other is None, [], 0
+    ended, n_begun = [], 0
     for one in (found,) if found.other is None else (found, found.other):
         moves = moves_for(course.problem, plan, one, first)
-        name = "moves" if alone else f"moves-{one.best_restart}"
+        name = f"moves-{one.best_restart}"
         ended.append(_moved(course, replace(one, other=None), moves, workers, name, n_begun))
         n_begun += len(ended[-1].attempts)
     # The earlier restart counts if bounds are equal, whichever of them has been better before.

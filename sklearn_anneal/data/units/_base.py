@@ -97,11 +97,6 @@ class Units(ABC):
         """Return Σ w x for one value of each data point."""
         return float(values.sum() if self.weights is None else values @ self.weights)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the data points of several objects, one after another, as a copy."""
-        raise NotImplementedError(f"{cls.__name__} of several batches have no common form.")
-
     @abstractmethod
     def take(self, index: np.ndarray | slice) -> Units:
         """Return the data points of an index; they are copied unless the index is a slice."""

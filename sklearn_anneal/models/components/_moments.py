@@ -194,26 +194,20 @@ def moments(rows: Rows, full: bool) -> Summary:
         return _moments_of_cells(rows, full)
     found: Summary | None = None
     for start in range(0, rows.n_units, CHUNK):
-        part = _moments_of_chunk(rows.take(slice(start, start + CHUNK)), full)
+        chunk = rows.take(slice(start, start + CHUNK))
+        x, w, total = np.asarray(chunk.X, dtype=np.float64), chunk.weights, chunk.total_weight
+        # Differences to another origin than the weighted mean would leave no digit of the scatter
+        # where a row has nearly all the weight.
+        origin = x.mean(axis=0) if w is None else w @ x / total
+        x = x - origin
+        weighted = x if w is None else x * w[:, None]
+        rest = weighted.sum(axis=0) / total
+        scatter: Any = weighted.T @ x if full else (weighted * x).sum(axis=0)
+        scatter = scatter - total * (np.outer(rest, rest) if full else rest**2)
+        part = Summary(total, total, origin + rest, origin + rest, scatter)
         found = part if found is None else found.merge(part)
     assert found is not None
     return replace(found, center=found.mean)
-
-
-def _moments_of_chunk(rows: Rows, full: bool) -> Summary:
-    """Return the moments of a few rows without missing cells.
-
-    They are computed from differences to the weighted mean. To another origin that of a row with
-    nearly all the weight would be so large that no digit of the scatter remains.
-    """
-    x, total = np.asarray(rows.X, dtype=np.float64), rows.total_weight
-    origin = x.mean(axis=0) if rows.weights is None else np.average(x, axis=0, weights=rows.weights)
-    x = x - origin
-    weighted = x if rows.weights is None else x * rows.weights[:, None]
-    rest = weighted.sum(axis=0) / total
-    scatter: Any = weighted.T @ x if full else (weighted * x).sum(axis=0)
-    scatter = scatter - total * (np.outer(rest, rest) if full else rest**2)
-    return Summary(total, total, origin + rest, origin + rest, scatter)
 
 
 def _moments_of_cells(rows: Rows, full: bool) -> Summary:
