@@ -198,7 +198,7 @@ def moments(rows: Rows, full: bool) -> Summary:
         x, w, total = np.asarray(chunk.X, dtype=np.float64), chunk.weights, chunk.total_weight
         # Differences to another origin than the weighted mean would leave no digit of the scatter
         # where a row has nearly all the weight.
-        origin = x.mean(axis=0) if w is None else w @ x / total
+        origin = (np.ones(len(x)) if w is None else w) @ x / total
         x = x - origin
         weighted = x if w is None else x * w[:, None]
         rest = weighted.sum(axis=0) / total
