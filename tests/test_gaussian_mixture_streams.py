@@ -158,6 +158,52 @@ def test_stream_begins_with_a_fit_to_enough_rows(total_samples):
         assert stream.score(X[2000:]) > whole.fit(X[:2000]).score(X[2000:]) - 0.1
 
 
+def test_step_of_a_batch_is_its_share_of_the_rows_so_far_whatever_its_size(rng):
+    X = rng.normal(size=(200, 3))
+    priors = {"mean_prior": np.zeros(3), "covariance_prior": np.eye(3), "mean_precision_prior": 1.0}
+    mixture = AnnealedBayesianGaussianMixture(
+        degrees_of_freedom_prior=5.0, learning_offset=0.0, learning_decay=1.0, **priors
+    )
+    stream, fit = clone(mixture), clone(mixture).fit(X)
+    for batch in np.split(X, [7, 60, 61, 190]):
+        stream.partial_fit(batch)
+    np.testing.assert_allclose(parameters_of(stream), parameters_of(fit), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("begins", ["fit", "stream", "updates"])
+@pytest.mark.parametrize("model", ["gaussian mixture", "mixture", "chain"])
+def test_steps_of_a_stream_are_smaller_after_a_fit(model, begins, rng):
+    X = rng.normal(size=(500, 2)) + 3.0 * rng.integers(0, 3, (500, 1))
+    made = {
+        "gaussian mixture": AnnealedBayesianGaussianMixture(3, random_state=0),
+        "mixture": AnnealedBayesianMixture(3, emission="gaussian", random_state=0),
+        "chain": AnnealedHMM(3, random_state=0),
+    }[model]
+    found = []
+    for decay in ("auto", 0.6, 0.8):
+        est = clone(made).set_params(learning_decay=decay)
+        if begins == "updates":
+            est.set_params(max_iter=1)
+        getattr(est, "fit" if begins == "fit" else "partial_fit")(X[:400])
+        for batch in np.split(X[400:], 4):
+            est.partial_fit(batch)
+        found.append(est.score(X))
+    assert (found[0] == found[1]) == (begins == "updates")
+    assert (found[0] == found[2]) == (begins != "updates")
+
+
+def test_small_batches_do_not_replace_the_fit_with_which_a_stream_begins():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = 2.0 * rng.normal(size=(6, 5))[rng.integers(0, 6, 3000)]
+        X += rng.standard_normal(X.shape)
+        stream = AnnealedBayesianGaussianMixture(6, random_state=0).partial_fit(X[:1000])
+        before = stream.score(X[2000:])
+        for batch in np.split(X[1000:1200], 10):
+            stream.partial_fit(batch)
+        assert stream.score(X[2000:]) > before - 0.02
+
+
 @pytest.mark.parametrize("total_samples", [None, 1800])
 def test_stream_reaches_nearly_the_quality_of_batches(total_samples):
     X, _ = clusters(0, 300, [(0, 0), (8, 0), (0, 8), (8, 8), (4, 14), (14, 4)])

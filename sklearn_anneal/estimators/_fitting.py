@@ -201,6 +201,7 @@ class Fits(Interface[D, U, M]):
             *(ctx, without_schedule(goes_on), seen, self._fixed_parameters()),
             annealed=min(n_annealed, len(trace.lower_bounds)),
             checked=seen,
+            fitted=True,
         )
         self._keep(inference, strategy, trace, found)
         if self._chooses_number:

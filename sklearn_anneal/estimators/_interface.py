@@ -7,6 +7,7 @@ import inspect
 import re
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._compat import CallbackSupportMixin
@@ -46,6 +48,12 @@ M = TypeVar("M", bound=Model)
 
 D = TypeVar("D")
 """The form in which an estimator keeps the X of a user, once it has been validated."""
+
+# Values that the parameter ``learning_decay`` can have where streams begin with a fit, and those
+# that "auto" means. Steps as large as those of updates alone would soon replace the fit by the last
+# few batches.
+DECAY_OR_AUTO = [Interval(Real, 0.0, 1.0, closed="both"), StrOptions({"auto"})]
+_DECAY, _DECAY_AFTER_FIT = 0.6, 0.8
 
 
 class Interface(
@@ -156,12 +164,14 @@ class Interface(
         return RiseOfBound(self.tol)
 
     def _settings(self, units: Units) -> Settings:
+        automatic = self.learning_decay == "auto"
         return Settings(
             max_iter=self.max_iter,
             stop=self._stopping_rule(),
             batch_size=self._batch_size_of(units),
             learning_offset=self.learning_offset,
-            learning_decay=self.learning_decay,
+            learning_decay=_DECAY if automatic else self.learning_decay,
+            decay_after_fit=_DECAY_AFTER_FIT if automatic else None,
         )
 
     def _fixed_parameters(self) -> dict[str, object]:

@@ -32,6 +32,7 @@ class Inference:
     checked: float = 0.0  # weight of the data at the last check for components that coincide
     warned: tuple[str, ...] = ()  # warnings that were given already, and are not repeated
     held: tuple[Any, ...] = ()  # copies of the batches with which a fit will begin the stream
+    fitted: bool = False  # whether a fit has found the parameters that a stream updates
 
     @property
     def is_annealing(self) -> bool:

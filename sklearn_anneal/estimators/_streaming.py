@@ -132,12 +132,13 @@ class Streams(Interface[D, U, M]):
         # A data point of a stream may be seen only once. Without exploring, its local variables
         # get as many iterations as they need.
         ctx.exploring = False
+        settings = self._settings(units)
         with Workers(self._jobs_for(ctx, units)) as workers:
             bound, temperature = streaming.update(
                 ctx,
                 inference.strategy,
                 units.centered(ctx.summary),
-                self._settings(units),
+                settings.after_fit() if inference.fitted else settings,
                 workers,
                 share=None if self.total_samples is None else weight / self.total_samples,
                 seen=inference.seen,
@@ -226,7 +227,8 @@ class Streams(Interface[D, U, M]):
             ctx, runs = progress.ctx, progress.strategy
             # The caller may change the arrays of the batch later.
             held = (_joined([units]),) if least < np.inf else ()
-        inference = Inference(ctx, runs, seen, self._fixed_parameters(), held=held)
+        fixed = self._fixed_parameters()
+        inference = Inference(ctx, runs, seen, fixed, held=held, fitted=seen >= least)
         return inference, strategy if unscheduled else runs
 
     def _fitted_to_first_rows(

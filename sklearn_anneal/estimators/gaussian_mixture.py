@@ -22,6 +22,7 @@ from ._conditionals import conditional_sample
 from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._given_starts import given_array, given_precisions, given_probabilities
+from ._interface import DECAY_OR_AUTO
 from ._known_classes import KnownClasses
 from ._mixture_predictions import POSITIVE, MixturePredictions
 from ._part_predictions import by_parts
@@ -226,10 +227,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
-    learning_decay : float, default=0.6
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
+        has settled already, and 0.6 in others.
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so
@@ -409,6 +411,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
     _parameter_constraints: dict = {
         **MixturePredictions._parameter_constraints,
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "learning_decay": DECAY_OR_AUTO,
         "means_init": ["array-like", None],
         "precisions_init": ["array-like", None],
         "mean_precision_prior": POSITIVE,
@@ -446,7 +449,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
         coefficients_prior=2.5,
         batch_size=None,
         learning_offset=1.0,
-        learning_decay=0.6,
+        learning_decay="auto",
         total_samples=None,
         n_jobs=None,
         random_state=None,

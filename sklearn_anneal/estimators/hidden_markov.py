@@ -27,6 +27,7 @@ from ._columns import cells_of, way_out_of_text
 from ._emissions import EMISSIONS, Emission, check_priors_of_others
 from ._emissions.categorical import LEAST_CONCENTRATION, SymbolEmission
 from ._given_starts import given_chain
+from ._interface import DECAY_OR_AUTO
 from ._number import NUMBER_OR_AUTO
 from ._part_fits import stream
 from ._part_sources import Inputs
@@ -231,10 +232,11 @@ class AnnealedHMM(StatePredictions):
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
-    learning_decay : float, default=0.6
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
+        has settled already, and 0.6 in others.
     total_samples : float or None, default=None
         Number of sequences in the whole stream that ``partial_fit`` will see. The annealing
         schedule runs within the first tenth of them. With None the size is taken to be the number
@@ -415,6 +417,7 @@ class AnnealedHMM(StatePredictions):
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
         "n_components": NUMBER_OR_AUTO,
+        "learning_decay": DECAY_OR_AUTO,
         "emission": [StrOptions(EMISSIONS.keys()), list],
         "covariance_type": [StrOptions({"independent", *COVARIANCE_TYPES})],
         "n_symbols": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
@@ -473,7 +476,7 @@ class AnnealedHMM(StatePredictions):
         predictive=True,
         batch_size=None,
         learning_offset=1.0,
-        learning_decay=0.6,
+        learning_decay="auto",
         total_samples=None,
         n_jobs=None,
         random_state=None,

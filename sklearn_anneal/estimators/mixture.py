@@ -27,6 +27,7 @@ from ._covariates import NO_SAMPLES
 from ._draws import drawn_tables, wants_draws
 from ._emissions import EMISSIONS
 from ._given_starts import given_probabilities
+from ._interface import DECAY_OR_AUTO
 from ._known_classes import KnownClasses
 from ._mixture_predictions import POSITIVE, MixturePredictions
 from ._part_predictions import by_parts
@@ -218,10 +219,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
-    learning_decay : float, default=0.6
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
+        has settled already, and 0.6 in others.
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so
@@ -401,6 +403,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         **MixturePredictions._parameter_constraints,
         "emission": [StrOptions(EMISSIONS.keys()), list],
         "emission_init": [dict, None],
+        "learning_decay": DECAY_OR_AUTO,
         "emissionprob_prior": _PRIOR,
         "lambdas_prior": _PRIOR,
         "lambdas_weight": _PRIOR,
@@ -443,7 +446,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         coefficients_prior=2.5,
         batch_size=None,
         learning_offset=1.0,
-        learning_decay=0.6,
+        learning_decay="auto",
         total_samples=None,
         n_jobs=None,
         random_state=None,

@@ -30,7 +30,7 @@ _UPDATES_BEFORE_LEARNING_SOON, _WEIGHT_BEFORE_LEARNING_SOON = 10, 100.0
 class LearningRates(Protocol):
     """Any object that defines the step sizes of minibatches."""
 
-    def learning_rate(self, updates: int) -> float:
+    def learning_rate(self, updates: float) -> float:
         """Return ρ of the update that follows ``updates`` others."""
 
 
@@ -83,7 +83,9 @@ def update(
     visited : Visited
         The last visit.
     """
-    rate = rates.learning_rate(ctx.state["updates"])
+    # A batch of a stream counts the data before it in batches of its own size.
+    earlier = ctx.state["updates"] if seen is None else seen / units.total_weight - 1.0
+    rate = rates.learning_rate(earlier)
     rho = method.minibatch_step(rate, 1.0 / ctx.scale) if minibatch else method.batch_step(rate)
     ctx.q_start = ctx.q
     base = _Base(ctx.model, ctx.q)

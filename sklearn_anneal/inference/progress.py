@@ -52,7 +52,15 @@ class Settings(NamedTuple):
     # it has converged; 1 for one that does not pause.
     pause_factor: float = 1.0
 
-    def learning_rate(self, updates: int) -> float:
+    # The κ of the updates of a stream that follow a fit; None if it is the same.
+    decay_after_fit: float | None = None
+
+    def after_fit(self) -> Settings:
+        """The settings of updates that follow a fit."""
+        decay = self.decay_after_fit
+        return self if decay is None else self._replace(learning_decay=decay)
+
+    def learning_rate(self, updates: float) -> float:
         """The step size ρ of the update that follows ``updates`` others."""
         return float((self.learning_offset + updates + 1) ** -self.learning_decay)
 
