@@ -158,16 +158,19 @@ def test_stream_begins_with_a_fit_to_enough_rows(total_samples):
         assert stream.score(X[2000:]) > whole.fit(X[:2000]).score(X[2000:]) - 0.1
 
 
-def test_step_of_a_batch_is_its_share_of_the_rows_so_far_whatever_its_size(rng):
+def test_step_of_a_batch_depends_on_the_rows_so_far_in_batches_of_its_size(rng):
+    """A batch of m rows after n others has ρ = (τ + 1 + n / m)^−κ, whatever the other sizes are."""
     X = rng.normal(size=(200, 3))
-    priors = {"mean_prior": np.zeros(3), "covariance_prior": np.eye(3), "mean_precision_prior": 1.0}
-    mixture = AnnealedBayesianGaussianMixture(
-        degrees_of_freedom_prior=5.0, learning_offset=0.0, learning_decay=1.0, **priors
-    )
-    stream, fit = clone(mixture), clone(mixture).fit(X)
+    mixture = AnnealedBayesianGaussianMixture(learning_offset=2.0, learning_decay=0.7)
+    weight, seen = 0.0, 0
     for batch in np.split(X, [7, 60, 61, 190]):
-        stream.partial_fit(batch)
-    np.testing.assert_allclose(parameters_of(stream), parameters_of(fit), rtol=1e-9, atol=1e-12)
+        mixture.partial_fit(batch)
+        rho = (3.0 + seen / len(batch)) ** -0.7
+        seen += len(batch)
+        # The first update replaces a start that has no rows at all.
+        weight = seen if seen == len(batch) else (1.0 - rho) * weight + rho * seen
+        counts = mixture.mean_precision_ - mixture.mean_precision_prior_
+        np.testing.assert_allclose(counts, weight, rtol=1e-9)
 
 
 @pytest.mark.parametrize("begins", ["fit", "stream", "updates"])
