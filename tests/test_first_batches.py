@@ -54,7 +54,7 @@ def test_small_batches_are_kept_until_they_are_enough_for_a_fit(mixture, X, tmp_
     stream = clone(mixture)
     for start in range(0, 160, 40):
         stream.partial_fit(X[start : start + 40])
-        assert bool(stream._inference.held) == (start < 120)
+        assert stream._inference.fitted == (start >= 120)
         # The stream goes on after it was stored.
         skops.io.dump(stream, tmp_path / "stream.skops")
         stream = skops.io.load(tmp_path / "stream.skops", trusted=TRUSTED_TYPES)
@@ -89,7 +89,7 @@ def test_batches_that_are_kept_have_weights_classes_and_covariates_of_their_own(
         begun = clone(mixture).partial_fit(X[first], **cut)
         for start in (100, 150):
             begun.partial_fit(X[start : start + 50], **given(slice(start, start + 50)))
-        assert not stream._inference.held
+        assert stream._inference.fitted
         assert _equal(stream, begun)
 
 
@@ -109,8 +109,9 @@ def test_batches_with_and_without_classes_are_kept_together(labelled):
         part = slice(start, start + 40)
         given = {"y": y[part]} if (y[part] >= 0).any() else {}
         stream.partial_fit(X[part], classes=[0, 1], **given)
-        kept = stream._inference.held
-        assert sum(batch.total_weight for batch in kept) == (start + 40 if start < 120 else 0)
+        assert stream._inference.fitted == (start >= 120)
+        kept = stream._inference.kept.batches
+        assert sum(batch.total_weight for batch in kept) == start + 40
     # The first rows alone are what a fit sees, and the rest are one update.
     opened = clone(mixture).partial_fit(X[:160], y[:160], classes=[0, 1])
     opened.partial_fit(X[160:], y[160:])
@@ -142,7 +143,7 @@ def test_sequences_are_kept_with_their_lengths_weights_gaps_and_states(emission,
     stream, whole = clone(hmm), clone(hmm).partial_fit(**batch(0, 100))
     for start in range(0, 200, 50):
         stream.partial_fit(**batch(start, start + 50))
-        assert bool(stream._inference.held) == (start < 50)
+        assert stream._inference.fitted == (start >= 50)
         skops.io.dump(stream, tmp_path / "stream.skops")
         stream = skops.io.load(tmp_path / "stream.skops", trusted=TRUSTED_TYPES)
     for start in (100, 150):
@@ -159,7 +160,7 @@ def test_a_batch_that_is_refused_leaves_the_kept_ones_as_they_are():
     assert pickle.dumps(mixture) == before
     # A fit and a single update keep nothing.
     for begun in (clone(mixture).fit(X[:60]), clone(mixture).set_params(max_iter=1)):
-        assert not begun.partial_fit(X[:60])._inference.held
+        assert begun.partial_fit(X[:60])._inference.kept is None
 
 
 @pytest.mark.parametrize("n_batches", [4, 40])
@@ -187,7 +188,7 @@ def test_a_stream_of_unknown_length_gets_no_schedule_if_its_length_is_given_late
     plain.set_params(total_samples=1000)
     for one in (stream, plain):
         one.partial_fit(X[60:120]).partial_fit(X[120:])
-    assert not stream._inference.held
+    assert stream._inference.fitted
     assert stream.score(X) == pytest.approx(plain.score(X), abs=0.01)
 
 
@@ -197,5 +198,6 @@ def test_rows_of_tiny_weights_are_not_kept_for_good():
     stream, held = AnnealedBayesianMixture(2, emission="bernoulli", random_state=0), []
     for _ in range(4):
         stream.partial_fit(X, sample_weight=np.full(400, 1e-3))
-        held.append(len(stream._inference.held))
-    assert held == [1, 2, 0, 0]
+        kept = stream._inference.kept
+        held.append(None if kept is None else len(kept.batches))
+    assert held == [1, 2, None, None]

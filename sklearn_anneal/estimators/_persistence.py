@@ -30,6 +30,7 @@ _CLASSES = {
     "data.units._rows": ("Rows",),
     "data.units._sequences": ("Sequences",),
     "estimators._state": ("Inference",),
+    "inference.kept": ("Kept",),
     "inference.gradient": ("Adam", "RMSProp", "SGD"),
     "models._count_popularity": ("Popularity",),
     "models._count_summary": ("Summary",),

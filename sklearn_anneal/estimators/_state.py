@@ -17,6 +17,7 @@ from .._stack import warn
 from ..annealing import Annealing, Context
 from ..data.fingerprints import fingerprint
 from ..data.units import Units
+from ..inference.kept import Kept
 from ..models._absent_columns import OmitsColumns
 
 
@@ -31,8 +32,13 @@ class Inference:
     annealed: int = 0  # entries of the history (one per pass or call) that belong to the schedule
     checked: float = 0.0  # weight of the data at the last check for components that coincide
     warned: tuple[str, ...] = ()  # warnings that were given already, and are not repeated
-    held: tuple[Any, ...] = ()  # copies of the batches with which a fit will begin the stream
+    kept: Kept | None = None  # data points of a stream for its fits, if it will have any
     fitted: bool = False  # whether a fit has found the parameters that a stream updates
+
+    @property
+    def follows_fit(self) -> bool:
+        """Whether the next update of a stream repeats the last step of its fit."""
+        return self.kept is not None and self.kept.is_fresh
 
     @property
     def is_annealing(self) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import ceil
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
 from ..annealing import Annealing, Context, NoAnnealing
 from ..data.units import U
 from ..inference import loop, streaming
+from ..inference.kept import Kept, joined
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
 from ..parallel.thread_limits import one_thread
@@ -30,7 +33,7 @@ from ._validation import checks_parameters
 # Below these numbers of operations per update or pass, threads cost more time than they save.
 WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # Batches are not kept for a fit if it would take so many times the rows because weights are tiny.
-_MOST_HELD = 10
+_MOST_KEPT = 10
 
 
 class Streams(Interface[D, U, M]):
@@ -124,6 +127,26 @@ class Streams(Interface[D, U, M]):
             return
         else:
             inference, method, units = self._resumed(X, units)
+            if self.verbose and inference.follows_fit:
+                messages.say(f"fitted to {self._words_for(units)}")
+        bound, temperature = self._run_update(inference, units)
+        if self._may_fit_again(inference):
+            inference, method, units = self._fitted_again(X, inference)
+            bound, temperature = self._run_update(inference, units)
+            if self.verbose:
+                messages.say(f"fitted anew to {self._words_for(units)}, because others come now")
+        inference.annealed += inference.strategy.is_annealing(inference.ctx.state)
+        nothing = np.empty(0)
+        bounds = np.append(nothing if first else self.lower_bounds_, [bound])
+        temperatures = np.append(nothing if first else self.temperatures_, [temperature])
+        # If the method did not evaluate the bound at this call, the last value is kept.
+        final = bound if first or np.isfinite(bound) else self.lower_bound_
+        trace = Trace(list(bounds), list(temperatures), final=final)
+        self._keep(inference, method, trace)
+        messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
+
+    def _run_update(self, inference: Inference, units: U) -> tuple[float, float]:
+        """Update the parameters in place; return the lower bound and the temperature."""
         ctx, weight = inference.ctx, units.total_weight
         known = ctx.model, inference.strategy, ctx.summary, inference.seen
         represented = streaming.represented_weight(*known, self.total_samples)
@@ -134,11 +157,11 @@ class Streams(Interface[D, U, M]):
         ctx.exploring = False
         settings = self._settings(units)
         with Workers(self._jobs_for(ctx, units)) as workers:
-            bound, temperature = streaming.update(
+            found = streaming.update(
                 ctx,
                 inference.strategy,
                 units.centered(ctx.summary),
-                settings.after_fit() if inference.fitted else settings,
+                settings.after_fit(inference.follows_fit) if inference.fitted else settings,
                 workers,
                 share=None if self.total_samples is None else weight / self.total_samples,
                 seen=inference.seen,
@@ -146,15 +169,9 @@ class Streams(Interface[D, U, M]):
             # Later updates cannot repair parameters that are not finite.
             if not finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
-        inference.annealed += inference.strategy.is_annealing(ctx.state)
-        nothing = np.empty(0)
-        bounds = np.append(nothing if first else self.lower_bounds_, [bound])
-        temperatures = np.append(nothing if first else self.temperatures_, [temperature])
-        # If the method did not evaluate the bound at this call, the last value is kept.
-        final = bound if first or np.isfinite(bound) else self.lower_bound_
-        trace = Trace(list(bounds), list(temperatures), final=final)
-        self._keep(inference, method, trace)
-        messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
+        if inference.kept is not None and inference.fitted:
+            inference.kept = inference.kept.updated(units, found.bound_of_batch)
+        return found.lower_bound, found.temperature
 
     def _resumed(self, X: D, units: U) -> tuple[Inference, Annealing, U]:
         """The stream before an update, its method, and the data points of the update.
@@ -168,17 +185,44 @@ class Streams(Interface[D, U, M]):
             inference.strategy = without_schedule(inference.strategy)
         ctx.summary = ctx.summary.merge(ctx.model.summary(units))
         inference.seen += units.total_weight
-        if not inference.held:
+        if inference.kept is None:
+            return inference, self.annealing_, units
+        kept = inference.kept = inference.kept.added(units)
+        if inference.fitted:
             return inference, self.annealing_, units
         least = ctx.model.least_weight_of_fit(ctx.summary)
         if inference.seen < least:
-            n_held = units.n_units + sum(batch.n_units for batch in inference.held)
-            batches = (*inference.held, _joined([units]))
-            inference.held = batches if n_held <= _MOST_HELD * least else ()
+            inference.kept = kept if kept.n_units <= _MOST_KEPT * least else None
             return inference, self.annealing_, units
-        units = _joined([*inference.held, units])
-        opened, method = self._opened(X, units, anew=True)
-        opened = replace(opened, checked=inference.checked, warned=inference.warned)
+        return self._begun_anew(X, inference)
+
+    def _begun_anew(self, X: D, inference: Inference) -> tuple[Inference, Annealing, U]:
+        """The stream after a fit to the data that were kept, its method, and these data."""
+        assert inference.kept is not None
+        units = joined(inference.kept.batches)
+        opened, method = self._opened(X, units, inference)
+        return opened, method, units
+
+    def _may_fit_again(self, inference: Inference) -> bool:
+        """Compare the last batches, once they are enough, with what a stream expects."""
+        kept = inference.kept
+        if kept is None or not kept.is_due or self.max_iter <= 1:
+            return False
+        falls, inference.kept = kept.compared(self.n_features_in_, inference.ctx.rng)
+        return falls
+
+    def _fitted_again(self, X: D, inference: Inference) -> tuple[Inference, Annealing, U]:
+        """Begin a stream anew, with components in the order of those that they resemble most."""
+        opened, method, units = self._begun_anew(X, inference)
+        shares = [
+            each.model.shares_of_components(units.centered(each.summary), each.q)
+            for each in (inference.ctx, opened.ctx)
+        ]
+        ctx, model = opened.ctx, opened.ctx.model
+        order = linear_sum_assignment(shares[0].T @ shares[1], maximize=True)[1]
+        # Components keep the order of the fit where their numbers mean something.
+        if model.exchangeable(ctx.prior, order):
+            ctx.model, ctx.prior, ctx.q = model.reordered(ctx.q, ctx.prior, order)
         return opened, method, units
 
     @contextmanager
@@ -192,10 +236,13 @@ class Streams(Interface[D, U, M]):
         """``n_jobs``, or 1 if one look at the data points takes too little time for threads."""
         return self.n_jobs if ctx.model.operations(units) >= WORTH_THREADS[True] else 1
 
-    def _opened(self, X: D, units: U, anew: bool = False) -> tuple[Inference, Annealing]:
+    def _opened(
+        self, X: D, units: U, earlier: Inference | None = None
+    ) -> tuple[Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``.
 
-        A stream that begins ``anew`` had no schedule, and gets none if its length is known by now.
+        A stream that had begun ``earlier`` had no schedule, and gets none if its length is known by
+        now.
         """
         if self._chooses_number:
             raise ValueError(
@@ -210,13 +257,15 @@ class Streams(Interface[D, U, M]):
         self._check_first_batch(units, model)
         self._load_kernels()
         seen = units.total_weight
+        if earlier is not None and earlier.fitted:  # The data are a sample of those so far.
+            seen = earlier.seen
         random_state = check_random_state(self.random_state)
-        unscheduled = anew or self.total_samples is None
+        unscheduled = earlier is not None or self.total_samples is None
         runs = without_schedule(strategy) if unscheduled else strategy
         least = np.inf
         if self.max_iter > 1:
             least = streaming.least_weight_of_fit(model, runs, units)
-        held: tuple[Any, ...] = ()
+        kept = None if earlier is None else earlier.kept
         if seen >= least:
             ctx, runs = self._fitted_to_first_rows(model, strategy, runs, units, random_state)
         else:
@@ -225,10 +274,14 @@ class Streams(Interface[D, U, M]):
             problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
             progress = problem.open(0, start)
             ctx, runs = progress.ctx, progress.strategy
-            # The caller may change the arrays of the batch later.
-            held = (_joined([units]),) if least < np.inf else ()
-        fixed = self._fixed_parameters()
-        inference = Inference(ctx, runs, seen, fixed, held=held, fitted=seen >= least)
+            kept = Kept(()).added(units) if least < np.inf else None
+        inference = Inference(ctx, runs, seen, self._fixed_parameters(), kept=kept)
+        if seen >= least:
+            n_first = ceil(least * units.n_rows / units.n_units)
+            kept = Kept((), units.n_rows) if kept is None else kept
+            inference.kept, inference.fitted = kept.fitted(units, n_first, ctx.rng), True
+        if earlier is not None:
+            inference.checked, inference.warned = earlier.checked, earlier.warned
         return inference, strategy if unscheduled else runs
 
     def _fitted_to_first_rows(
@@ -264,11 +317,6 @@ class Streams(Interface[D, U, M]):
         if not inference.is_annealing and inference.seen >= 2.0 * inference.checked:
             self._inference = replace(inference, checked=inference.seen)
             self._warn_of_coincidence(inference.ctx)
-
-
-def _joined(batches: Sequence[Any]) -> Any:
-    """The data points of several batches, rows or sequences, one batch after another, as a copy."""
-    return type(batches[0]).joined(batches)
 
 
 def without_schedule(strategy: Annealing) -> Annealing:

@@ -55,9 +55,9 @@ class Settings(NamedTuple):
     # The κ of the updates of a stream that follow a fit; None if it is the same.
     decay_after_fit: float | None = None
 
-    def after_fit(self) -> Settings:
-        """The settings of updates that follow a fit."""
-        decay = self.decay_after_fit
+    def after_fit(self, directly: bool) -> Settings:
+        """The settings of updates after a fit; ``directly`` with its data, by a whole step."""
+        decay = 0.0 if directly else self.decay_after_fit
         return self if decay is None else self._replace(learning_decay=decay)
 
     def learning_rate(self, updates: float) -> float:

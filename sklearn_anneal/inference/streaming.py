@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,16 @@ def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> floa
     return float(model.resolved(summary).least_weight_of_fit(summary))
 
 
+class Updated(NamedTuple):
+    """The result of an update."""
+
+    # The lower bound of the parameters before the update, as the batch estimates it, in nats. It is
+    # NaN if the method does not evaluate it at this update.
+    lower_bound: float
+    temperature: float
+    bound_of_batch: float  # the part of the bound to which the data points of the batch contribute
+
+
 def update(
     ctx: Context,
     strategy: Annealing,
@@ -72,7 +82,7 @@ def update(
     *,
     share: float | None,
     seen: float,
-) -> tuple[float, float]:
+) -> Updated:
     """One update with one batch of a stream.
 
     Whatever number of passes the schedule has, it runs within the first part of the stream. One
@@ -95,11 +105,7 @@ def update(
 
     Returns
     -------
-    lower_bound : float
-        The bound of the parameters before the update, as this batch estimates it. It is NaN if
-        the method does not evaluate it at this update.
-    temperature : float
-        The temperature of the update.
+    updated : Updated
 
     Raises
     ------
@@ -131,4 +137,4 @@ def update(
     rule(*how, minibatch=True, passes=0.0, seen=seen)
     found = gradient.returned(ctx)
     ctx.q, ctx.state = settled(found.q), found.state
-    return bound, visited.temperature
+    return Updated(bound, visited.temperature, visited.step.bound)

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..families import Natural
+
 # A stream is fitted to its first rows once there are so many for each component, and this share of
 # those that represent others, which are five for each component and column of full covariances.
 _ROWS_OF_FIT, _SHARE_OF_FIT = 50, 0.4
@@ -37,6 +39,13 @@ class Streamed:
         components that are sure of the first rows would leave to one of them.
         """
         return np.inf
+
+    def shares_of_components(self, units: Any, q: Natural) -> np.ndarray:
+        """Return the shares of the components in each row, or frame, by its density alone.
+
+        The shape is (n_rows, n_components). They tell which components of two fits are the same.
+        """
+        raise NotImplementedError
 
 
 def least_rows_of_fit(n_components: int, least_rows: float) -> float:

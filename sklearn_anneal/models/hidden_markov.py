@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy.special import softmax
 
 from ..data.units import Sequences
 from ..families import (
@@ -403,6 +404,12 @@ class HiddenMarkov(ExchangeableStates, Streamed, ConjugateModel[Sequences, Summa
 
     def least_weight(self, summary: Summary) -> float:
         return self.emission.least_rows * summary.seen / summary.frames
+
+    def shares_of_components(self, units: Sequences, q: Natural) -> np.ndarray:
+        shares: np.ndarray = softmax(self.emission.log_predictive(units.rows(), q), axis=1)
+        if units.missing is not None:
+            shares[units.missing] = 0.0
+        return shares
 
     def least_weight_of_fit(self, summary: Summary) -> float:
         frames = least_rows_of_fit(self.n_components, self.emission.least_rows)

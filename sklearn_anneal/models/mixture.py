@@ -309,6 +309,10 @@ class Mixture(
     def least_weight_of_fit(self, summary: Summary) -> float:
         return least_rows_of_fit(self.n_components, self.components.least_rows)
 
+    def shares_of_components(self, units: Rows, q: Natural) -> np.ndarray:
+        shares: np.ndarray = softmax(self.log_joint_predictive(units, q), axis=1)
+        return shares
+
     def prior(self, summary: Summary) -> Natural:
         return self.weights.prior() | self.components.prior(summary.components)
 

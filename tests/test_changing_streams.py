@@ -1,0 +1,160 @@
+"""Tests of streams that are fitted anew, because later rows are unlike the first ones."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import skops.io
+from scipy.optimize import linear_sum_assignment
+from sklearn.base import clone
+from sklearn.metrics import confusion_matrix
+
+from sklearn_anneal import (
+    TRUSTED_TYPES,
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedHMM,
+)
+
+CENTERS = 8.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+
+
+def sorted_rows(seed, n=400, centers=CENTERS):
+    """Rows of one group after another."""
+    rng = np.random.default_rng(seed)
+    return np.repeat(centers, n, axis=0) + rng.standard_normal((n * len(centers), 3))
+
+
+def streamed(est, X, size=100):
+    for start in range(0, len(X), size):
+        est.partial_fit(X[start : start + size])
+    return est
+
+
+@pytest.mark.parametrize("size", [40, 150])
+@pytest.mark.parametrize("model", ["gaussian mixture", "mixture", "chain"])
+def test_a_stream_of_groups_one_after_another_comes_near_to_a_fit(model, size):
+    """Updates cannot give later groups components that the first rows have taken."""
+    X, T = sorted_rows(0), sorted_rows(1)
+    if model == "mixture":
+        levels = np.random.default_rng(0).random((5, 20)) < 0.5
+        centers = np.where(levels, 0.9, 0.1).repeat(400, axis=0)
+        X, T = (np.random.default_rng(i).random(centers.shape) < centers for i in range(2))
+        X, T = X.astype(float), T.astype(float)
+    est = {
+        "gaussian mixture": AnnealedBayesianGaussianMixture(5, random_state=0),
+        "mixture": AnnealedBayesianMixture(5, emission="bernoulli", random_state=0),
+        "chain": AnnealedHMM(5, random_state=0),
+    }[model]
+    fit = clone(est).fit(X)
+    stream = streamed(clone(est), X, size)
+    updates = streamed(clone(est).set_params(max_iter=1), X, size)
+    assert stream._inference.kept.n_fits > 1
+    assert stream.score(T) > fit.score(T) - 0.7
+    assert stream.score(T) > updates.score(T) + 0.5
+
+
+def test_groups_keep_their_numbers_when_a_stream_is_fitted_anew():
+    n_compared = 0
+    for seed in range(3):
+        X = sorted_rows(seed)
+        stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=seed), X[:400])
+        for start in range(400, 2000, 50):
+            n_fits, before = stream._inference.kept.n_fits, stream.predict(X[:start])
+            after = stream.partial_fit(X[start : start + 50]).predict(X[:start])
+            if stream._inference.kept.n_fits > n_fits:
+                table = confusion_matrix(before, after, labels=np.arange(5))
+                best = table[linear_sum_assignment(table, maximize=True)].sum()
+                assert np.trace(table) > best - 0.02 * start
+                n_compared += 1
+    assert n_compared > 6
+
+
+def test_an_order_that_was_given_stays_when_a_stream_is_fitted_anew():
+    X = sorted_rows(0)
+    stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:1100], 50)
+    n_fits = stream._inference.kept.n_fits
+    stream.reorder(np.argsort(stream.predict_proba(CENTERS[1:2])[0]))  # the second group is last
+    streamed(stream, X[1100:], 50)
+    assert stream._inference.kept.n_fits > n_fits
+    assert stream.predict(CENTERS[1:2]) == 4
+
+
+@pytest.mark.parametrize("annealing", ["reheating", "none"])
+def test_a_stream_that_does_not_change_is_fitted_once(annealing):
+    X = sorted_rows(0, 1000)
+    X = X[np.random.default_rng(0).permutation(len(X))]
+    stream = AnnealedBayesianGaussianMixture(5, annealing=annealing, random_state=0)
+    assert streamed(stream, X)._inference.kept.n_fits == 1
+
+
+@pytest.mark.parametrize("size", [7, 100, 1500])
+def test_what_a_stream_keeps_does_not_grow(size):
+    """250 rows are what the first fit needs, a fit reads at most 1,000 and the new ones."""
+    centers = np.random.default_rng(0).normal(size=(40, 3)) * 20.0
+    X, most = sorted_rows(0, 150, centers), 0
+    stream = AnnealedBayesianGaussianMixture(5, random_state=0)
+    for start in range(0, len(X), size):
+        stream.partial_fit(X[start : start + size])
+        kept = stream._inference.kept
+        assert kept.n_seen == min(start + size, len(X))
+        most = max(most, sum(batch.n_rows for batch in kept.batches))
+    assert most <= 1000 + max(500 + size, size)
+    # The stream had as many fits as it may have, about four each time it doubled.
+    assert kept.n_fits <= 1 + 4 * np.log2(len(X) / 250)
+
+
+def test_a_changing_stream_goes_on_after_it_was_stored(tmp_path):
+    X = sorted_rows(0)
+    whole = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X)
+    stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:700])
+    skops.io.dump(stream, tmp_path / "stream.skops")
+    for same in (
+        skops.io.load(tmp_path / "stream.skops", trusted=TRUSTED_TYPES),
+        pickle.loads(pickle.dumps(stream)),
+    ):
+        streamed(same, X[700:])
+        assert np.array_equal(same.means_, whole.means_)
+        assert same._inference.kept.n_fits == whole._inference.kept.n_fits > 1
+
+
+def test_a_changing_stream_learns_from_weights_classes_and_gaps():
+    X = sorted_rows(0)
+    y = np.repeat(np.arange(5), 400)
+    y[np.random.default_rng(0).random(len(y)) < 0.5] = -1
+    X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    weights = np.random.default_rng(2).uniform(0.5, 1.5, len(X))
+    fit = AnnealedBayesianGaussianMixture(n_components_per_class=1, random_state=0)
+    stream = clone(fit)
+    for start in range(0, len(X), 100):
+        part = slice(start, start + 100)
+        stream.partial_fit(X[part], y[part], weights[part], classes=np.arange(5))
+    assert stream._inference.kept.n_fits > 1
+    scores = fit.fit(X, y, weights).score_samples(X), stream.score_samples(X)
+    assert scores[1].mean() > scores[0].mean() - 0.2
+    assert stream.score(X[y >= 0], y[y >= 0]) > fit.score(X[y >= 0], y[y >= 0]) - 0.01
+
+
+def test_single_updates_and_streams_that_go_on_from_fits_are_not_fitted_anew():
+    X = sorted_rows(0)
+    for begun in (
+        AnnealedBayesianGaussianMixture(5, random_state=0).fit(X[:400]),
+        AnnealedBayesianGaussianMixture(5, random_state=0, max_iter=1).partial_fit(X[:400]),
+    ):
+        assert streamed(begun, X[400:])._inference.kept is None
+    stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:400])
+    stream.set_params(max_iter=1)
+    assert streamed(stream, X[400:])._inference.kept.n_fits == 1
+
+
+def test_a_stream_says_when_it_is_fitted(capsys):
+    X = sorted_rows(0)
+    stream = AnnealedBayesianGaussianMixture(5, random_state=0, verbose=1, verbose_interval=1)
+    streamed(stream, X[:200])
+    assert "fitted" not in capsys.readouterr().out
+    streamed(stream, X[200:300])
+    assert "fitted to 300 rows" in capsys.readouterr().out
+    streamed(stream, X[300:900])
+    assert "fitted anew to" in capsys.readouterr().out
