@@ -56,6 +56,17 @@ def test_a_stream_of_groups_one_after_another_comes_near_to_a_fit(model, size):
     assert stream.score(T) > updates.score(T) + 0.5
 
 
+def test_a_stream_that_drifts_does_not_forget_earlier_rows():
+    """Updates follow rows that change slowly, so that new ones are predicted as well as before."""
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0.0, 40.0, (6000, 1)), axis=0) + rng.normal(size=(6000, 2))
+    mixture = AnnealedBayesianGaussianMixture(6, random_state=0)
+    fit, stream = clone(mixture).fit(X), streamed(clone(mixture), X, 20)
+    updates = streamed(clone(mixture).set_params(max_iter=1), X, 20)
+    assert stream.score(X) > fit.score(X) - 1.0
+    assert updates.score(X) < fit.score(X) - 3.0
+
+
 def test_groups_keep_their_numbers_when_a_stream_is_fitted_anew():
     n_compared = 0
     for seed in range(3):

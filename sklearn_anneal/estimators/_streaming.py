@@ -54,7 +54,10 @@ class Streams(Interface[D, U, M]):
         Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 50
         for each component, and two for each component and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
-        numbers its components anew. The rows have to come in random order.
+        numbers its components anew. The fit is repeated where later rows, or earlier ones, are
+        predicted worse than expected, by 0.5 nats each or more: where other groups come, or where
+        the first rows were too few. For that a random sample is kept, of at most four times the
+        rows that the first fit needs. Groups keep the numbers of their components then.
 
         Parameters
         ----------
@@ -204,11 +207,13 @@ class Streams(Interface[D, U, M]):
         return opened, method, units
 
     def _may_fit_again(self, inference: Inference) -> bool:
-        """Compare the last batches, once they are enough, with what a stream expects."""
-        kept = inference.kept
+        """Compare the last batches, once they are enough, and some old rows with the last fit."""
+        kept, ctx = inference.kept, inference.ctx
         if kept is None or not kept.is_due or self.max_iter <= 1:
             return False
-        falls, inference.kept = kept.compared(self.n_features_in_, inference.ctx.rng)
+        some = kept.some(ctx.rng)
+        bound = streaming.bound_of(ctx, some.centered(ctx.summary))
+        falls, inference.kept = kept.compared(some, bound, self.n_features_in_, ctx.rng)
         return falls
 
     def _fitted_again(self, X: D, inference: Inference) -> tuple[Inference, Annealing, U]:

@@ -63,6 +63,12 @@ def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> floa
     return float(model.resolved(summary).least_weight_of_fit(summary))
 
 
+def bound_of(ctx: Context, units: Units) -> float:
+    """Return the part of the lower bound to which some data points contribute, in nats."""
+    visited = visits.visit(ctx, PLAIN, units, Workers(1), keep=False, evaluation=True)
+    return float(visited.step.bound)
+
+
 class Updated(NamedTuple):
     """The result of an update."""
 
