@@ -162,7 +162,7 @@ def written(quick: bool) -> str:
         "Streams read data once, in batches of "
         + ", ".join(map(str, SIZES[:-1]))
         + f" or {SIZES[-1]} rows or frames, without `total_samples`. They begin with a fit to "
-        "their first rows once there are 50 for each component, and two for each component and "
+        "their first rows once there are 25 for each component, and one for each component and "
         "column, and repeat the fit where later or earlier rows are predicted worse than expected. "
         "A stream of fewer rows is one of updates alone. Sequences are divided into "
         f"pieces of at most {PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",

@@ -142,13 +142,13 @@ def test_known_length_of_a_stream_keeps_groups_that_its_first_batch_has_few_rows
 
 @pytest.mark.parametrize("total_samples", [None, 2000])
 def test_stream_begins_with_a_fit_to_enough_rows(total_samples):
-    """It has 50 rows for each component, so that groups that overlap are told apart."""
+    """It has 25 rows for each component, so that groups that overlap are told apart."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X = 1.5 * rng.normal(size=(5, 6))[rng.integers(0, 5, 2400)]
         X += rng.standard_normal(X.shape)
         mixture = AnnealedBayesianGaussianMixture(5, random_state=0)
-        for n, begins in ((249, False), (250, True)):
+        for n, begins in ((124, False), (125, True)):
             whole, stream = clone(mixture).fit(X[:n]), clone(mixture).partial_fit(X[:n])
             same = abs(stream.lower_bound_ - whole.lower_bound_) < 1e-8 * abs(whole.lower_bound_)
             assert same == begins

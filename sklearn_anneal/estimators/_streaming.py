@@ -51,12 +51,12 @@ class Streams(Interface[D, U, M]):
         components coincide after the schedule, a warning says so; the check is repeated whenever
         the stream has doubled.
 
-        Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 50
-        for each component, and two for each component and column with full covariances. Smaller
+        Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 25
+        for each component, and one for each component and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
         numbers its components anew. The fit is repeated where later rows, or earlier ones, are
         predicted worse than expected, by 0.5 nats each or more: where other groups come, or where
-        the first rows were too few. For that a random sample is kept, of at most four times the
+        the first rows were too few. For that a random sample is kept, of at most eight times the
         rows that the first fit needs. Groups keep the numbers of their components then.
 
         Parameters

@@ -11,13 +11,13 @@ import numpy as np
 # A fit is repeated if new rows were predicted worse than those of the last fit by so many nats, and
 # by so many standard deviations of a mean over rows of Gaussian columns.
 _FALL, _DEVIATIONS = 0.5, 3.0
-# New rows are compared with those that are kept once they are so many times as many. A fit reads at
-# most so many times the rows of the first one, and the new ones.
-_SHARE_OF_NEW, _MOST = 0.5, 4.0
+# Rows are compared when a stream has grown by so much. If it is longer than the sample that is kept,
+# which has at most so many times the rows of the first fit, they are as many as these.
+_GROWTH, _MOST = 0.5, 8.0
 # A sample has at least so many sequences.
 _FEWEST = 12
 # So many times the rows of the first fit say whether a stream has forgotten old rows.
-_SHARE_OF_OLD = 0.25
+_SHARE_OF_OLD = 0.5
 # The bound of rows that a fit has not seen is lower by up to so many nats per column.
 _GENERALIZATION = 0.125
 # The number of fits that are allowed for each time that the stream doubles.
@@ -78,8 +78,8 @@ class Kept:
     @property
     def is_due(self) -> bool:
         """Whether there are enough new data to compare them with what was expected."""
-        n_rows = self.n_first if self.is_sample else self.batches[0].n_rows
-        return self.n_first > 0 and self.n_new >= _SHARE_OF_NEW * n_rows
+        enough = self.n_first if self.is_sample else _GROWTH * self.batches[0].n_rows
+        return self.n_first > 0 and self.n_new >= enough
 
     def some(self, rng: np.random.Generator) -> Any:
         """Return random data points of those that were kept before the batches since."""

@@ -10,7 +10,7 @@ from ..families import Natural
 
 # A stream is fitted to its first rows once there are so many for each component, and this share of
 # those that represent others, which are five for each component and column of full covariances.
-_ROWS_OF_FIT, _SHARE_OF_FIT = 50, 0.4
+_ROWS_OF_FIT, _SHARE_OF_FIT = 25, 0.2
 
 
 class Streamed:
