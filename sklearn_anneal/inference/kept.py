@@ -11,8 +11,8 @@ import numpy as np
 # A fit is repeated if new rows were predicted worse than those of the last fit by so many nats, and
 # by so many standard deviations of a mean over rows of Gaussian columns.
 _FALL, _DEVIATIONS = 0.5, 3.0
-# Rows are compared when a stream has grown by so much. If it is longer than the sample that is kept,
-# which has at most so many times the rows of the first fit, they are as many as these.
+# Rows are compared when a stream has grown by so much. If it is longer than the sample that is
+# kept, which has at most so many times the rows of the first fit, they are as many as these.
 _GROWTH, _MOST = 0.5, 8.0
 # A sample has at least so many sequences.
 _FEWEST = 12
