@@ -137,12 +137,12 @@ def test_total_samples_counts_sequences(rng):
 @pytest.mark.parametrize("annealing", ["reheating", "none", "deterministic"])
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_a_stream_begins_with_a_fit_to_enough_frames(covariance_type, annealing):
-    """It has 50 frames for each state, and as many as let full covariances represent others."""
+    """It has 25 frames for each state."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3, 2))[rng.integers(0, 3, 450)] + rng.standard_normal((450, 2)) / 2
     est = AnnealedHMM(3, covariance_type=covariance_type, annealing=annealing, random_state=0)
     plain = annealing if annealing == "reheating" else "none"
-    for n, begins in ((149, False), (150, True)):
+    for n, begins in ((74, False), (75, True)):
         whole, stream = clone(est).set_params(annealing=plain).fit(X[:n]), clone(est)
         # The bound of the first batch is that before its update.
         bound = stream.partial_fit(X[:n]).lower_bound_

@@ -360,7 +360,7 @@ def test_a_stream_learns_and_a_pickled_one_goes_on_the_same(case, rng, monkeypat
     batches = [sequences_of(case, rng, [5, 4]) for _ in range(4)]
     for i in range(8):
         resumed = straight.partial_fit(batches[i % 4])
-    for i in range(8, 16):
+    for i in range(8, 24):  # it is fitted at the ninth batch, and learns ten updates later
         resumed = pickle.loads(pickle.dumps(resumed)).partial_fit(batches[i % 4])
         straight.partial_fit(batches[i % 4])
         if i == 9:

@@ -156,7 +156,9 @@ def test_streams_tell_where_they_are(capsys):
     assert second.startswith("batch 2 · T 1 · bound ")
     est = mixture(verbose=1, verbose_interval=2)
     assert len(lines_of(capsys, est.partial_fit, X)) == 1
-    assert "120 data points" in lines_of(capsys, est.partial_fit, X)[0]
+    fitted, second = lines_of(capsys, est.partial_fit, X)
+    assert fitted == "fitted to 120 rows of 2 columns"
+    assert "120 data points" in second
 
 
 def test_a_warm_start_says_that_it_is_plain(capsys):
