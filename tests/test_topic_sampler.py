@@ -630,6 +630,25 @@ def test_many_counts_get_mean_field_steps_unless_draws_are_asked_for():
     assert not np.array_equal(components_of(X, annealing=few), drawn)
 
 
+def test_many_counts_have_passes_enough_to_leave_a_worse_optimum():
+    rng = np.random.default_rng(11)
+    topics = rng.dirichlet(np.full(300, 0.1), 10)
+    proportions = rng.dirichlet(np.full(10, 0.1), 300)
+    X = csr_matrix([rng.multinomial(10_000, p / p.sum()) for p in proportions @ topics])
+    X = X.astype(np.float64)
+    fitted = AnnealedLatentDirichletAllocation(10, random_state=11).fit(X[:200])
+    early = StructuredVI(n_passes=100)
+    before = AnnealedLatentDirichletAllocation(10, annealing=early, random_state=11).fit(X[:200])
+    assert fitted.n_passes_ == 300
+    assert fitted.score(X[200:]) > before.score(X[200:]) + 0.05
+    # Minibatches of texts have as many passes as before, and a number that is given is kept.
+    texts = X[:20].copy()
+    texts.data[:] = 1.0
+    online = {"learning_method": "online", "random_state": 0}
+    assert AnnealedLatentDirichletAllocation(2, **online).fit(texts).n_passes_ == 100
+    assert before.n_passes_ == 100
+
+
 @pytest.mark.parametrize("n_words, n_tokens", [(400, 1600), (20, 250)])
 def test_tokens_are_drawn_where_counts_are_few_or_documents_short(n_words, n_tokens):
     X, few = gene_like(n_words=n_words, n_tokens=n_tokens), StructuredVI(n_passes=12)
