@@ -153,12 +153,39 @@ def test_the_advantage_is_that_of_the_clearer_score(rng):
     nothing = np.zeros(50)
 
     def advantage(of_errors, of_densities):
-        return _advantage(np.array([[of_errors, nothing], [nothing, of_densities]]))
+        # The errors of rows are the roots of their squares.
+        errors = np.array([10.0 + of_errors, np.full(50, 10.0)])
+        return _advantage(np.array([errors**2, [nothing, of_densities]]), np.ones(50))
 
     clear = further.sum() / np.sqrt(np.sum(further**2))
     assert advantage(ahead, further) == advantage(further, ahead) == pytest.approx(clear)
     assert advantage(behind, -further) < -3
     assert advantage(ahead, behind) == advantage(nothing, further) == 0
+
+
+def test_a_few_rows_with_outliers_do_not_leave_the_question_open(rng):
+    """Their squared errors are as large as those of all others, and vary as much."""
+    squares = np.full(200, 4.0)
+    worse = squares * rng.uniform(1.1, 1.3, 200)
+    worse[:2], squares[2] = 1000.0, 800.0
+    nothing, weights = np.zeros(200), np.ones(200)
+    densities = rng.standard_normal(200) + 0.5
+    assert _advantage(np.array([[worse, squares], [nothing, densities]]), weights) > 4.0
+    assert _advantage(np.array([[squares, worse], [densities, nothing]]), weights) < -4.0
+
+
+def test_gaussian_factors_are_taken_for_digits_in_units_of_deviations():
+    """Nearly constant pixels have outliers, which sparse factors take for whole factors."""
+    X = load_digits().data[:600]
+    X = X[:, X.std(axis=0) > 0]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    gone = np.random.default_rng(0).random(X.shape) < 0.1
+    gaps = np.where(gone, np.nan, X)
+    est = fitted(gaps, 10, max_iter=30)
+    assert_same(est, fitted(gaps, 10, max_iter=30, activation_prior=1.0))
+    sparse = fitted(gaps, 10, max_iter=30, activation_prior="learned")
+    errors = [np.sqrt(np.mean((one.impute(gaps) - X)[gone] ** 2)) for one in (est, sparse)]
+    assert errors[0] < errors[1] - 0.01
 
 
 def test_few_passes_of_the_fit_do_not_shorten_the_comparison():

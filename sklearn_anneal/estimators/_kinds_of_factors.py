@@ -4,9 +4,11 @@ The lower bound does not say so: it is the probability of the observed cells, an
 that are mostly off in pictures whose missing cells they predict worse. A share of the observed
 cells is therefore held out of two short fits, of which one learns the probabilities of activations
 and the other one has all factors on. Gaussian factors are taken if they predict these cells with
-smaller squared errors, or a higher log density, by some standard errors, and are not behind in the
-other. Otherwise the data may well have sparse factors, whose loadings they determine. Few outliers
-dominate the errors of some tables, and columns with hardly any noise the densities of others.
+smaller errors of rows, or a higher log density, by some standard errors, and are not behind in the
+other. Otherwise the data may well have sparse factors, whose loadings they determine. The error of
+a row is the root of the sum of its squared errors: a few rows with outliers would decide alone by
+these sums, or leave the question open because they vary so much. Columns with hardly any noise
+dominate the densities of some tables.
 
 Most pictures need no such pair of fits. Sparse factors that start at the rotated loadings of the
 Gaussian fit are within a few passes near the best that they can be, and if they are clearly behind
@@ -62,7 +64,7 @@ class Scores(NamedTuple):
     # Mean log densities, in nats.
     learned_log_density: float
     gaussian_log_density: float
-    # By how much Gaussian factors are better, in standard errors: in squared errors or in log
+    # By how much Gaussian factors are better, in standard errors: in errors of rows or in their log
     # densities, whichever is clearer. It is 0 if these contradict each other, or if both short fits
     # have failed, and infinite if one of them has.
     advantage: float
@@ -117,8 +119,8 @@ def compared(
             one = trial(n)
             if one is None:
                 break
-            sums += weights * scores(one)
-            advantage = _advantage(sums)
+            sums += scores(one)
+            advantage = _advantage(sums, weights)
             n_cells += weights @ one.held.sum(axis=1)
             n += 1
         return sums, n_cells, advantage
@@ -131,7 +133,7 @@ def compared(
     if n_cells == 0.0:
         return None
     _warn_of_failures(estimator, _failed(sums))
-    squares, log_densities = sums.sum(axis=2) / n_cells
+    squares, log_densities = sums @ weights / n_cells
     learned_error, gaussian_error = (float(np.sqrt(x)) for x in squares)
     learned, gaussian = (float(x) for x in log_densities)
     return Scores(learned_error, gaussian_error, learned, gaussian, advantage)
@@ -187,16 +189,16 @@ def _failed(sums: np.ndarray) -> np.ndarray:
     return np.asarray(np.isnan(sums).any(axis=(0, 2)))
 
 
-def _advantage(sums: np.ndarray) -> float:
+def _advantage(sums: np.ndarray, weights: np.ndarray) -> float:
     """Return by how much Gaussian factors are better, given scores of rows, (2, 2, n_rows).
 
-    The scores of a kind whose fit has failed are NaN.
+    The scores of a kind whose fit has failed are NaN. ``weights`` are those of the rows.
     """
     failed = _failed(sums)
     if failed.any():
         return 0.0 if failed.all() else np.inf if failed[0] else -np.inf
-    (learned_square, square), (learned_log_density, log_density) = sums
-    differences = np.array([learned_square - square, log_density - learned_log_density])
+    (learned_error, error), (learned_log_density, log_density) = np.sqrt(sums[0]), sums[1]
+    differences = np.array([learned_error - error, log_density - learned_log_density]) * weights
     errors = np.sqrt((differences**2).sum(axis=1))
     if not (errors > 0).all():
         return 0.0
