@@ -301,7 +301,11 @@ class Interface(
 
     def _reader(self) -> Self:
         """An estimator with the same parameters, which validates parts for this one."""
-        return type(self)(**self.get_params(deep=False))
+        reader = type(self)(**self.get_params(deep=False))
+        if self._chooses_number:
+            # Categories are packed for a number of components, which an earlier fit may have found.
+            reader._number_of_trial = self._number
+        return reader
 
     def _facts_of_part(self, inputs: Inputs) -> Any:
         """Return facts on a part, which has rows, that a fit needs before it begins, or None."""
