@@ -39,7 +39,7 @@ from ._given_starts import gives_nothing
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
 from ._part_sources import Inputs
-from ._shards import in_parts
+from ._shards import Shards, in_parts
 from ._state import Inference, warn_of_unfinished_stream, with_absent
 from ._validation import check_parameters, checked_weights
 
@@ -244,6 +244,8 @@ class Interface(
 
     def _counted(self, X: Any, sample_weight: ArrayLike | None) -> tuple[Any, np.ndarray | None]:
         """X as it was given, and its weights, without the rows of weight zero."""
+        if isinstance(X, Shards):
+            np.asarray(X)  # refuses data in parts, whose weights are no array
         weights = self._check_weights(sample_weight, X)
         if weights is None or weights.all():
             return X, weights
