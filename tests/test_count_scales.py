@@ -10,7 +10,9 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.datasets import make_gamma_process_nmf
 from sklearn_anneal.models._count_scales import with_best_scales
+from sklearn_anneal.models._count_visits import EVIDENCE
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 
 
@@ -30,14 +32,15 @@ def model_with(a, b, alpha, mean, k=3, n_columns=8):
     ("a", "b", "alpha"), [(0.3, 0.2, 1.0), (1e-4, 1e-4, 1e-4), (1e4, 1e4, 1e4), (0.5, 50.0, 1e6)]
 )
 @pytest.mark.parametrize("counts", [0.0, 1e-3, 40.0, 1e7])
-def test_scales_are_where_the_terms_of_the_bound_are_highest(a, b, alpha, counts):
+@pytest.mark.parametrize("observed", [1.0, 0.4])
+def test_scales_are_where_the_terms_of_the_bound_are_highest(a, b, alpha, counts, observed):
     n_rows, mean, k, n_columns = 57.0, 3.0, 3, 8
     model = model_with(a, b, alpha, mean)
     q = parameters(np.random.default_rng(0), k, n_columns)
     shares = np.random.default_rng(1).dirichlet(np.ones(n_columns), k)
     n = counts * np.array([1.0, 0.1, 3.0])
     q["components_shape"] = np.asfortranarray(a + n[:, None] * shares)
-    found = with_best_scales(model, q, model._prior(), n_rows)
+    found, sums = with_best_scales(model, q, model._prior(), n_rows, np.full(k, observed))
     y = (found["components_shape"] / found["components_rate"]).sum(axis=1)
     z = found["weights_shape"] / found["weights_rate"]
 
@@ -45,23 +48,39 @@ def test_scales_are_where_the_terms_of_the_bound_are_highest(a, b, alpha, counts
         x, y, z = np.exp(logs)
         gained = (b * n_rows + n) * logs[0] + (a * n_columns + n) * logs[1]
         gained += (alpha / k + n) * logs[2]
-        return b * x + a * y + alpha * z / mean + x * y * z - gained
+        return b * x + a * y + alpha * z / mean + observed * x * y * z - gained
 
     for i in range(k):
         m = a * (y[i] - n_columns)
         x = n_rows + m / b
         assert b * x > 0
+        assert_allclose(sums[i], x, rtol=1e-9, atol=1e-9 * n_rows)
         at = np.log([x, y[i], z[i]])
         best = minimize(lost, at, (n[i],), method="Nelder-Mead", options={"fatol": 1e-12}).fun
         here = lost(at, n[i])
         assert here <= best + 1e-9 * abs(best), i
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+def with_holes(X, seed=0, share=0.2):
+    return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+
+
+def test_rates_of_columns_keep_their_ratios():
+    model, rng = model_with(0.3, 0.2, 1.0, 3.0), np.random.default_rng(0)
+    q = parameters(rng, 3, 8)
+    q["components_rate"] = rng.gamma(3.0, 1.0, (3, 8))
+    found, _ = with_best_scales(model, q, model._prior(), 57.0, np.full(3, 0.7))
+    ratios = found["components_rate"] / q["components_rate"]
+    assert_allclose(ratios, ratios[:, :1] * np.ones(8))
+
+
+@pytest.mark.parametrize("sparse", [False, True, "missing"])
 @pytest.mark.parametrize("prior", ["auto", 0.3])
 def test_scales_have_converged_when_a_fit_has(sparse, prior):
     """b (Σ E h − N) = a (Σ E w − V) for each component."""
     X = drawn(0)
+    if sparse == "missing":
+        X, sparse = with_holes(X), False
     how = {"activation_prior": prior, "component_prior": prior}
     est = AnnealedGammaProcessNMF(4, annealing="none", random_state=0, **how)
     est.fit(csr_matrix(X) if sparse else X)
@@ -72,8 +91,35 @@ def test_scales_have_converged_when_a_fit_has(sparse, prior):
     counts = q["components_shape"].sum(axis=1) - model.n_columns * model.component_prior
     b = model.activation_prior
     x = (b * len(X) + counts) / (b + exposure)
+    if np.isnan(X).any():
+        x = est.activations_.sum(axis=0)
     m = model.component_prior * (y - model.n_columns)
     assert_allclose(b * (x - len(X)), m, atol=0.05 * b * len(X))
+
+
+@pytest.mark.parametrize("how", [{}, {"batch_size": 30}, {"n_components": 8}])
+def test_rows_of_which_nothing_is_known_have_the_mean_of_the_data(how, rng):
+    """Missing cells leave the mean of activations at 1, as complete rows do."""
+    X = drawn(0)
+    settings = {"n_components": 4, "annealing": "none", "random_state": 0} | how
+    est = AnnealedGammaProcessNMF(**settings).fit(with_holes(X))
+    assert_allclose(est.inverse_transform(np.ones((1, est.n_components_))).sum(), X.sum() / len(X),
+                    rtol=0.1)  # fmt: skip
+    assert_allclose(est.impute(np.full((1, 25), np.nan)).sum(), X.sum() / len(X), rtol=0.1)
+
+
+def test_the_concentration_is_learned_from_weights_with_the_best_scales():
+    """Weights that are equal before any scale is found would say that all have to be equal."""
+    found = []
+    for seed in (3, 7):
+        X, _, _ = make_gamma_process_nmf(200, 20, n_components=4, random_state=seed)
+        est, given = (
+            AnnealedGammaProcessNMF(5, random_state=0, concentration=alpha).fit(X)
+            for alpha in ("auto", 1.5)
+        )
+        found.append(est.lower_bound_ - given.lower_bound_)
+        assert est.concentration_ < 10.0 and est.component_weights_.min() < 0.01
+    assert min(found) > -0.1
 
 
 def test_scales_converge_in_minibatches_as_well():
@@ -108,12 +154,9 @@ def test_wrong_scales_of_a_start_are_mended_in_a_few_passes():
     assert_allclose(bounds[1], bounds[0], atol=0.01 * len(X))
 
 
-def test_scales_stay_with_noise_with_missing_cells_and_with_popularities():
+def test_scales_stay_with_noise_and_with_popularities():
     X = drawn(2, (40, 10))
-    missing = X.copy()
-    missing[3, 4] = np.nan
-    fits = {"dispersion": 0.5}, {"popularity_prior": 0.5}, {}
-    for how, data in zip(fits, (X, X, missing), strict=True):
+    for how in ({"dispersion": 0.5}, {"popularity_prior": 0.5}):
         est = AnnealedGammaProcessNMF(3, annealing="none", max_iter=30, random_state=0, **how)
-        ctx = est.fit(data)._inference.ctx
-        assert ctx.model._scaled(ctx.q, ctx.prior, {}, 1.0) is ctx.q
+        ctx = est.fit(X)._inference.ctx
+        assert ctx.model._scaled(ctx.q, ctx.prior, {EVIDENCE: 0.0}, 1.0)[0] is ctx.q

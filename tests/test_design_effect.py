@@ -86,3 +86,43 @@ def test_it_is_1_where_it_is_not_known(rng):
     assert copied.design_effect_ == before > 1.0
     assert_array_equal(copied.predict_proba(sequences), est.predict_proba(sequences))
     assert est.partial_fit(sequences).design_effect_ == before
+
+
+@pytest.mark.parametrize("predictive", [True, False])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "independent"])
+def test_imputed_cells_have_the_density_of_scores(covariance_type, predictive, rng):
+    """The density of a cell is proportional to that of its sequence with this cell."""
+    params = {"covariance_type": covariance_type, "predictive": predictive}
+    est = fitted(panel(rng, 12, 2.0), **params)
+    assert (est.design_effect_ > 1.5) == (covariance_type != "independent")
+    X = panel(rng, 1, 2.0)[0]
+    X[4, 1] = np.nan
+    X[7] = np.nan
+    mean, std = est.impute(X, return_std=True)
+    values = np.linspace(-60.0, 70.0, 6501)
+    for frame, column in ((4, 1), (7, 0)):
+        each = np.repeat(X[None], len(values), axis=0)
+        each[:, frame, column] = values
+        logs = est.score_sequences(each)
+        p = np.exp(logs - logs.max())
+        p /= p.sum()
+        expected = p @ values
+        assert mean[frame, column] == pytest.approx(expected, rel=1e-6)
+        deviation = np.sqrt(p @ (values - expected) ** 2)
+        assert std[frame, column] == pytest.approx(deviation, rel=1e-4)
+
+
+def test_draws_and_forecasts_are_those_of_imputed_frames(rng):
+    """The frame after the last one has the moments of a missing last frame, and of its draws."""
+    est = fitted(panel(rng, 6, 4.0))
+    assert est.design_effect_ > 2.0
+    X = panel(rng, 1, 1.0)[0]
+    later = est.predict_next(X)
+    blank = np.vstack([X, np.full((1, 2), np.nan)])
+    mean, std = est.impute(blank, return_std=True)
+    assert_allclose(mean[-1], later.mean[0, 0], rtol=1e-12)
+    assert_allclose(std[-1], later.std[0, 0], rtol=1e-12)
+    # Parameters of few frames are drawn from heavy tails.
+    drawn = est.impute(blank, n_draws=2000)[:, -1]
+    assert_allclose(np.median(drawn, axis=0), mean[-1], atol=5 * std[-1].max() / np.sqrt(2000))
+    assert_allclose(drawn.std(axis=0), std[-1], rtol=0.15)

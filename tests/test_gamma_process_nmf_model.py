@@ -106,11 +106,17 @@ def test_learned_priors_maximise_the_bound_at_fixed_posteriors(missing, rng):
         one_update(ctx, method, units)
     seen = visit(replace(ctx, exploring=False), method, units)
     model, prior, q = ctx.model.learned(ctx.q, ctx.prior, seen.step, 1.0, 1.0)
-    for name in ("weights_shape", "components_shape"):
-        assert q[name] is ctx.q[name]
-    # Rates of single columns stay as well.
-    assert missing == 0 or q is ctx.q
+    assert q["components_shape"] is ctx.q["components_shape"]
+    # The counts of components stay.
+    counts = ctx.model.expected_counts(ctx.q, ctx.prior)
+    assert_allclose(model.expected_counts(q, prior), counts)
+    # Priors are learned from posteriors with the best scales.
     shape, rate = activations_of(seen)
+    scaled, _ = ctx.model._scaled(ctx.q, ctx.prior, seen.step.statistics, 1.0)
+    totals = (scaled["components_shape"] / scaled["components_rate"]).sum(axis=1)
+    added = ctx.model.component_prior * (totals - X.shape[1]) / ctx.model.activation_prior
+    before = (shape / rate).sum(axis=0)
+    rate, ctx = rate * before / (len(X) + added), replace(ctx, q=scaled)
     log_h, h = plain.expectations(shape, rate)
 
     def of_activations(b):

@@ -317,6 +317,26 @@ def test_cells_may_be_missing_in_some_parts_only(name, rows, rng):
     equal_bounds(entry.make(**PLAIN), cut(X, [10, 20]), X)
 
 
+@pytest.mark.parametrize("number", ["auto", "classes"])
+def test_categories_are_packed_alike_in_all_parts(number, rng, monkeypatch):
+    """For as many components as there are, which ``n_components`` does not say."""
+    monkeypatch.setattr("sklearn_anneal.data.tables._TABLE_SIZE", 1 << 13)
+    y = np.arange(80) % 2
+    X = holed((y[:, None] + (rng.random((80, 12)) < 0.2)) % 3, [3])
+    how = {"emission": "categorical", "n_categories": 3, "random_state": 0, **PLAIN}
+    if number == "auto":
+        est, y = AnnealedBayesianMixture("auto", **how), None
+    else:
+        est = AnnealedBayesianMixture(n_components_per_class=8, **how)
+    whole = clone(est).fit(X, y)
+    parts = Shards(cut(X, [30, 50]))
+    labels = None if y is None else cut(y, [30, 50])
+    # The second fit knows the number that the first one has found.
+    for _ in range(2):
+        np.testing.assert_allclose(est.fit(parts, labels).lower_bound_, whole.lower_bound_)
+        assert est.n_components_ == whole.n_components_
+
+
 def test_cells_of_frames_may_be_missing_in_some_parts_only(rng):
     X = [rng.standard_normal((4, 2)) for _ in range(12)]
     X[7][2, 1] = np.nan

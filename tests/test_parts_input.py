@@ -276,6 +276,15 @@ def test_what_is_ignored_beside_rows_is_ignored_beside_parts():
     MIXTURE.fit(Shards(cut(X, [10])), np.zeros(40))
 
 
+@pytest.mark.parametrize("method", ["aic", "bic", "relative_entropy"])
+def test_methods_without_parts_refuse_those_with_weights_too(method):
+    est = AnnealedBayesianMixture(2, emission="gaussian", random_state=0, max_iter=5).fit(X)
+    parts = cut(X, [10])
+    for weights in (None, [np.ones(10), np.ones(30)]):
+        with pytest.raises(TypeError, match="data in parts, which this method does not take"):
+            getattr(est, method)(Shards(parts), sample_weight=weights)
+
+
 class Cursor:
     """A part that gives its rows at the first readings, and fewer of them at later ones."""
 

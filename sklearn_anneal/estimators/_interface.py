@@ -39,7 +39,7 @@ from ._given_starts import gives_nothing
 from ._number import ChoosesNumber
 from ._part_predictions import score_of
 from ._part_sources import Inputs
-from ._shards import in_parts
+from ._shards import Shards, in_parts
 from ._state import Inference, warn_of_unfinished_stream, with_absent
 from ._validation import check_parameters, checked_weights
 
@@ -244,6 +244,8 @@ class Interface(
 
     def _counted(self, X: Any, sample_weight: ArrayLike | None) -> tuple[Any, np.ndarray | None]:
         """X as it was given, and its weights, without the rows of weight zero."""
+        if isinstance(X, Shards):
+            np.asarray(X)  # refuses data in parts, whose weights are no array
         weights = self._check_weights(sample_weight, X)
         if weights is None or weights.all():
             return X, weights
@@ -301,7 +303,11 @@ class Interface(
 
     def _reader(self) -> Self:
         """An estimator with the same parameters, which validates parts for this one."""
-        return type(self)(**self.get_params(deep=False))
+        reader = type(self)(**self.get_params(deep=False))
+        if self._chooses_number:
+            # Categories are packed for a number of components, which an earlier fit may have found.
+            reader._number_of_trial = self._number
+        return reader
 
     def _facts_of_part(self, inputs: Inputs) -> Any:
         """Return facts on a part, which has rows, that a fit needs before it begins, or None."""

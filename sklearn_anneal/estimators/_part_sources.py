@@ -151,7 +151,7 @@ class Source:
             return units
         if self.columns is not None:
             _compare(columns_of(estimator, inputs.X, units), self.columns)
-        return repacked(units, self.missing, estimator.n_components) if self.missing else units
+        return repacked(units, self.missing, estimator._number) if self.missing else units
 
 
 def validated(

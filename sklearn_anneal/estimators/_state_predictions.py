@@ -390,13 +390,15 @@ class StatePredictions(
             else float64. After ``set_output(transform="pandas")``, or "polars", it is a frame with
             the columns, the index and the dtypes of X, where they can hold the means.
             With ``n_draws``, it is an ndarray of shape (n_draws, n_frames, n_features), or a list
-            of frames. For each table, the parameters are drawn from the variational posterior once;
+            of frames. For each table, the parameters are drawn from the variational posterior once,
+            of which frames count 1 / ``design_effect_`` without rounds, if ``predictive`` is True;
             given them, the path of states of each sequence is drawn by forward filtering and
             backward sampling, and then the missing cells of each frame given its state.
         std : ndarray or frame of shape (n_frames, n_features)
             Only with ``return_std``: standard deviations of missing counts and real numbers, as
-            :meth:`AnnealedBayesianMixture.impute` explains them; 0 for observed cells, and NaN for
-            missing symbols, categories and binary cells.
+            :meth:`AnnealedBayesianMixture.impute` explains them, or with ``predictive=False`` those
+            at the posterior means; 0 for observed cells, and NaN for missing symbols, categories
+            and binary cells.
         """
         draws = wants_draws(n_draws, n_rounds, return_std)
         ctx, data, units = self._units(X, groups, lengths)
@@ -410,7 +412,8 @@ class StatePredictions(
         shares = np.empty((len(data.X), ctx.model.n_components))
         self._log_likelihoods(ctx, units, self.predictive, shares)
         rows = rows_with_holes(units)
-        values, std = ctx.model.emission.imputed(rows, shares, ctx.q)
+        q = self._predicting(ctx, self.predictive)
+        values, std = ctx.model.emission.imputed(rows, shares, q, self.predictive)
         filled = self._filled(data, units, values)
         if not return_std:
             return filled
@@ -439,7 +442,9 @@ class StatePredictions(
             whole: Any = self._make_units(replace(own, X=self._filled(own, some, cells)), None)
             return whole.centered(ctx.summary)
 
-        cells = drawn_frames(ctx.model, ctx.q, ctx.prior, some, n_rounds, completed, rng)
+        # Rounds are for the sequences of the fit, all of whose frames count.
+        q = self._predicting(ctx, self.predictive) if n_rounds == 0 else ctx.q
+        cells = drawn_frames(ctx.model, q, ctx.prior, some, n_rounds, completed, rng)
         found = np.array(data.X)
         found[np.repeat(chosen, data.lengths)] = self._filled(own, some, cells)
         return found

@@ -310,8 +310,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
     bound over the parameter, for the posterior that it has found. Where the parameter moves as it
     did in the pass before, it goes 1.8 times as far, unless the bound would fall. Each of these
     passes also finds the best scales of activations, weights and components, which counts do not
-    determine, at once; not with missing cells, ``dispersion``, ``popularity_prior`` or
-    ``max_sweeps``. With ``batch_size`` and in streams, learning begins after 100 updates.
+    determine, at once; not with ``dispersion``, ``popularity_prior`` or ``max_sweeps``. With
+    ``batch_size`` and in streams, learning begins after 100 updates.
 
     Activations belong to rows. They start anew at every pass until the bound hardly rises any more,
     because this leads to better optima with fewer components. From then on they start from the

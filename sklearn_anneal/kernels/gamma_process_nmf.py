@@ -577,39 +577,40 @@ def log_sums(shape, out):
             out[1, k] += shape[v, k]
 
 
-@kernel("values float float float float float float out2", dtypes=("float64",))
-def joint_scales(counts, n_rows, n_columns, b, a, concentration, scale, out):
-    """Find y = Σ_v E w and z = E θ of each component (:mod:`.models._count_scales`).
+@kernel("values values float float float float float float out2", dtypes=("float64",))
+def joint_scales(counts, observed, n_rows, n_columns, b, a, concentration, scale, out):
+    """Find y = Σ_v E w, z = E θ and x = Σ_n E h of components (:mod:`.models._count_scales`).
 
-    The function of m whose zero is sought, x y z + m − n, increases and is convex, so that Newton's
-    method goes down to it from above.
+    The function of m whose zero is sought, r x y z + m − n, increases and is convex, so that
+    Newton's method goes down to it from above.
 
     Parameters
     ----------
-    counts : array of shape (n_components,)
-        n
+    counts, observed : arrays of shape (n_components,)
+        n and r.
     n_rows, n_columns, b, a, concentration, scale : float
         N, V, b, a, α and c.
-    out : array of shape (2, n_components)
-        Receives y and z.
+    out : array of shape (3, n_components)
+        Receives y, z and x.
     """
     n_components = counts.shape[0]
     share = 1.0 / n_components
     usual = n_rows * n_columns * share / scale
     for k in range(n_components):
-        n = counts[k]
-        m = max(n - usual, 0.0)
+        n, r = counts[k], observed[k]
+        m = max(n - r * usual, 0.0)
         for _ in range(_STEPS_OF_SCALES):
             x, y = n_rows + m / b, n_columns + m / a
             z = (share + m / concentration) / scale
-            slope = 1.0 + y * z / b + x * z / a + x * y / (concentration * scale)
-            step = (x * y * z + m - n) / slope
+            slope = 1.0 + r * (y * z / b + x * z / a + x * y / (concentration * scale))
+            step = (r * (x * y * z) + m - n) / slope
             m -= step
             smallest = min(b * n_rows, a * n_columns, concentration * share) + m
             if step <= _PRECISION_OF_SCALES * smallest:
                 break
         out[0, k] = n_columns + m / a
         out[1, k] = (share + m / concentration) / scale
+        out[2, k] = n_rows + m / b
 
 
 @kernel("values index pointer rows float int float out2")

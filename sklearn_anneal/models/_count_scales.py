@@ -11,9 +11,12 @@ component. The lower bound depends on them as
     (bN + n) log x − b x + (aV + n) log y − a y + (α/K + n) log z − α c z − x y z,
 
 which is highest where b (x − N) = a (y − V) = α (c z − 1/K) = n − x y z. This number m is the zero
-of an increasing function of one variable. Changes of variables that leave the likelihood as it is
-make coordinate ascent faster in other models as well (Qi and Jaakkola 2007, Parameter expanded
-variational Bayesian methods; for sampling, Liu and Wu 1999).
+of an increasing function of one variable. Where cells are missing, only the share r of x y z that
+observed cells have takes its place; r does not change with the scales.
+
+Changes of variables that leave the likelihood as it is make coordinate ascent faster in other
+models as well (Qi and Jaakkola 2007, Parameter expanded variational Bayesian methods; for sampling,
+Liu and Wu 1999).
 """
 
 from __future__ import annotations
@@ -33,10 +36,13 @@ if TYPE_CHECKING:
 _STRONGEST_PRIOR = 1e8
 
 
-def with_best_scales(model: GammaProcessNMF, q: Natural, prior: Natural, n_rows: float) -> Natural:
-    """Return q with the best scales of weights and components; shapes stay as they are.
+def with_best_scales(
+    model: GammaProcessNMF, q: Natural, prior: Natural, n_rows: float, observed: np.ndarray
+) -> tuple[Natural, np.ndarray | None]:
+    """Return q with the best scales of weights and components, and Σ_n E h of activations.
 
-    Local steps that go on from the last activations find their scale given these.
+    Shapes stay as they are. Local steps that go on from the last activations find their scale given
+    these. The sums are None where scales stay.
 
     Parameters
     ----------
@@ -47,21 +53,28 @@ def with_best_scales(model: GammaProcessNMF, q: Natural, prior: Natural, n_rows:
         The prior that the shapes of q have besides counts.
     n_rows : float
         N, the total weight of all rows.
+    observed : ndarray of shape (n_components,)
+        r, the share of observed cells.
     """
     a, shapes = model.component_prior, q["components_shape"].sum(axis=1)
     of_prior = model.n_columns * float(prior["components_shape"][0, 0])
     counts = np.maximum(shapes - of_prior, 0.0)
     if of_prior > _STRONGEST_PRIOR * max(counts.max(), 1.0):
-        return q
-    scales = np.empty((2, model.n_components))
+        return q, None
+    scales = np.empty((3, model.n_components))
     kernels().joint_scales(
-        counts, n_rows, model.n_columns, model.activation_prior, a, model.concentration,
+        counts, observed, n_rows, model.n_columns, model.activation_prior, a, model.concentration,
         model.scale, scales,
     )  # fmt: skip
     if not (scales.min() > 0.0 and scales.max() < np.inf):
-        return q
-    return {
+        return q, None
+    rate = q["components_rate"]
+    # The rates of columns keep their ratios.
+    totals = shapes if rate.shape[1] == 1 else (q["components_shape"] / rate).sum(axis=1)
+    rate = (totals / scales[0])[:, None] * (1.0 if rate.shape[1] == 1 else rate)
+    found = {
         **q,
-        "components_rate": (shapes / scales[0])[:, None],
+        "components_rate": rate,
         "weights_rate": q["weights_shape"] / scales[1],
     }
+    return found, scales[2]

@@ -21,6 +21,7 @@ COUNTS = "counts"  # (n_columns, width): the counts of each component in each co
 ASSIGNED = "assigned"  # (n_components,): the counts of each component
 EXPOSURE = "exposure"  # (1 or n_columns, n_components): Σ w E h over the rows with the cell
 EVIDENCE = "evidence"  # (2,): Σ w (E log h − E h), and the number of activations
+SUMMED = "summed"  # (n_components,): Σ w E h over all rows
 # The two blocks take these arrays from a draw.
 RATE_OF_WEIGHTS, RATE_OF_COMPONENTS = "rate_of_weights", "rate_of_components"
 _NOISELESS = "counts_without_noise"
@@ -270,8 +271,7 @@ class CountsVisit(Visit):
         They are the best ones given how that visit has divided the counts, and follow where the
         scales of weights and components have changed.
         """
-        alike = self.q is not None and self.q["components_rate"].shape[1] == 1
-        if not (alike and self.model.finds_scales):
+        if self.q is None or not self.model.finds_scales:
             return local
         return Activations(local.shape, self.rates_of(units), local.powers, local.x)
 
@@ -522,10 +522,12 @@ class CountsVisit(Visit):
         self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
     ) -> LocalStep:
         """Return the counts of components as a local step whose terms of the bound are NaN."""
-        exposures = self._summed_activations(units, activations, sums, activations.summed)
+        summed = activations.summed
+        exposures = self._summed_activations(units, activations, sums, summed)
         statistics, deviation = self._statistics(sums, exposures)
         number = units.total_weight * self.model.n_components
         statistics[EVIDENCE] = np.array([activations.evidence, number])
+        statistics[SUMMED] = _summed(activations, units.weights) if summed is None else summed
         nothing = np.nan
         return LocalStep(
             statistics, nothing, nothing, nothing, deviation=deviation, local=activations
@@ -546,7 +548,7 @@ class CountsVisit(Visit):
         _, _, assigned_logs, logs, entropies, _, _ = sums.of_components.sum(axis=1).tolist()
         b, mean = model.activation_prior, float(means.sum())
         evidence = logs - mean
-        statistics[EVIDENCE] = np.array([evidence, total * k])
+        statistics[EVIDENCE], statistics[SUMMED] = np.array([evidence, total * k]), means
         log_prior = (b - 1.0) * logs - b * mean
         # `finish` adds the term of the components to the energy, and to the entropy of the
         # division of the counts.

@@ -46,6 +46,7 @@ from ._count_visits import (
     EXPOSURE,
     RATE_OF_COMPONENTS,
     RATE_OF_WEIGHTS,
+    SUMMED,
     Activations,
     CountsVisit,
     Start,
@@ -587,15 +588,17 @@ class GammaProcessNMF(
         Weights that are equal, as the only one is to itself, have no best α: it would follow q
         without end, and q would follow it. Counts leave an error of √(K / N) of a mean weight, and
         the prior allows weights to differ by √(K / α), so that an α above the number N of counts
-        would claim a difference that counts cannot show. It ends there, and q moves with it, as
-        otherwise the prior would be taken for the counts that q has.
+        would claim a difference that counts cannot show. It ends there. The weights of q move with
+        α, as otherwise the prior would be taken for the counts that q has.
         """
         if step is None:
             return self, prior, q
         if not (late and self.learns):
             model = self._afresh()._exploring(step, rho == scale == 1.0)._with_popularity(q, rho)
             return model, prior if model.popularity is None else model._prior(), q
-        k, before, gaps = self.n_components, prior, self._gaps(q, step.statistics)
+        # Scales that are not the best ones would say nothing of the priors that they follow from.
+        q, evidence = self._scaled(q, prior, step.statistics, scale)
+        k, before, gaps = self.n_components, prior, self._gaps(q, evidence)
         model = copy(self)
         each = np.array([k if name == "concentration" else 1 for name in gaps])
         found = np.array([getattr(self, name) for name in gaps]) / each
@@ -611,23 +614,22 @@ class GammaProcessNMF(
                 new = damped(old, best, rho)
             setattr(model, name, n * new)
         model = model._with_popularity(q, rho, "popularity_prior" in self.learns)
-        prior = model._prior()
         if "concentration" in self.learns:
             most = max(float(q["weights_shape"].sum()) - self.concentration, k * SMALLEST)
-            if model.concentration > most:
-                model.concentration = most
-                old, prior = self._prior(), model._prior()
-                q = {**q, **{key: q[key] + (prior[key] - old[key]) for key in WEIGHTS}}
+            model.concentration = min(model.concentration, most)
+        prior, old = model._prior(), self._prior()
+        if "concentration" in self.learns:
+            q = {**q, **{key: q[key] + (prior[key] - old[key]) for key in WEIGHTS}}
         if "dispersion" in self.learns:
             model._learn_dispersion(q, step.statistics, rho)
-        return model, prior, model._scaled(q, before, step.statistics, scale)
+        return model, prior, model._scaled(q, before, step.statistics, scale)[0]
 
-    def _gaps(self, q: Natural, statistics: Natural) -> dict[str, float]:
+    def _gaps(self, q: Natural, evidence: np.ndarray) -> dict[str, float]:
         """Return E λ − E log λ − 1 of the numbers λ of each prior that is learned."""
         k = self.n_components
         gaps: dict[str, float] = {}
         if "activation_prior" in self.learns:
-            difference, number = statistics[EVIDENCE]
+            difference, number = evidence
             gaps["activation_prior"] = float(-difference / number) - 1.0
         if "component_prior" in self.learns:
             shape, rate = q["components_shape"], q["components_rate"]
@@ -647,16 +649,28 @@ class GammaProcessNMF(
             )
         return gaps
 
-    def _scaled(self, q: Natural, prior: Natural, statistics: Natural, scale: float) -> Natural:
-        """Return q with the best scales, given the prior that its shapes have besides counts.
+    def _scaled(
+        self, q: Natural, prior: Natural, statistics: Natural, scale: float
+    ) -> tuple[Natural, np.ndarray]:
+        """Return q with the best scales, and the evidence of activations with these.
 
-        They stay as they are where columns have rates of their own, and with draws.
+        ``prior`` is the one that the shapes of q have besides counts. With draws, scales stay as
+        they are.
         """
-        alike = q["components_rate"].shape[1] == 1
-        if not (alike and self.finds_scales) or RATE_OF_WEIGHTS in statistics:
-            return q
-        n_rows = scale * statistics[EVIDENCE][1] / self.n_components
-        return with_best_scales(self, q, prior, n_rows)
+        evidence = statistics[EVIDENCE]
+        if not self.finds_scales or RATE_OF_WEIGHTS in statistics:
+            return q, evidence
+        exposure, summed = statistics[EXPOSURE], statistics[SUMMED]
+        n_rows, observed = float(evidence[1]) / self.n_components, np.ones(self.n_components)
+        if len(exposure) > 1:
+            totals = (q["components_shape"] / q["components_rate"]).sum(axis=1)
+            observed = self._weighted_totals(exposure, q) / (summed * totals)
+        q, totals = with_best_scales(self, q, prior, scale * n_rows, observed)
+        if totals is None:
+            return q, evidence
+        totals = totals / scale
+        moved = n_rows * np.log(totals / summed).sum() - (totals - summed).sum()
+        return q, evidence + np.array([moved, 0.0])
 
     def _afresh(self) -> Self:
         """Return the model as one whose priors have not moved yet."""

@@ -109,7 +109,7 @@ ENTRIES = [
             "2 x 2": lambda rng: np.array([[2.0, 1.0], [0.0, 3.0]]),
             "missing": lambda rng: np.array([[2.0, np.nan], [np.nan, np.nan], [1.0, 2.0]]),
         },
-        checked_small={"n_components": 2, "effort": 0, "max_iter": 15},
+        checked_small={"n_components": 2, "effort": 0, "max_iter": 10},
         checked=({"n_components": 2, "annealing": "none", "batch_size": 10, "max_iter": 10},),
         expected_failures=dict.fromkeys(
             (

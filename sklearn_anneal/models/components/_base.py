@@ -617,14 +617,14 @@ class Components(ABC, Generic[P, R]):
         return raw
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the most probable levels, or the posterior means, of all cells of some rows.
 
         ``shares`` (n_rows, n_components) has the posterior probabilities of the components. The
-        second result has the standard deviations of the posterior predictive distributions; it is
-        None for levels. Both have shape (n_rows, n_features). Only cells that are missing have a
-        use for them.
+        second result has the standard deviations of ``predictive`` distributions, or of those at
+        posterior means; it is None for levels. Both have shape (n_rows, n_features). Only cells
+        that are missing have a use for them.
         """
         raise NotImplementedError
 

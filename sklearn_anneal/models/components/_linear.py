@@ -423,9 +423,9 @@ class LinearComponents(PackedComponents[P, LinearSums]):
     # Missing cells
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        moments = self.predictive_moments(q)
+        moments = self.predictive_moments(q) if predictive else self.plug_in_moments(q)
         assert moments is not None
         return shares @ moments.mean, deviations(shares, moments)
 

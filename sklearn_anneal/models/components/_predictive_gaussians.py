@@ -139,14 +139,24 @@ def cell_moments(components: GaussianComponents, q: Natural) -> CellMoments:
 
 def plug_in_moments(components: GaussianComponents, q: Natural) -> CellMoments:
     """Return the moments of the cells of a new row at the posterior means."""
+    mean, covariances = _packed_at_means(components, q)
+    return CellMoments(mean, _variances(components, covariances))
+
+
+def _packed_at_means(components: GaussianComponents, q: Natural) -> tuple[np.ndarray, np.ndarray]:
+    """Return the posterior means, and the covariances as :func:`_packed` returns them."""
     standard = components.standard(q)
-    covariances = components.covariances(standard["inverse_scale"], standard["dof"])
-    variance = _variances(components, _packed(components, covariances))
-    return CellMoments(standard["mean"], np.broadcast_to(variance, standard["mean"].shape))
+    packed = _packed(components, components.covariances(standard["inverse_scale"], standard["dof"]))
+    event = packed.shape[-max(components.structure.event_ndim, 1) :]
+    return standard["mean"], np.broadcast_to(packed, (components.n_components, *event))
 
 
 def impute(
-    components: GaussianComponents, rows: Rows, q: Natural, shares: np.ndarray
+    components: GaussianComponents,
+    rows: Rows,
+    q: Natural,
+    shares: np.ndarray,
+    predictive: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the predictive means and variances of missing cells, given the observed ones.
 
@@ -162,6 +172,9 @@ def impute(
     q : dict of ndarray
     shares : ndarray of shape (n_rows, n_components)
         The probabilities of the components for each row.
+    predictive : bool, default=True
+        Whether parameters are integrated out. If not, components are Gaussians with their posterior
+        means and covariances.
 
     Returns
     -------
@@ -174,13 +187,18 @@ def impute(
     variances = np.zeros(means.shape)
     _, some, blank = rows.by_completeness
     order = np.concatenate([some, blank])
-    dof, mean, scale = _packed_student_t(components, q)
+    if predictive:
+        dof, mean, scale = _packed_student_t(components, q)
+    else:
+        mean, scale = _packed_at_means(components, q)
     gaussians, _ = _gaussians_of_scales(components, mean, scale)
-    distance, _ = missing_cells.marginals(rows, order, gaussians)
-    n_observed = components.n_features - rows.n_missing[order, None]
-    own = np.broadcast_to(dof + n_observed, distance.shape)
-    spreads, exists = student_t_spreads(own)
-    factors = (dof + distance) / own * spreads
+    factors, exists = np.ones(shares[order].shape), np.ones(shares[order].shape, dtype=bool)
+    if predictive:
+        distance, _ = missing_cells.marginals(rows, order, gaussians)
+        n_observed = components.n_features - rows.n_missing[order, None]
+        own = np.broadcast_to(dof + n_observed, distance.shape)
+        spreads, exists = student_t_spreads(own)
+        factors = (dof + distance) / own * spreads
     found, spread = missing_cells.imputed(rows, order, shares[order], factors, gaussians)
     kept, fewer = kept_shares(shares[order], exists)
     if fewer.any():

@@ -137,7 +137,7 @@ class BernoulliComponents(LinearComponents[None]):
         return self._coefficients(np.log(q["a"]) - total, np.log(q["b"]) - total)
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
         return (shares @ self.probabilities(q) > 0.5).astype(np.float64), None
 

@@ -348,11 +348,12 @@ class BlockComponents(Components[Summaries, BlockSums]):
         return BlockSums({n: part.with_drawn_latents(raw.parts[n], rng) for n, part in parts})
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
         values, deviations = [], []
         for name, part in self.parts.items():
-            value, std = part.imputed(self.rows_of(name, rows), shares, self.own(name, q))
+            own = self.rows_of(name, rows), shares, self.own(name, q)
+            value, std = part.imputed(*own, predictive)
             values.append(value)
             deviations.append(np.full(value.shape, np.nan) if std is None else std)
         return np.hstack(values), np.hstack(deviations)

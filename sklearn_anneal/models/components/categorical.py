@@ -125,7 +125,7 @@ class CategoricalComponents(Components[None, SymbolSums]):
         return np.exp(log_means(q["emissionprob"]))
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
         most = (shares @ self.probabilities(q)).argmax(axis=1)
         return most[:, None].astype(np.float64), None

@@ -177,7 +177,7 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
         return [np.exp(log_means(column)) for column in self.columns(q)]
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
         levels = [(shares @ p).argmax(axis=1) for p in self.probabilities(q)]
         return np.column_stack(levels).astype(np.float64), None

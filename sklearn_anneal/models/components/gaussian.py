@@ -27,7 +27,7 @@ from ...families.wishart import Precisions, Roots
 from .._base import LOG_2PI, Expected, Known
 from . import _missing_cells as missing_cells
 from . import _narrow_gaussians as narrow
-from . import _predictive_gaussians as predictive
+from . import _predictive_gaussians as predictions
 from . import _wide_gaussians as wide
 from ._base import Components, Next, Profile
 from ._compared_gaussians import coordinates, tied_merge_gains
@@ -865,16 +865,16 @@ class GaussianComponents(Components[Summary, FeatureSums]):
 
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         """Return the log densities of Student-t distributions, (n_rows, n_components)."""
-        return predictive.log_student_t(self, rows, q)
+        return predictions.log_student_t(self, rows, q)
 
-    student_t = predictive.student_t
-    predictive_moments = predictive.cell_moments
-    plug_in_moments = predictive.plug_in_moments
+    student_t = predictions.student_t
+    predictive_moments = predictions.cell_moments
+    plug_in_moments = predictions.plug_in_moments
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        means, variances = predictive.impute(self, rows, q, shares)
+        means, variances = predictions.impute(self, rows, q, shares, predictive)
         return means, np.sqrt(variances)
 
     def drawn_rows(

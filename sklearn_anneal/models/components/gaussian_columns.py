@@ -398,9 +398,9 @@ class GaussianColumns(LinearComponents[ColumnMoments]):
         return CellMoments(self.standard(q)["mean"], self.covariances(q))
 
     def imputed(
-        self, rows: Rows, shares: np.ndarray, q: Natural
+        self, rows: Rows, shares: np.ndarray, q: Natural, predictive: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        mean, std = super().imputed(rows, shares, q)
+        mean, std = super().imputed(rows, shares, q, predictive)
         return mean + rows.center, std
 
     def drawn_rows(
