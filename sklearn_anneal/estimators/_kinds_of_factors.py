@@ -5,10 +5,12 @@ that are mostly off in pictures whose missing cells they predict worse. A share 
 cells is therefore held out of two short fits, of which one learns the probabilities of activations
 and the other one has all factors on. Gaussian factors are taken if they predict these cells with
 smaller errors of rows, or a higher log density, by some standard errors, and are not behind in the
-other. Otherwise the data may well have sparse factors, whose loadings they determine. The error of
-a row is the root of the sum of its squared errors: a few rows with outliers would decide alone by
-these sums, or leave the question open because they vary so much. Columns with hardly any noise
-dominate the densities of some tables.
+other. Otherwise the data may well have sparse factors, whose loadings they determine. Errors of
+rows are compared on a log scale: sums of squares depend on the few rows that have outliers, and
+vary so much that they leave the question open. Columns with hardly any noise dominate the densities
+of some tables. Sparse factors can have far higher densities there and predict cells hundreds of
+deviations off, as in pixels that are hardly ever lit. If errors and densities contradict each other
+at last, errors therefore decide, if Gaussian factors are ahead by one standard error more.
 
 Most pictures need no such pair of fits. Sparse factors that start at the rotated loadings of the
 Gaussian fit are within a few passes near the best that they can be, and if they are clearly behind
@@ -65,8 +67,8 @@ class Scores(NamedTuple):
     learned_log_density: float
     gaussian_log_density: float
     # By how much Gaussian factors are better, in standard errors: in errors of rows or in their log
-    # densities, whichever is clearer. It is 0 if these contradict each other, or if both short fits
-    # have failed, and infinite if one of them has.
+    # densities, whichever is clearer. If these contradict each other, it is one less than in
+    # errors, but at least 0. It is 0 if both short fits have failed, and infinite if one has.
     advantage: float
 
     @property
@@ -110,7 +112,7 @@ def compared(
         return _Trial(estimator, rows, held, seed) if held.sum() >= _LEAST else None
 
     def summed(
-        scores: Callable[[_Trial], np.ndarray], goes_on: Callable[[int, float], bool]
+        scores: Callable[[_Trial], np.ndarray], goes_on: Callable[[int, float], bool], last: bool
     ) -> Any:
         """Return scores of all cells that were held out, their weight, and the advantage."""
         # Squared errors and log densities of both kinds in each row, so far.
@@ -120,16 +122,14 @@ def compared(
             if one is None:
                 break
             sums += scores(one)
-            advantage = _advantage(sums, weights)
+            advantage = _advantage(sums, weights, last)
             n_cells += weights @ one.held.sum(axis=1)
             n += 1
         return sums, n_cells, advantage
 
-    sums, n_cells, advantage = summed(
-        _Trial.early_scores, lambda n, ahead: n < _SHARES and _PROMISING < ahead <= _EARLY_CLEAR
-    )
+    sums, n_cells, advantage = summed(_Trial.early_scores, _undecided_early, last=False)
     if not _EARLY_CLEAR < advantage < np.inf:
-        sums, n_cells, advantage = summed(_Trial.scores, _undecided)
+        sums, n_cells, advantage = summed(_Trial.scores, _undecided, last=True)
     if n_cells == 0.0:
         return None
     _warn_of_failures(estimator, _failed(sums))
@@ -137,6 +137,11 @@ def compared(
     learned_error, gaussian_error = (float(np.sqrt(x)) for x in squares)
     learned, gaussian = (float(x) for x in log_densities)
     return Scores(learned_error, gaussian_error, learned, gaussian, advantage)
+
+
+def _undecided_early(n: int, advantage: float) -> bool:
+    """Return whether a further share is held out of fits that start alike, after ``n`` of them."""
+    return n < _SHARES and _PROMISING < advantage <= _EARLY_CLEAR
 
 
 def _undecided(n: int, advantage: float) -> bool:
@@ -189,22 +194,25 @@ def _failed(sums: np.ndarray) -> np.ndarray:
     return np.asarray(np.isnan(sums).any(axis=(0, 2)))
 
 
-def _advantage(sums: np.ndarray, weights: np.ndarray) -> float:
+def _advantage(sums: np.ndarray, weights: np.ndarray, last: bool) -> float:
     """Return by how much Gaussian factors are better, given scores of rows, (2, 2, n_rows).
 
-    The scores of a kind whose fit has failed are NaN. ``weights`` are those of the rows.
+    The scores of a kind whose fit has failed are NaN. ``weights`` are those of the rows. Scores
+    that contradict each other decide nothing unless no others follow.
     """
     failed = _failed(sums)
     if failed.any():
         return 0.0 if failed.all() else np.inf if failed[0] else -np.inf
-    (learned_error, error), (learned_log_density, log_density) = np.sqrt(sums[0]), sums[1]
+    squares, (learned_log_density, log_density) = sums
+    usual = np.median(squares[squares > 0]) if squares.any() else 1.0
+    learned_error, error = np.log1p(squares / usual)
     differences = np.array([learned_error - error, log_density - learned_log_density]) * weights
     errors = np.sqrt((differences**2).sum(axis=1))
     if not (errors > 0).all():
         return 0.0
     found = differences.sum(axis=1) / errors
     if found[0] * found[1] <= 0:
-        return 0.0
+        return max(float(found[0]) - 1.0, 0.0) if last else 0.0
     return float(found[np.argmax(np.abs(found))])
 
 

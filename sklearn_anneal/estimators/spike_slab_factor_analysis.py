@@ -291,11 +291,10 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     of more than 2,000 rows, as many are drawn, in proportion to their weights. Fewer than 100
     held-out cells decide nothing. If one of the short fits fails, the other kind is taken, with a
     warning. The fit that follows is the same as with the value that was chosen. Gaussian factors
-    are only taken if the errors of rows, which are roots of sums of squares, or their log densities
-    are better by two standard errors, and neither is worse, because the data do not determine the
-    rotation of their loadings. They can be taken although sparse factors have drawn the data, where
-    there is hardly any noise and spikes and slabs predict worse: give ``"learned"`` if it is the
-    loadings that matter.
+    are only taken if the errors of rows, on a log scale, or their log densities are better by two
+    standard errors, and neither is worse, or if the errors are better by three. The data do not
+    determine the rotation of their loadings. They can be taken although sparse factors have drawn
+    the data, where there is hardly any noise: give ``"learned"`` if it is the loadings that matter.
 
     Prior variances of loadings are measured in the noise of their column, so that a column in other
     units gives the same factors.
