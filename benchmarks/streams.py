@@ -1,8 +1,8 @@
 """Streams that are read once against fits: held-out densities by the size of the batches.
 
-Mixtures of Gaussians and hidden Markov models read real and drawn data in batches, by
-``partial_fit``. They are compared with default fits to the same data, and with streams of updates
-alone, which ``max_iter=1`` makes of them.
+Mixtures of Gaussians, hidden Markov models, factorial mixtures and sparse factors read real and
+drawn data in batches, by ``partial_fit``. They are compared with default fits to the same data, and
+with streams of updates alone, which ``max_iter=1`` makes of them.
 
 ``--write`` writes the page ``doc/results/streams.md``; without it the page is printed. ``--quick``
 is a small run that shows that everything works and whose figures mean nothing. Data whose file is
@@ -18,7 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedHMM
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedFactorialMixture,
+    AnnealedHMM,
+    AnnealedSpikeSlabFactorAnalysis,
+)
 
 from .common import RESULTS
 from .common.data import DataNotFoundError
@@ -36,9 +41,21 @@ SEQUENCES = (
     *("sequence/drawn, sticky 8", "sequence/pen d", "sequence/pen m", "sequence/motions"),
     *("sequence/gait", "sequence/gestures", "sequence/vowels"),
 )
+SUMS = (
+    *("factorial/parts of a paper", "factorial/squares", "factorial/digits", "factorial/digit 8"),
+    *("factors/drawn, both sparse", "factors/drawn, factors sparse", "factors/cancer"),
+    "factors/digits",
+)
 SIZES, N_SEEDS = (20, 100, 500), 3
 # The longest piece of a sequence, so that a batch has at least one whole sequence.
 PIECE = 20
+
+
+CLASSES: dict[str, Any] = {
+    "sequence": AnnealedHMM,
+    "factorial": AnnealedFactorialMixture,
+    "factors": AnnealedSpikeSlabFactorAnalysis,
+}
 
 
 class Data(NamedTuple):
@@ -98,7 +115,7 @@ def measured(
 ) -> dict[Any, tuple[float, float]]:
     """The held-out score per row or frame, and the seconds, of a fit and of each stream."""
     train, test = divided(name, seed, ordered)
-    cls = AnnealedHMM if name in SEQUENCES else AnnealedBayesianGaussianMixture
+    cls = CLASSES.get(INSTANCES[name].family, AnnealedBayesianGaussianMixture)
     make = {"n_components": INSTANCES[name].n_components, "random_state": seed}
     found: dict[Any, tuple[float, float]] = {}
 
@@ -163,8 +180,8 @@ def written(quick: bool) -> str:
         + ", ".join(map(str, SIZES[:-1]))
         + f" or {SIZES[-1]} rows or frames, without `total_samples`. They begin with a fit to "
         "their first rows once there are 25 for each component, and one for each component and "
-        "column, and repeat the fit where later or earlier rows are predicted worse than expected. "
-        "A stream of fewer rows is one of updates alone. Sequences are divided into "
+        "column of full covariances, and repeat the fit where later or earlier rows are predicted "
+        "worse than expected. A stream of fewer rows is one of updates alone. Sequences are divided into "
         f"pieces of at most {PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
         "",
     ]
@@ -173,6 +190,7 @@ def written(quick: bool) -> str:
         section(page, "Mixtures of Gaussians", ROWS, quick)
         section(page, "Mixtures of Gaussians, rows sorted by their first column", ROWS, quick, True)
         section(page, "Hidden Markov models", SEQUENCES, quick)
+        section(page, "Factorial mixtures and sparse factors", SUMS, quick)
     return "\n".join(page.lines).rstrip() + "\n"
 
 

@@ -15,7 +15,9 @@ from sklearn_anneal import (
     TRUSTED_TYPES,
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
+    AnnealedSpikeSlabFactorAnalysis,
 )
 
 CENTERS = 8.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
@@ -54,6 +56,68 @@ def test_a_stream_of_groups_one_after_another_comes_near_to_a_fit(model, size):
     assert stream._inference.kept.n_fits > 1
     assert stream.score(T) > fit.score(T) - 0.7
     assert stream.score(T) > updates.score(T) + 0.5
+
+
+@pytest.mark.parametrize("order", ["random", "sorted"])
+@pytest.mark.parametrize("model", ["factorial mixture", "sparse factors"])
+def test_a_stream_of_sums_of_components_comes_near_to_a_fit(model, order):
+    """Updates alone find few of the components, and never look for others."""
+    rng = np.random.default_rng(0)
+    if model == "factorial mixture":
+        components, noise, est = 2.0 * rng.normal(size=(6, 20)), 0.5, AnnealedFactorialMixture(6)
+        factors = (rng.random((2500, 6)) < 0.3).astype(float)
+    else:
+        components = rng.normal(size=(6, 20)) * (rng.random((6, 20)) < 0.5)
+        factors = rng.normal(size=(2500, 6)) * (rng.random((2500, 6)) < 0.3)
+        noise, est = 0.3, AnnealedSpikeSlabFactorAnalysis(6)
+    X = factors @ components + noise * rng.normal(size=(2500, 20))
+    X, T = X[:1500], X[1500:]
+    if order == "sorted":
+        X = X[np.argsort(X[:, 0])]
+    fit = est.set_params(random_state=0).fit(X)
+    stream = streamed(clone(est), X)
+    updates = streamed(clone(est).set_params(max_iter=1), X)
+    assert stream.score(T) > fit.score(T) - 0.7
+    assert updates.score(T) < fit.score(T) - 2.0
+
+
+@pytest.mark.parametrize("model", ["factorial mixture", "sparse factors"])
+def test_sums_keep_the_numbers_of_their_components(model, tmp_path):
+    """A component is active in the same rows before and after a stream is fitted anew."""
+    rng = np.random.default_rng(1)
+    components = 3.0 * np.eye(5).repeat(4, axis=1)
+    active = (rng.random((1000, 5)) < 0.3) & (np.arange(5) <= np.arange(1000)[:, None] // 250)
+    X = active @ components + 0.3 * rng.normal(size=(1000, 20))
+    cls = {
+        "factorial mixture": AnnealedFactorialMixture,
+        "sparse factors": AnnealedSpikeSlabFactorAnalysis,
+    }[model]
+    stream, n_compared = streamed(cls(5, random_state=0), X[:200], 50), 0
+    for start in range(200, 1000, 50):
+        n_fits, before = stream._inference.kept.n_fits, stream.transform(X[:start])
+        skops.io.dump(stream, tmp_path / "stream.skops")
+        stream = skops.io.load(tmp_path / "stream.skops", trusted=TRUSTED_TYPES)
+        after = stream.partial_fit(X[start : start + 50]).transform(X[:start])
+        if stream._inference.kept.n_fits > n_fits:
+            alike = np.abs(before.T @ after)
+            alike /= np.outer(*(np.linalg.norm(each, axis=0) + 1e-9 for each in (before, after)))
+            best = alike[linear_sum_assignment(alike, maximize=True)].sum()
+            assert np.trace(alike) > best - 0.3
+            n_compared += 1
+    assert n_compared >= 2
+
+
+def test_fits_to_rows_of_a_stream_are_annealed_like_others():
+    """A schedule needs the length of a stream, but not that of the rows that are kept."""
+    X = sorted_rows(0, 100)
+    X = X[np.random.default_rng(0).permutation(len(X))]
+    for annealing in ("deterministic", "stochastic"):
+        mixture = AnnealedBayesianGaussianMixture(5, annealing=annealing, random_state=0)
+        stream, fit = clone(mixture).partial_fit(X), clone(mixture).fit(X)
+        # The bound of a stream is that before the update with the same rows.
+        assert stream.lower_bound_ == pytest.approx(fit.lower_bound_, rel=1e-6)
+        assert (stream.temperatures_ == 1).all()
+        assert not stream._inference.is_annealing
 
 
 def test_a_stream_that_drifts_does_not_forget_earlier_rows():

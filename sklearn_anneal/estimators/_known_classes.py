@@ -283,12 +283,12 @@ class KnownClasses(GivenCovariates[D]):
         components coincide after the schedule, a warning says so; the check is repeated whenever
         the stream has doubled.
 
-        Without a schedule the model is fitted to the first rows, as by :meth:`fit`, once there are
-        25 for each component, and one for each component and column with full covariances. Smaller
-        batches are kept until then. They update the model, and the fit determines its priors and
-        numbers its components anew. The fit is repeated where later rows, or earlier ones, are
-        predicted worse than expected, by 0.5 nats each or more: where other groups come, or where
-        the first rows were too few. For that a random sample is kept, of at most eight times the
+        Without ``total_samples``, and with it if the method has no schedule, the model is fitted to
+        the first rows, as by :meth:`fit`, once there are 25 for each component, and one for each
+        component and column with full covariances. Smaller batches are kept until then. They update
+        the model, and the fit determines its priors and numbers its components anew. The fit is
+        repeated where later rows, or earlier ones, are predicted worse than expected, by 0.5 nats
+        each or more: where other groups come, or where the first rows were too few. For that a random sample is kept, of at most eight times the
         rows that the first fit needs. Groups keep the numbers of their components then.
 
         Parameters

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
-from ..annealing import Annealing, Context, NoAnnealing
+from ..annealing import Annealing, Context
 from ..data.units import U
 from ..inference import loop, streaming
 from ..inference.kept import Kept, joined
@@ -23,7 +23,7 @@ from ..inference.progress import Trace
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
-from ..search.search import Plan, finite
+from ..search.search import finite
 from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
@@ -51,7 +51,8 @@ class Streams(Interface[D, U, M]):
         components coincide after the schedule, a warning says so; the check is repeated whenever
         the stream has doubled.
 
-        Mixtures without a schedule are fitted to the first rows, as by ``fit``, once there are 25
+        Without ``total_samples``, and with it if the method has no schedule, mixtures, factorial
+        mixtures and sparse factors are fitted to the first rows, as by ``fit``, once there are 25
         for each component, and one for each component and column with full covariances. Smaller
         batches are kept until then. They update the model, and the fit determines its priors and
         numbers its components anew. The fit is repeated where later rows, or earlier ones, are
@@ -272,7 +273,7 @@ class Streams(Interface[D, U, M]):
             least = streaming.least_weight_of_fit(model, runs, units)
         kept = None if earlier is None else earlier.kept
         if seen >= least:
-            ctx, runs = self._fitted_to_first_rows(model, strategy, runs, units, random_state)
+            ctx = self._fitted_to_kept_rows(model, strategy, runs, units, random_state)
         else:
             how = model, runs, units, self._settings(units), random_state
             given = self._start_for(model, runs)
@@ -289,27 +290,25 @@ class Streams(Interface[D, U, M]):
             inference.checked, inference.warned = earlier.checked, earlier.warned
         return inference, strategy if unscheduled else runs
 
-    def _fitted_to_first_rows(
+    def _fitted_to_kept_rows(
         self,
         model: M,
         strategy: Annealing,
         runs: Annealing,
         units: U,
         random_state: np.random.RandomState,
-    ) -> tuple[Context, Annealing]:
-        """Fit the model; return the context with its clocks at their beginning, and the method.
+    ) -> Context:
+        """Fit the model as ``fit`` does; return the context with its clocks at their beginning.
 
-        ``runs`` is what a stream can run of the ``strategy``.
+        ``runs`` is what the updates of the stream run of the ``strategy``.
         """
-        # Of a method with a schedule, which needs the length of a stream, plain inference is left.
-        plain = isinstance(strategy, NoAnnealing) or strategy.schedule_length() > 0
-        plan = Plan(self.n_init) if plain else self._plan(strategy, units)
-        found = self._start_anew(model, runs, plan, units, None, None, random_state)
+        plan = self._plan(strategy, units)
+        found = self._start_anew(model, strategy, plan, units, None, None, random_state)
         ctx = found.kept.ctx
         ctx.model = self._model_of_stream(ctx.model)
         blank = replace(ctx, state={"updates": 0, "passes": 0.0})
-        ctx.state = blank.state | found.strategy.initial_state(blank)
-        return ctx, found.strategy
+        ctx.state = blank.state | runs.initial_state(blank)
+        return ctx
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.

@@ -17,6 +17,7 @@ from ..models.factorial_mixture import FactorialMixture
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
+from ._interface import DECAY_OR_AUTO
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._row_predictions import ScoresRows, UnitTemperatures
@@ -129,10 +130,11 @@ class AnnealedFactorialMixture(
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
-    learning_decay : float, default=0.6
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
+        has settled already, and 0.6 in others.
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so
@@ -251,6 +253,7 @@ class AnnealedFactorialMixture(
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
         "local_step": [StrOptions({"mean_field", "enumerate"})],
+        "learning_decay": DECAY_OR_AUTO,
         "noise_variance": _VARIANCE,
         "mean_variance": _VARIANCE,
         "activation_prior": [
@@ -286,7 +289,7 @@ class AnnealedFactorialMixture(
         effort="auto",
         batch_size=None,
         learning_offset=1.0,
-        learning_decay=0.6,
+        learning_decay="auto",
         total_samples=None,
         n_jobs=None,
         random_state=None,

@@ -812,12 +812,12 @@ class AnnealedHMM(StatePredictions):
         which has no schedule and runs throughout). If states coincide after the schedule, a warning
         says so; the check is repeated whenever the stream has doubled.
 
-        Without a schedule the model is fitted to the first frames, as by :meth:`fit`, once there
-        are 25 for each state, and one for each state and column with full covariances. Smaller
-        batches are kept until then. They update the model, and the fit determines its priors and
-        numbers its states anew. The fit is repeated where later frames, or earlier ones, are
-        predicted worse than expected, by 0.5 nats each or more: where other groups come, or where
-        the first frames were too few. For that a random sample is kept, of at most eight times the
+        Without ``total_samples``, and with it if the method has no schedule, the model is fitted to
+        the first frames, as by :meth:`fit`, once there are 25 for each state, and one for each
+        state and column with full covariances. Smaller batches are kept until then. They update the
+        model, and the fit determines its priors and numbers its states anew. The fit is repeated
+        where later frames, or earlier ones, are predicted worse than expected, by 0.5 nats each or
+        more: where other groups come, or where the first frames were too few. For that a random sample is kept, of at most eight times the
         frames that the first fit needs. Groups keep the numbers of their states then.
 
         Parameters

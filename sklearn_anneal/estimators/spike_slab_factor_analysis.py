@@ -36,7 +36,7 @@ from ._conditionals import given_row
 from ._draws import check_rounds, stacked, wants_draws, without_names
 from ._fitting import Data, Outcome
 from ._given_starts import given_array
-from ._interface import has_unit_temperatures
+from ._interface import DECAY_OR_AUTO, has_unit_temperatures
 from ._kinds_of_factors import compared
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
@@ -171,10 +171,11 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
-    learning_decay : float, default=0.6
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
+        has settled already, and 0.6 in others.
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so
@@ -330,6 +331,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         **BaseAnnealed._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "noise_variance": [*_VARIANCE, StrOptions({"auto"})],
+        "learning_decay": DECAY_OR_AUTO,
         "loading_variance": [*_VARIANCE, StrOptions({"auto", "learned"})],
         "activation_prior": [
             Interval(Real, 0.0, 1.0, closed="right"),
@@ -367,7 +369,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         effort="auto",
         batch_size=None,
         learning_offset=1.0,
-        learning_decay=0.6,
+        learning_decay="auto",
         total_samples=None,
         n_jobs=None,
         random_state=None,

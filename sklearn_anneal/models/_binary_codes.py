@@ -13,7 +13,7 @@ from scipy.special import softmax
 from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ._base import Block, ConjugateModel, Expected, Known, LocalStep, S, Visit
-from ._streamed import Streamed
+from ._streamed import Streamed, least_rows_of_fit
 
 # Largest number of rows whose projections are in memory at a time, and the number that the kernels
 # process at a time.
@@ -233,6 +233,18 @@ class BinaryCodes(Streamed, ConjugateModel[Rows, S]):
     def likelihood(self, moments: Expected, x: float = 1.0) -> Any:
         """Return the ``expected`` of a visit, which sweeps over rows at the power ``x``."""
         raise NotImplementedError
+
+    @abstractmethod
+    def contributions(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return the squared norms of the components in rows, (n_rows, n_components)."""
+
+    def least_weight_of_fit(self, summary: S) -> float:
+        return least_rows_of_fit(self.n_components, 0.0)
+
+    def shares_of_components(self, units: Rows, q: Natural) -> np.ndarray:
+        found = self.contributions(units, q)
+        shares: np.ndarray = found / np.maximum(found.sum(axis=1, keepdims=True), _LEAST_VARIANCE)
+        return shares
 
     def capabilities(self) -> dict[str, str | None]:
         can = dict.fromkeys(

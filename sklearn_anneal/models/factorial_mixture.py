@@ -484,6 +484,10 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
             bounds[block.rows] = found.energies + found.entropies
         return activations, bounds
 
+    def contributions(self, units: Rows, q: Natural) -> np.ndarray:
+        activations, _ = self.infer(units, q)
+        return activations * (self.standard(q)["mean"] ** 2).sum(axis=1)
+
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
         """Return log predictive densities of rows in nats, (n_rows,), or lower bounds on them.
 

@@ -716,6 +716,12 @@ class SpikeSlabFactorAnalysis(
             bounds[block.rows] = found.energies + found.entropies
         return factors, activations, bounds
 
+    def contributions(self, units: Rows, q: Natural) -> np.ndarray:
+        factors, _, _ = self.infer(units, q)
+        loadings = self.loadings(q).means * np.sqrt(self.noise_variance)
+        found: np.ndarray = factors**2 * (loadings**2).sum(axis=1)
+        return found
+
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return Σ w E u² of each factor over the rows, (n_components,)."""
         second = q["precision"] - prior["precision"]
