@@ -288,8 +288,9 @@ class KnownClasses(GivenCovariates[D]):
         component and column with full covariances. Smaller batches are kept until then. They update
         the model, and the fit determines its priors and numbers its components anew. The fit is
         repeated where later rows, or earlier ones, are predicted worse than expected, by 0.5 nats
-        each or more: where other groups come, or where the first rows were too few. For that a random sample is kept, of at most eight times the
-        rows that the first fit needs. Groups keep the numbers of their components then.
+        each or more: where other groups come, or where the first rows were too few. For that a
+        random sample is kept, of at most eight times the rows that the first fit needs. Groups keep
+        the numbers of their components then.
 
         Parameters
         ----------
