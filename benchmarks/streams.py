@@ -182,7 +182,8 @@ def written(quick: bool) -> str:
         "their first rows once there are 25 for each component, and one for each component and "
         "column of full covariances, and repeat the fit where later or earlier rows are predicted "
         "worse than expected. A stream of fewer rows is one of updates alone. Sequences are "
-        f"divided into pieces of at most {PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
+        f"divided into pieces of at most {PIECE} frames. Full covariances, default settings, "
+        f"{N_SEEDS} seeds.",
         "",
     ]
     with warnings.catch_warnings():
