@@ -134,10 +134,18 @@ class Streams(Interface[D, U, M]):
                 messages.say(f"fitted to {self._words_for(units)}")
         bound, temperature = self._run_update(inference, units)
         if self._may_fit_again(inference):
-            inference, method, units = self._fitted_again(X, inference)
-            bound, temperature = self._run_update(inference, units)
-            if self.verbose:
-                messages.say(f"fitted anew to {self._words_for(units)}, because others come now")
+            assert inference.kept is not None
+            try:
+                again = self._fitted_again(X, inference)
+                bound, temperature = self._run_update(again[0], again[2])
+            except (np.linalg.LinAlgError, ValueError):
+                # A sample can be ill-defined where all the data are not. The update remains.
+                inference.kept = inference.kept.failed()
+            else:
+                inference, method, units = again
+                if self.verbose:
+                    said = self._words_for(units)
+                    messages.say(f"fitted anew to {said}, because others come now")
         inference.annealed += inference.strategy.is_annealing(inference.ctx.state)
         nothing = np.empty(0)
         bounds = np.append(nothing if first else self.lower_bounds_, [bound])
@@ -173,7 +181,10 @@ class Streams(Interface[D, U, M]):
             if not finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
         if inference.kept is not None and inference.fitted:
-            inference.kept = inference.kept.updated(units, found.bound_of_batch)
+            spread = None
+            if inference.follows_fit:
+                spread = streaming.spread_of(ctx, units.centered(ctx.summary))
+            inference.kept = inference.kept.updated(units, found.bound_of_batch, spread)
         return found.lower_bound, found.temperature
 
     def _resumed(self, X: D, units: U) -> tuple[Inference, Annealing, U]:
@@ -209,7 +220,10 @@ class Streams(Interface[D, U, M]):
     def _may_fit_again(self, inference: Inference) -> bool:
         """Compare the last batches, once they are enough, and some old rows with the last fit."""
         kept, ctx = inference.kept, inference.ctx
-        if kept is None or not kept.is_due or self.max_iter <= 1:
+        if kept is None or not kept.is_due:
+            return False
+        if self.max_iter <= 1:  # A larger number can be set again.
+            inference.kept = kept.thinned(ctx.rng)
             return False
         some = kept.some(ctx.rng)
         bound = streaming.bound_of(ctx, some.centered(ctx.summary))
