@@ -279,26 +279,23 @@ def test_a_common_row_of_categories_stays_in_the_sample():
     assert kept.is_sample
 
 
-def test_heavy_rows_do_not_repeat_fits():
-    """Means of rows of unequal weights are as uncertain as those of fewer rows."""
-    X = sorted_rows(0, 1000)[np.random.default_rng(0).permutation(5000)]
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_stream_of_a_few_heavy_rows_comes_near_to_a_fit(ordered):
+    """A sample that had few of them made fits that were worse than the updates before."""
+    X, T = sorted_rows(0, 1000), sorted_rows(1)
+    if not ordered:
+        X = X[np.random.default_rng(0).permutation(5000)]
     weights = np.where(np.arange(5000) % 50 == 0, 1000.0, 1.0)
     stream = AnnealedBayesianGaussianMixture(5, random_state=0)
+    fit = clone(stream).fit(X, sample_weight=weights)
     for start in range(0, 5000, 50):
         part = slice(start, start + 50)
         stream.partial_fit(X[part], sample_weight=weights[part])
-    assert stream._inference.kept.n_fits <= 4
+    assert stream.score(T) > fit.score(T) - 0.8
 
 
-def test_a_stream_knows_how_much_the_bounds_of_rows_differ():
-    """Densities of columns that depend on each other differ more than those of independent ones."""
-    rng = np.random.default_rng(0)
-    common = rng.normal(size=(2000, 1)) + 0.3 * rng.standard_normal((2000, 20))
-    for X, weights in ((common, None), (common, rng.uniform(0.1, 2.0, 2000))):
-        stream = AnnealedBayesianGaussianMixture(2, covariance_type="diag", random_state=0)
-        stream.partial_fit(X, sample_weight=weights)
-        scores = stream.score_samples(X)
-        assert stream._inference.kept.spread == pytest.approx(scores.std(), rel=0.5)
-    assert effective_rows([Rows(common)]) == 2000
-    assert effective_rows([Rows(common, np.full(2000, 3.0))] * 2) == pytest.approx(4000)
-    assert effective_rows([Rows(common, np.eye(2000)[0] + 1e-9)]) == pytest.approx(1, abs=0.01)
+def test_means_of_rows_of_unequal_weights_are_as_certain_as_those_of_fewer():
+    X = np.zeros((2000, 3))
+    assert effective_rows([Rows(X)]) == 2000
+    assert effective_rows([Rows(X, np.full(2000, 3.0))] * 2) == pytest.approx(4000)
+    assert effective_rows([Rows(X, np.eye(2000)[0] + 1e-9)]) == pytest.approx(1, abs=0.01)

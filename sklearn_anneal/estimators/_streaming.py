@@ -182,10 +182,7 @@ class Streams(Interface[D, U, M]):
             if not finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
         if inference.kept is not None and inference.fitted:
-            spread = None
-            if inference.follows_fit:
-                spread = streaming.spread_of(ctx, units.centered(ctx.summary))
-            inference.kept = inference.kept.updated(units, found.bound_of_batch, spread)
+            inference.kept = inference.kept.updated(units, found.bound_of_batch)
         return found.lower_bound, found.temperature
 
     def _resumed(self, X: D, units: U) -> tuple[Inference, Annealing, U]:

@@ -42,7 +42,6 @@ class Kept:
     n_first: int = 0  # rows that the first fit needs; 0 before it
     n_fits: int = 0
     level: float = np.nan  # the expected bound of an observation; NaN directly after a fit
-    spread: float = 0.0  # the standard deviation of the bounds of rows after the fit
     bound: float = 0.0  # Σ bound of the batches since the last fit, of each before its update
     n_observations: float = 0.0  # those of these batches
     share: float = 1.0  # the share of the weight of the data until then that is kept
@@ -80,13 +79,13 @@ class Kept:
         """Whether no update has followed the last fit."""
         return self.n_fits > 0 and bool(np.isnan(self.level))
 
-    def updated(self, batch: Any, bound: float, spread: float | None = None) -> Kept:
+    def updated(self, batch: Any, bound: float) -> Kept:
         """Return what is kept after an update, before which the batch had some bound.
 
-        The first update after a fit repeats its last step, and tells the ``spread``.
+        The first update after a fit repeats its last step.
         """
-        if spread is not None:
-            return replace(self, level=bound / batch.n_observations, spread=spread)
+        if self.is_fresh:
+            return replace(self, level=bound / batch.n_observations)
         n_observations = self.n_observations + batch.n_observations
         return replace(self, bound=self.bound + bound, n_observations=n_observations)
 
@@ -114,8 +113,7 @@ class Kept:
         found = self.bound / self.n_observations, bound / some.n_observations
         fall = self.level - found[0], self.level - found[1]
         numbers = effective_rows(self.batches[1:]), effective_rows([some])
-        spread = max(self.spread, np.sqrt(n_columns / 2.0))
-        least = [_FALL + _DEVIATIONS * spread / np.sqrt(n) for n in numbers]
+        least = [_FALL + _DEVIATIONS * np.sqrt(n_columns / (2.0 * n)) for n in numbers]
         level = self.level
         if self.is_sample and self.is_new:
             # No fit predicts new rows as well as its own, and one to more rows is not to be had.

@@ -13,7 +13,6 @@ from ..models._base import Model
 from ..models._streamed import Streamed
 from ..parallel.workers import Workers
 from . import gradient, visits
-from .kept import effective_rows
 from .minibatches import UPDATES
 from .progress import Settings
 from .visits import PLAIN
@@ -23,8 +22,6 @@ from .visits import PLAIN
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
 # one pass.
 _ANNEALED_SHARE = 0.1
-# The spread of the bounds of rows is found from the means of so many parts of the data.
-_PARTS, _FEWEST_PARTS = 20, 5
 
 
 def _length(strategy: Annealing) -> float:
@@ -70,23 +67,6 @@ def bound_of(ctx: Context, units: Units) -> float:
     """Return the part of the lower bound to which some data points contribute, in nats."""
     visited = visits.visit(ctx, PLAIN, units, Workers(1), keep=False, evaluation=True)
     return float(visited.step.bound)
-
-
-def spread_of(ctx: Context, units: Units) -> float:
-    """Return the standard deviation of the parts of the bound to which single rows contribute.
-
-    It is that of means of several rows, as it would be if rows were independent of each other. It
-    is 0 if there are too few data points.
-    """
-    n_parts = min(_PARTS, units.n_units)
-    if n_parts < _FEWEST_PARTS:
-        return 0.0
-    parts = [units.take(np.arange(i, units.n_units, n_parts)) for i in range(n_parts)]
-    total = np.array([part.n_observations for part in parts])
-    means = np.array([bound_of(ctx, part) for part in parts]) / total
-    numbers = np.array([effective_rows([part]) for part in parts])
-    deviations = means - total @ means / total.sum()
-    return float(np.sqrt(numbers @ deviations**2 / (n_parts - 1)))
 
 
 class Updated(NamedTuple):
