@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import skops.io
+from numpy.testing import assert_allclose
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.metrics import confusion_matrix
@@ -19,6 +21,8 @@ from sklearn_anneal import (
     AnnealedHMM,
     AnnealedSpikeSlabFactorAnalysis,
 )
+from sklearn_anneal.data.units import Rows, Sequences
+from sklearn_anneal.inference.kept import Kept, effective_rows, joined
 
 CENTERS = 8.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
 
@@ -234,3 +238,129 @@ def test_a_stream_says_when_it_is_fitted(capsys):
     assert "fitted to 200 rows" in capsys.readouterr().out
     streamed(stream, X[200:900])
     assert "fitted anew to" in capsys.readouterr().out
+
+
+def test_a_fit_that_fails_leaves_the_update(monkeypatch):
+    """A sample of the rows can be ill-defined, and a stream must not end there."""
+    X = sorted_rows(0)
+    stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:500])
+    n_fits, calls = stream._inference.kept.n_fits, []
+
+    def fails(*args):
+        calls.append(args)
+        raise np.linalg.LinAlgError("ill-defined")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AnnealedBayesianGaussianMixture, "_start_anew", fails)
+        streamed(stream, X[500:])
+    assert len(stream.lower_bounds_) == 20
+    assert stream.lower_bound_ == stream.lower_bounds_[-1]
+    # They count among the fits that a stream may have.
+    assert 1 < len(calls) == stream._inference.kept.n_fits - n_fits
+    assert streamed(stream, X).score(X) > -7.0
+
+
+def test_a_stream_of_single_updates_from_some_time_on_keeps_a_sample():
+    X = sorted_rows(0, 1000)
+    stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:400])
+    stream.set_params(max_iter=1)
+    for start in range(400, len(X), 100):
+        stream.partial_fit(X[start : start + 100])
+        assert sum(batch.n_rows for batch in stream._inference.kept.batches) <= 1600
+    n_fits = stream._inference.kept.n_fits
+    stream.set_params(max_iter=100)
+    assert streamed(stream, X[:1000])._inference.kept.n_fits > n_fits == 1
+
+
+def kept_of(batches, n_first, rng):
+    """The share of each number of the data in a sample, as a weight of the whole stream."""
+    kept = Kept(())
+    for batch in batches:
+        kept = kept.added(batch)
+        if not kept.n_first and kept.n_seen >= n_first:
+            kept = replace(kept.fitted(joined(kept.batches), n_first, rng), level=0.0)
+        elif kept.is_due:
+            kept = kept.thinned(rng)
+    return kept.thinned(rng)
+
+
+@pytest.mark.parametrize("kind", ["equal", "skewed", "heavy", "merged", "sequences", "classes"])
+def test_a_sample_has_the_copies_of_the_whole_stream(kind):
+    """Ten parts of a stream have their weights in the mean over many samples."""
+    n, size, n_samples = 2000, 40, 200
+    rng = np.random.default_rng(0)
+    weights = {
+        "skewed": rng.lognormal(0.0, 1.5, n),
+        "heavy": np.where(np.arange(n) % 100 == 0, 500.0, 1.0),
+        "merged": rng.integers(1, 100, n).astype(float),
+    }.get(kind)
+    values = np.arange(n, dtype=float)[:, None]
+    classes = np.where(np.arange(n) % 200 == 0, 1, -1) if kind == "classes" else None
+    numbers = np.where(np.arange(n) < n // 2, 2, 20)  # of frames
+    batches = []
+    for start in range(0, n, size):
+        part = slice(start, start + size)
+        if kind == "sequences":
+            indptr = np.append(0, np.cumsum(numbers[part]))
+            batches.append(Sequences(np.repeat(values[part], numbers[part], axis=0), indptr))
+        else:
+            own = None if weights is None else weights[part]
+            labels = None if classes is None else classes[part]
+            batches.append(Rows(values[part], own, classes=labels))
+    true = np.ones(n) if weights is None else weights
+    found, most = np.zeros(n), 0
+    for seed in range(n_samples):
+        kept = kept_of(batches, 50, np.random.default_rng(seed))
+        units, share = kept.batches[0], kept.share
+        which = units.frames[units.indptr[:-1], 0] if kind == "sequences" else units.X[:, 0]
+        own = np.ones(units.n_units) if units.weights is None else units.weights
+        np.add.at(found, which.astype(int), own / share / n_samples)
+        most = max(most, units.n_units)
+        if kind == "classes":
+            assert (units.classes >= 0).sum() == 10  # all rows of a class that has few
+        elif weights is None:
+            assert units.weights is None
+    assert most <= 401
+    parts = found.reshape(10, -1).sum(1) / true.reshape(10, -1).sum(1)
+    tolerance = 0.25 if kind == "sequences" else 0.06
+    assert_allclose(parts, 1.0, atol=tolerance)
+
+
+def test_a_common_row_of_categories_stays_in_the_sample():
+    """Equal rows are merged, and were drawn for a sample as if they were one row."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((6000, 14)) < 0.2).astype(float)
+    X[rng.random(6000) < 0.4] = 0.0
+    stream = AnnealedBayesianMixture(3, emission="bernoulli", random_state=0)
+    for start in range(0, 6000, 500):
+        stream.partial_fit(X[start : start + 500])
+        kept = stream._inference.kept
+        if kept.n_new == 0 and kept.is_sample:
+            units = kept.batches[0]
+            levels = units.X.levels() if hasattr(units.X, "levels") else units.X
+            zero = (np.asarray(levels) == 0).all(axis=1)
+            share = units.weights[zero].sum() / units.total_weight
+            assert share == pytest.approx((X[: start + 500] == 0).all(axis=1).mean(), abs=0.1)
+    assert kept.is_sample
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_stream_of_a_few_heavy_rows_comes_near_to_a_fit(ordered):
+    """A sample that had few of them made fits that were worse than the updates before."""
+    X, T = sorted_rows(0, 1000), sorted_rows(1)
+    if not ordered:
+        X = X[np.random.default_rng(0).permutation(5000)]
+    weights = np.where(np.arange(5000) % 50 == 0, 1000.0, 1.0)
+    stream = AnnealedBayesianGaussianMixture(5, random_state=0)
+    fit = clone(stream).fit(X, sample_weight=weights)
+    for start in range(0, 5000, 50):
+        part = slice(start, start + 50)
+        stream.partial_fit(X[part], sample_weight=weights[part])
+    assert stream.score(T) > fit.score(T) - 0.8
+
+
+def test_means_of_rows_of_unequal_weights_are_as_certain_as_those_of_fewer():
+    X = np.zeros((2000, 3))
+    assert effective_rows([Rows(X)]) == 2000
+    assert effective_rows([Rows(X, np.full(2000, 3.0))] * 2) == pytest.approx(4000)
+    assert effective_rows([Rows(X, np.eye(2000)[0] + 1e-9)]) == pytest.approx(1, abs=0.01)

@@ -141,17 +141,17 @@ def test_a_stream_begins_with_a_fit_to_enough_frames(covariance_type, annealing)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3, 2))[rng.integers(0, 3, 450)] + rng.standard_normal((450, 2)) / 2
     est = AnnealedHMM(3, covariance_type=covariance_type, annealing=annealing, random_state=0)
-    plain = annealing if annealing == "reheating" else "none"
     for n, begins in ((74, False), (75, True)):
-        whole, stream = clone(est).set_params(annealing=plain).fit(X[:n]), clone(est)
+        whole, stream = clone(est).fit(X[:n]), clone(est)
         # The bound of the first batch is that before its update.
         bound = stream.partial_fit(X[:n]).lower_bound_
         assert (abs(bound - whole.lower_bound_) < 1e-8 * abs(bound)) == begins
         assert stream.n_iter_ == 1
     assert clone(est).set_params(max_iter=1).partial_fit(X[:n]).lower_bound_ < bound
-    # Streams have no use for a number of ``effort`` where no moves are made, and accept it.
+    # A fit that would be refused is refused at once.
     if annealing != "reheating":
-        assert clone(est).set_params(effort=2).partial_fit(X[:n]).lower_bound_ == bound
+        with pytest.raises(ValueError, match="effort=2 cannot be combined"):
+            clone(est).set_params(effort=2).partial_fit(X[:5])
 
 
 @pytest.mark.parametrize("annealing", ["none", "deterministic"])

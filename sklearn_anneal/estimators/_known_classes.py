@@ -290,7 +290,8 @@ class KnownClasses(GivenCovariates[D]):
         repeated where later rows, or earlier ones, are predicted worse than expected, by 0.5 nats
         each or more: where other groups come, or where the first rows were too few. For that a
         random sample is kept, of at most eight times the rows that the first fit needs. Groups keep
-        the numbers of their components then.
+        the numbers of their components then. A repeated fit that fails changes nothing, and the
+        update with the batch remains.
 
         Parameters
         ----------

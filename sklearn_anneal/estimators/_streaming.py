@@ -23,7 +23,7 @@ from ..inference.progress import Trace
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
-from ..search.search import finite
+from ..search.search import Plan, finite
 from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
@@ -58,7 +58,8 @@ class Streams(Interface[D, U, M]):
         numbers its components anew. The fit is repeated where later rows, or earlier ones, are
         predicted worse than expected, by 0.5 nats each or more: where other groups come, or where
         the first rows were too few. For that a random sample is kept, of at most eight times the
-        rows that the first fit needs. Groups keep the numbers of their components then.
+        rows that the first fit needs. Groups keep the numbers of their components then. A repeated
+        fit that fails changes nothing, and the update with the batch remains.
 
         Parameters
         ----------
@@ -135,10 +136,18 @@ class Streams(Interface[D, U, M]):
                 messages.say(f"fitted to {self._words_for(units)}")
         bound, temperature = self._run_update(inference, units)
         if self._may_fit_again(inference):
-            inference, method, units = self._fitted_again(X, inference)
-            bound, temperature = self._run_update(inference, units)
-            if self.verbose:
-                messages.say(f"fitted anew to {self._words_for(units)}, because others come now")
+            assert inference.kept is not None
+            try:
+                again = self._fitted_again(X, inference)
+                bound, temperature = self._run_update(again[0], again[2])
+            except (np.linalg.LinAlgError, ValueError):
+                # A sample can be ill-defined where all the data are not. The update remains.
+                inference.kept = inference.kept.failed()
+            else:
+                inference, method, units = again
+                if self.verbose:
+                    said = self._words_for(units)
+                    messages.say(f"fitted anew to {said}, because others come now")
         inference.annealed += inference.strategy.is_annealing(inference.ctx.state)
         nothing = np.empty(0)
         bounds = np.append(nothing if first else self.lower_bounds_, [bound])
@@ -210,7 +219,10 @@ class Streams(Interface[D, U, M]):
     def _may_fit_again(self, inference: Inference) -> bool:
         """Compare the last batches, once they are enough, and some old rows with the last fit."""
         kept, ctx = inference.kept, inference.ctx
-        if kept is None or not kept.is_due or self.max_iter <= 1:
+        if kept is None or not kept.is_due:
+            return False
+        if self.max_iter <= 1:  # A larger number can be set again.
+            inference.kept = kept.thinned(ctx.rng)
             return False
         some = kept.some(ctx.rng)
         bound = streaming.bound_of(ctx, some.centered(ctx.summary))
@@ -271,9 +283,11 @@ class Streams(Interface[D, U, M]):
         least = np.inf
         if self.max_iter > 1:
             least = streaming.least_weight_of_fit(model, runs, units)
+        # What a fit refuses is refused before one is due.
+        plan = self._plan(strategy, units) if least < np.inf else None
         kept = None if earlier is None else earlier.kept
         if seen >= least:
-            ctx = self._fitted_to_kept_rows(model, strategy, runs, units, random_state)
+            ctx = self._fitted_to_kept_rows(model, strategy, plan, runs, units, random_state)
         else:
             how = model, runs, units, self._settings(units), random_state
             given = self._start_for(model, runs)
@@ -294,6 +308,7 @@ class Streams(Interface[D, U, M]):
         self,
         model: M,
         strategy: Annealing,
+        plan: Plan,
         runs: Annealing,
         units: U,
         random_state: np.random.RandomState,
@@ -302,7 +317,6 @@ class Streams(Interface[D, U, M]):
 
         ``runs`` is what the updates of the stream run of the ``strategy``.
         """
-        plan = self._plan(strategy, units)
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
         ctx = found.kept.ctx
         ctx.model = self._model_of_stream(ctx.model)

@@ -818,8 +818,9 @@ class AnnealedHMM(StatePredictions):
         model, and the fit determines its priors and numbers its states anew. The fit is repeated
         where later frames, or earlier ones, are predicted worse than expected, by 0.5 nats each or
         more: where other groups come, or where the first frames were too few. For that a random
-        sample is kept, of at most eight times the frames that the first fit needs. Groups keep the
-        numbers of their states then.
+        sample is kept, of at most eight times the frames that the first fit needs, or of twelve
+        sequences if these are longer. Groups keep the numbers of their states then. A repeated fit
+        that fails changes nothing, and the update with the batch remains.
 
         Parameters
         ----------

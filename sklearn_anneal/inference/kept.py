@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,8 @@ _SHARE_OF_OLD = 0.5
 _GENERALIZATION = 0.125
 # The number of fits that are allowed for each time that the stream doubles.
 _FITS_PER_DOUBLING = 4.0
+# A sample has about so many rows of each known class, if there are so many.
+_ROWS_OF_A_CLASS = 20
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Kept:
     """Data points of a stream, as copies.
 
     Until the first fit these are all batches. Afterwards they are the data of the last fit, or a
-    random sample of the data until then, and the batches since.
+    random sample of the data until then, and the batches since. Data points are drawn for a sample
+    as their copies would be, so that heavy ones are drawn more often, and count less then.
     """
 
     batches: tuple[Any, ...]
@@ -40,7 +44,7 @@ class Kept:
     level: float = np.nan  # the expected bound of an observation; NaN directly after a fit
     bound: float = 0.0  # Σ bound of the batches since the last fit, of each before its update
     n_observations: float = 0.0  # those of these batches
-    is_sample: bool = False  # whether there were more data than are kept
+    share: float = 1.0  # the share of the weight of the data until then that is kept
     is_new: bool = True  # whether nothing has been compared with the data of the last fit
 
     @property
@@ -53,12 +57,22 @@ class Kept:
         n_seen, n_new = self.n_seen + batch.n_rows, self.n_new + batch.n_rows
         return replace(self, batches=(*self.batches, joined([batch])), n_seen=n_seen, n_new=n_new)
 
+    @property
+    def is_sample(self) -> bool:
+        """Whether there were more data than are kept."""
+        return self.share < 1.0
+
     def fitted(self, units: Any, n_first: int, rng: np.random.Generator) -> Kept:
         """Return what is kept after a fit to some data."""
         n_first = self.n_first or n_first
-        batch = _random(units, _n_units([units], _MOST * n_first), rng)
-        many = self.is_sample or batch.n_rows < units.n_rows
-        return Kept((batch,), self.n_seen, 0, n_first, self.n_fits + 1, is_sample=many)
+        size = _n_units(units, _MOST * n_first)
+        share = min(size / units.n_units, 1.0)
+        kept = _sample(units, size, share, rng)
+        return Kept((kept,), self.n_seen, 0, n_first, self.n_fits + 1, share=self.share * share)
+
+    def failed(self) -> Kept:
+        """Return what is kept after a fit that failed, which counts as others do."""
+        return replace(self, n_fits=self.n_fits + 1)
 
     @property
     def is_fresh(self) -> bool:
@@ -84,7 +98,8 @@ class Kept:
     def some(self, rng: np.random.Generator) -> Any:
         """Return random data points of those that were kept before the batches since."""
         old = self.batches[0]
-        return _random(old, _n_units([old], _SHARE_OF_OLD * self.n_first), rng)
+        size = _n_units(old, _SHARE_OF_OLD * self.n_first)
+        return _sample(old, size, min(size / old.n_units, 1.0), rng)
 
     def compared(
         self, some: Any, bound: float, n_columns: int, rng: np.random.Generator
@@ -97,9 +112,8 @@ class Kept:
         """
         found = self.bound / self.n_observations, bound / some.n_observations
         fall = self.level - found[0], self.level - found[1]
-        least = [
-            _FALL + _DEVIATIONS * np.sqrt(n_columns / (2.0 * n)) for n in (self.n_new, some.n_rows)
-        ]
+        numbers = effective_rows(self.batches[1:]), effective_rows([some])
+        least = [_FALL + _DEVIATIONS * np.sqrt(n_columns / (2.0 * n)) for n in numbers]
         level = self.level
         if self.is_sample and self.is_new:
             # No fit predicts new rows as well as its own, and one to more rows is not to be had.
@@ -107,18 +121,20 @@ class Kept:
             level -= max(min(fall[0], least[0]), 0.0)
         allowed = self.n_fits <= _FITS_PER_DOUBLING * np.log2(self.n_seen / self.n_first)
         falls = fall[0] > least[0] or fall[1] > least[1]
-        return bool(falls and allowed), replace(self._thinned(rng), level=level)
+        return bool(falls and allowed), replace(self.thinned(rng), level=level)
 
-    def _thinned(self, rng: np.random.Generator) -> Kept:
+    def thinned(self, rng: np.random.Generator) -> Kept:
         """Return a random sample of all data so far."""
-        old, new = self.batches[0], joined(self.batches[1:])
-        size = _n_units((old, new), _MOST * self.n_first)
-        many = size < old.n_units + new.n_units
-        if many:
-            # A part of a data point is the probability with which it is taken.
-            n_new = int(size * self.n_new / self.n_seen + rng.random())
-            old, new = _random(old, size - n_new, rng), _random(new, n_new, rng)
-        kept = replace(self, batches=(joined([old, new]),), is_sample=self.is_sample or many)
+        old, new = self.batches[0], self.batches[1:]
+        n_units = old.n_units / self.share + sum(batch.n_units for batch in new)
+        units = joined([_scaled(old, 1.0 / self.share), *new])
+        share = 1.0
+        size = _n_units(units, _MOST * self.n_first)
+        if self.is_sample or size < units.n_units:
+            # Data points that were left out do not come back where more have a place later.
+            share = min(size / n_units, self.share)
+            units = _sample(units, share * n_units, share, rng)
+        kept = replace(self, batches=(units,), share=share)
         return replace(kept, n_new=0, bound=0.0, n_observations=0.0, is_new=False)
 
 
@@ -127,15 +143,77 @@ def joined(batches: Sequence[Any]) -> Any:
     return type(batches[0]).joined(batches)
 
 
-def _n_units(batches: Sequence[Any], n_rows: float) -> int:
+def effective_rows(batches: Sequence[Any]) -> float:
+    """Return the number of rows of equal weights whose mean is as certain as that of these."""
+    total, squares = 0.0, 0.0
+    for batch in batches:
+        n_rows, weights = float(batch.n_rows), batch.weights
+        if getattr(batch, "n_merged", 0):
+            n_rows = batch.n_merged
+        elif weights is not None:
+            n_rows *= (weights.sum() / np.sqrt(weights @ weights)) ** 2 / len(weights)
+        total += batch.n_observations
+        squares += batch.n_observations**2 / n_rows
+    return total**2 / squares
+
+
+def _n_units(units: Any, n_rows: float) -> int:
     """Return the number of data points that have about ``n_rows`` rows, a dozen at least."""
-    n_units = sum(batch.n_units for batch in batches)
-    share = n_rows / sum(batch.n_rows for batch in batches)
-    return int(min(max(_FEWEST, round(share * n_units)), n_units))
+    share = n_rows / units.n_rows
+    return int(min(max(_FEWEST, round(share * units.n_units)), units.n_units))
 
 
-def _random(units: Any, size: int, rng: np.random.Generator) -> Any:
-    """Return ``size`` random data points, as copies, or all if there are no more."""
-    if size < units.n_units:
-        units = units.subset(size, np.random.RandomState(rng.integers(2**31)))
-    return joined([units])
+def _scaled(units: Any, factor: float) -> Any:
+    """Return data points with other weights."""
+    if factor != 1.0:
+        units = copy.copy(units)
+        units.weights = (
+            np.full(units.n_units, factor) if units.weights is None else (factor * units.weights)
+        )
+    return units
+
+
+def _sample(units: Any, size: float, share: float, rng: np.random.Generator) -> Any:
+    """Return about ``size`` random data points, as copies, that have a share of the weight of all.
+
+    Each is drawn with a probability in proportion to its weight. It is certain for the heaviest, if
+    they would otherwise have more than one place.
+    """
+    weights = np.ones(units.n_units) if units.weights is None else units.weights
+    chances = _chances(weights, size, getattr(units, "classes", None))
+    order = rng.permutation(len(weights))
+    places = np.floor(np.cumsum(np.append(rng.random(), chances[order])) + 1e-9)
+    chosen = np.sort(order[np.diff(places) > 0.0])
+    found = units.take(chosen)
+    own = share * weights[chosen] / chances[chosen]
+    found.weights = None if np.allclose(own, 1.0, rtol=0.0, atol=1e-6) else own
+    return joined([found])
+
+
+def _chances(weights: np.ndarray, size: float, classes: np.ndarray | None) -> np.ndarray:
+    """Return the probability of each data point to be in a sample of some size."""
+    chances = _proportional(weights, size)
+    if classes is None:
+        return chances
+    few = np.zeros(len(weights), dtype=bool)
+    for c in np.unique(classes[classes >= 0]):
+        own = classes == c
+        if chances[own].sum() < _ROWS_OF_A_CLASS:
+            few |= own
+            chances[own] = _proportional(weights[own], _ROWS_OF_A_CLASS)
+    least = chances[few].sum()
+    if few.any() and least < size:
+        chances[~few] = _proportional(weights[~few], size - least)
+    return chances
+
+
+def _proportional(weights: np.ndarray, size: float) -> np.ndarray:
+    """Return probabilities in proportion to weights, but at most 1, whose sum is ``size``."""
+    certain = np.zeros(len(weights), dtype=bool)
+    while (left := size - certain.sum()) > 0.0 and not certain.all():
+        chances = left * weights / weights[~certain].sum()
+        more = ~certain & (chances >= 1.0)
+        if not more.any():
+            return np.where(certain, 1.0, chances)
+        certain |= more
+    return certain.astype(float)
