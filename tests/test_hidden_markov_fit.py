@@ -149,7 +149,7 @@ def test_a_stream_begins_with_a_fit_to_enough_frames(covariance_type, annealing)
         assert stream.n_iter_ == 1
     assert clone(est).set_params(max_iter=1).partial_fit(X[:n]).lower_bound_ < bound
     # A fit that would be refused is refused at once.
-    if annealing != "reheating":
+    if annealing == "none":
         with pytest.raises(ValueError, match="effort=2 cannot be combined"):
             clone(est).set_params(effort=2).partial_fit(X[:5])
 

@@ -287,6 +287,7 @@ class Streams(Interface[D, U, M]):
         plan = self._plan(strategy, units) if least < np.inf else None
         kept = None if earlier is None else earlier.kept
         if seen >= least:
+            assert plan is not None
             ctx = self._fitted_to_kept_rows(model, strategy, plan, runs, units, random_state)
         else:
             how = model, runs, units, self._settings(units), random_state
