@@ -35,13 +35,16 @@ class LearningRates(Protocol):
 
 
 class _Base(dict[str, np.ndarray]):
-    """The natural parameters of the flat density, which are computed when one is first read."""
+    """The natural parameters of the flat density, which are computed when one is first read.
 
-    def __init__(self, model: ConjugateModel, q: Natural):
-        self._model, self._q = model, q
+    They depend on the shapes of q alone, whose arrays an update replaces meanwhile.
+    """
+
+    def __init__(self, ctx: Context):
+        self._ctx = ctx
 
     def __missing__(self, key: str) -> np.ndarray:
-        self.update(self._model.factors().base(self._q))
+        self.update(self._ctx.model.factors().base(self._ctx.q))
         return self[key]
 
 
@@ -87,33 +90,24 @@ def update(
     earlier = ctx.state["updates"] if seen is None else seen / units.total_weight - 1.0
     rate = rates.learning_rate(earlier)
     rho = method.minibatch_step(rate, 1.0 / ctx.scale) if minibatch else method.batch_step(rate)
-    ctx.q_start = ctx.q
-    base = _Base(ctx.model, ctx.q)
+    ctx.q_start = ctx.q if method.reads_entropy else {}
+    base = _Base(ctx)
     local = visited.local
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
             known = visited.visit.known
             # A visit empties the list that it is given.
             local = copy(local)
+            # What the last visit has found is released before this one, which finds as much.
+            ctx.report = ctx.known = ctx.deviation = None
+            del visited
             # The bound is that of the first visit; some methods also read the entropy of others.
             bound = method.reads_entropy or local is None
             visited = visits.visit(
                 ctx, method, units, workers, local, known, block=block, bound=bound
             )
             local = visited.local
-        ctx.report, ctx.known = visited.step, visited.visit.known
-
-        stats = _of_block(ctx, block, visited.step.statistics)
-        deviation = visited.step.deviation
-        ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
-        prior = {key: ctx.prior[key] for key in block.keys}
-        proposed = posterior(prior, stats, base, visited.visit.t)
-        if visited.visit.extrapolates:
-            raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
-            proposed = visited.visit.extrapolated(ctx.q, proposed, raw)
-        proposed = method.target(ctx, proposed, stats, visited)
-        old = {key: ctx.q[key] for key in block.keys}
-        ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
+        _update_block(ctx, method, block, visited, base, rho)
     if not minibatch:
         ctx.q = settled(ctx.q)
     late = None
@@ -136,6 +130,25 @@ def update(
     # released here rather than at the next update.
     ctx.q_start, ctx.report, ctx.known, ctx.deviation, ctx.extend = {}, None, None, None, None
     return visited
+
+
+def _update_block(
+    ctx: Context, method: Annealing, block: Block, visited: Visited, base: Natural, rho: float
+) -> None:
+    """Update one block of ``ctx.q``, given the visit that found its statistics."""
+    ctx.report, ctx.known = visited.step, visited.visit.known
+    stats = _of_block(ctx, block, visited.step.statistics)
+    deviation = visited.step.deviation
+    ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
+    prior = {key: ctx.prior[key] for key in block.keys}
+    overwrite = block.overwrites and type(method).target is Annealing.target
+    proposed = posterior(prior, stats, base, visited.visit.t, overwrite=overwrite)
+    if visited.visit.extrapolates:
+        raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
+        proposed = visited.visit.extrapolated(ctx.q, proposed, raw)
+    proposed = method.target(ctx, proposed, stats, visited)
+    old = {key: ctx.q[key] for key in block.keys}
+    ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
 
 
 def _of_block(ctx: Context, block: Block, raw: Natural) -> Natural:
