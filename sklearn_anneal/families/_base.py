@@ -129,7 +129,8 @@ def posterior(
             continue
         if t.prior != 1.0:
             start = base[key] + t.prior * (start - base[key])
-        if overwrite and np.result_type(start, counted) == counted.dtype:
+        fits = overwrite and counted.flags.writeable
+        if fits and np.result_type(start, counted) == counted.dtype:
             result[key] = np.add(start, counted, out=counted)
         else:
             result[key] = np.asarray(start + counted)

@@ -107,7 +107,23 @@ def update(
                 ctx, method, units, workers, local, known, block=block, bound=bound
             )
             local = visited.local
-        _update_block(ctx, method, block, visited, base, rho)
+        ctx.report, ctx.known = visited.step, visited.visit.known
+
+        stats = _of_block(ctx, block, visited.step.statistics)
+        deviation = visited.step.deviation
+        ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
+        prior = {key: ctx.prior[key] for key in block.keys}
+        overwrite = block.overwrites and type(method).target is Annealing.target
+        proposed = posterior(prior, stats, base, visited.visit.t, overwrite=overwrite)
+        if visited.visit.extrapolates:
+            raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
+            proposed = visited.visit.extrapolated(ctx.q, proposed, raw)
+        proposed = method.target(ctx, proposed, stats, visited)
+        old = {key: ctx.q[key] for key in block.keys}
+        ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
+        # Parameters and statistics can be as large as the data. Those that are no longer needed
+        # are released here rather than at the next update.
+        del stats, deviation, proposed, old
     if not minibatch:
         ctx.q = settled(ctx.q)
     late = None
@@ -126,29 +142,8 @@ def update(
             undo(ctx)
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
-    # Parameters and statistics can be as large as the data. Those that are no longer needed are
-    # released here rather than at the next update.
     ctx.q_start, ctx.report, ctx.known, ctx.deviation, ctx.extend = {}, None, None, None, None
     return visited
-
-
-def _update_block(
-    ctx: Context, method: Annealing, block: Block, visited: Visited, base: Natural, rho: float
-) -> None:
-    """Update one block of ``ctx.q``, given the visit that found its statistics."""
-    ctx.report, ctx.known = visited.step, visited.visit.known
-    stats = _of_block(ctx, block, visited.step.statistics)
-    deviation = visited.step.deviation
-    ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
-    prior = {key: ctx.prior[key] for key in block.keys}
-    overwrite = block.overwrites and type(method).target is Annealing.target
-    proposed = posterior(prior, stats, base, visited.visit.t, overwrite=overwrite)
-    if visited.visit.extrapolates:
-        raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
-        proposed = visited.visit.extrapolated(ctx.q, proposed, raw)
-    proposed = method.target(ctx, proposed, stats, visited)
-    old = {key: ctx.q[key] for key in block.keys}
-    ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
 
 
 def _of_block(ctx: Context, block: Block, raw: Natural) -> Natural:

@@ -24,7 +24,7 @@ from . import gradient, visits
 from .minibatches import UPDATES, Minibatches
 from .progress import Momentum, Progress, Settings, Trace
 from .stopping import History
-from .visits import PLAIN, Visited, lower_bound
+from .visits import PLAIN, lower_bound
 
 Monitor = Callable[[Context, Trace], bool]
 
@@ -191,9 +191,14 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         wanted = run.settings.stop.worthwhile(rise, run.units.n_observations)
         wanted = wanted and p + 1 < run.n_passes and ctx.exploring == exploring
         ctx.extend = partial(momentum.extend, bound=bound, wanted=wanted)
-    pending, may_explore = [visited], visited.explores
+    given, may_explore, update = [visited], visited.explores, UPDATES[ctx.model.update_rule]
+    # The update alone holds the visit then, and releases it once it is used: what the visit has
+    # found can be larger than the data. Arguments that are unpacked from a tuple would stay in it.
     del visited
-    _update(progress, method, run, pending)
+    last = update(
+        ctx, method, run.units, given.pop(), run.settings, run.workers, minibatch=False, passes=1.0
+    )
+    progress.advance(run.workers, last)
     progress.n_further = 0
     if method is PLAIN and may_explore and (goes_further or ctx.exploring):
         n_exploring = EXPLORING_PASSES if run.settings.pause_factor == 1 else BRIEF_EXPLORING_PASSES
@@ -201,21 +206,6 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         if n_left:
             _explore_further(progress, run, n_left)
     return False
-
-
-def _update(progress: Progress, method: Annealing, run: _Run, pending: list[Visited]) -> None:
-    """Update after the visit in a list, which is emptied.
-
-    The visit is then in the hands of the update alone, which releases it once it is used: what it
-    has found can be larger than the data.
-    """
-    update, ctx = UPDATES[progress.ctx.model.update_rule], progress.ctx
-    settings, workers = run.settings, run.workers
-    # Arguments that are unpacked from a tuple would stay in it.
-    last = update(
-        ctx, method, run.units, pending.pop(), settings, workers, minibatch=False, passes=1.0
-    )
-    progress.advance(run.workers, last)
 
 
 def _explore_further(progress: Progress, run: _Run, n_passes: int) -> None:
