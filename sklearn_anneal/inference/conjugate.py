@@ -98,7 +98,7 @@ def update(
             known = visited.visit.known
             # A visit empties the list that it is given.
             local = copy(local)
-            # What the last visit has found is released before this one, which finds as much.
+            # Results of the last visit are released before this one, whose own are as large.
             ctx.report = ctx.known = ctx.deviation = None
             del visited
             # The bound is that of the first visit; some methods also read the entropy of others.
