@@ -72,7 +72,8 @@ class Context:
     q : dict of ndarray
         λ, the current natural parameters.
     q_start : dict of ndarray
-        λ at the beginning of the current update, before its first block was changed.
+        λ at the beginning of the current update, before its first block was changed. It is empty
+        unless the method reads the entropy (``reads_entropy``), so that its memory is released.
     state : dict
         The values that are kept from one update to the next: the clocks ``updates`` and
         ``passes``, and those that the method adds in :meth:`Annealing.initial_state`.

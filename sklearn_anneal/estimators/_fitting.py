@@ -192,6 +192,8 @@ class Fits(Interface[D, U, M]):
         """Set all fitted attributes."""
         found, strategy, n_annealed, monitor = outcome
         ctx, trace = found.kept.ctx, found.kept.trace
+        # No search goes on from here, and earlier fits need not stay in memory.
+        found.before_end = None
         goes_on, fitted, seen = strategy, ctx.model, data.units.total_weight
         ctx.model = self._model_of_stream(fitted)
         if ctx.model is not fitted:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..data.units import Ratings
 from ..families import Gaussian, Natural, get_structure
 from ..models._rating_draws import drawn_ratings
+from ..models._rating_hierarchy import coefficients
 from ..models._rating_scales import log_densities
 from ..models.matrix_factorization import MatrixFactorization
 from ..parallel.thread_limits import one_thread
@@ -594,7 +595,8 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         mean = finite(self._means_of_all_items(users.mean), _OVERFLOW)
         if not with_std:
             return mean, None
-        second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
+        of_users = coefficients(ctx.model.n_components, ctx.model.biases, users.table)
+        second = of_users @ self._moments_of_items(ctx).table.T
         widths = 1.0 if scales is None else scales.inverse_mean[:, None]
         return mean, self._deviations(ctx, mean, second, widths)
 
@@ -657,7 +659,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
             for key, value in statistics.items()
         }
         own, scales = model.users_of(statistics)
-        tables, means = model.coefficients(own), own.mean
+        tables, means = coefficients(model.n_components, model.biases, own.table), own.mean
         prior = model.row_prior("items")
         nothing = model.moments_of(prior["precision"][None], prior["natural_mean"][None])
         across = self._moments_of_items(ctx, of_items)

@@ -233,7 +233,7 @@ def read_ids(ids: Any, name: str, unseen: bool = False) -> np.ndarray:
             + (", or −1 for those that were not seen. " if unseen else ". ")
             + "sklearn.preprocessing.OrdinalEncoder makes such numbers of other ids."
         )
-    return ids.astype(np.int64)
+    return ids.astype(np.int64, copy=False)
 
 
 def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarray, np.ndarray]:
@@ -362,10 +362,12 @@ def read_pairs(
     if len(y) != len(X):
         raise ValueError(f"y has {len(y)} ratings, but X has {len(X)} pairs.")
     weights = estimator._check_weights(pairs.weights, X, allow_nothing=True)
-    given = np.arange(len(X)) if weights is None else np.flatnonzero(weights)
-    if len(given) == 0:
-        given = np.arange(len(X))
-    shape, X, y = X.shape, X[given], y[given]
+    given = None if weights is None or weights.all() else np.flatnonzero(weights)
+    shape = X.shape
+    if given is not None and len(given):
+        X, y = X[given], y[given]
+    else:
+        given = None
     users, items = X.T
     for ids, declared, name in ((users, n_users, "n_users"), (items, n_items, "n_items")):
         if declared is not None and len(ids) and ids.max() >= declared:
@@ -381,10 +383,13 @@ def read_pairs(
     else:
         rows, users = np.unique(users, return_inverse=True)
     n_columns = int(n_items or items.max() + 1)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=len(rows)))])
     order = np.argsort(users, kind="stable")
-    indptr = np.searchsorted(users[order], np.arange(len(rows) + 1))
-    items = items[order].astype(np.int32)
-    return RatingData(y[order], items, indptr, n_columns, rows, given[order], shape, pairs.stream)
+    if shape[0] < 2**31:
+        order = order.astype(np.int32)
+    y, items = y[order], items.astype(np.int32)[order]
+    order = order if given is None else given.astype(order.dtype)[order]
+    return RatingData(y, items, indptr, n_columns, rows, order, shape, pairs.stream)
 
 
 def look_like_pairs(X: ArrayLike, y: ArrayLike | None) -> bool:

@@ -19,6 +19,7 @@ from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
 from ..families import Natural
 from ..models._componentwise import Given
+from ..models._rating_visits import blocks
 from ..models.matrix_factorization import MatrixFactorization
 from ._attributes import Attributes
 from ._base import BaseAnnealed
@@ -677,7 +678,7 @@ class AnnealedPMF(RatingRefinements):
 
     def _keys_of_part(self, X: ArrayLike) -> np.ndarray | None:
         pairs = np.asarray(X) if of_pairs(self) else np.empty(0)
-        return read_ids(pairs[:, 0], "The ids of users") if pairs.ndim == 2 else None
+        return read_ids(pairs[:, 0].copy(), "The ids of users") if pairs.ndim == 2 else None
 
     def _check_parts(self) -> None:
         self._refuse_refinements("Data in parts")
@@ -735,17 +736,22 @@ class AnnealedPMF(RatingRefinements):
         return known
 
     def _user_attributes(self, ctx: Context, statistics: Natural) -> Attributes:
-        (users, scales), d = exact(ctx).users_of(statistics), ctx.model.n_components
-        mean = users.mean
+        model, n = exact(ctx), len(statistics["precision"])
+        mean, precisions, d = np.empty((n, model.size)), np.ones(n), model.n_components
+        for rows in blocks(n, statistics["precision"].shape[1]):
+            users, scales = model.users_of({key: value[rows] for key, value in statistics.items()})
+            mean[rows] = users.mean
+            # If they stayed out, or all ratings are equal, the model has no scales.
+            if scales is not None:
+                precisions[rows] = scales.mean
         attributes = {
             "_user_statistics": statistics,
-            "n_users_": len(mean),
+            "n_users_": n,
             "user_factors_": mean[:, :d].copy(),
         }
         if self.user_scales:
-            # If they stayed out, or all ratings are equal, the model has no scales.
-            attributes["user_precisions_"] = np.ones(len(mean)) if scales is None else scales.mean
-        return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
+            attributes["user_precisions_"] = precisions
+        return attributes | ({"user_biases_": mean[:, d].copy()} if model.biases else {})
 
     def _set_users(self, statistics: Natural) -> None:
         self._describe(self._user_attributes(self._inference.ctx, statistics))

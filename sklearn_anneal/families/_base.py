@@ -89,7 +89,9 @@ class UnitTemperatures(NamedTuple):
     n_rounds: int
 
 
-def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Natural:
+def posterior(
+    prior: Natural, stats: Natural, base: Natural, t: Tempering, overwrite: bool = False
+) -> Natural:
     """Return the natural parameters of a (tempered) conjugate posterior.
 
     Parameters
@@ -104,6 +106,9 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
         only statistics that are no arrays read it.
     t : Tempering
         Only ``t.prior`` is used.
+    overwrite : bool, default=False
+        Whether the result may be written into the arrays of `stats`, so that no other arrays of
+        their size are needed.
 
     Returns
     -------
@@ -121,10 +126,14 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
         counted: Any = stats[key]
         if not isinstance(counted, np.ndarray) and hasattr(counted, "posterior"):
             result[key] = counted.posterior(start, base[key], t.prior)
-        elif t.prior == 1.0:
-            result[key] = np.asarray(start + counted)
+            continue
+        if t.prior != 1.0:
+            start = base[key] + t.prior * (start - base[key])
+        fits = overwrite and counted.flags.writeable
+        if fits and np.result_type(start, counted) == counted.dtype:
+            result[key] = np.add(start, counted, out=counted)
         else:
-            result[key] = np.asarray(base[key] + t.prior * (start - base[key]) + counted)
+            result[key] = np.asarray(start + counted)
     return result
 
 

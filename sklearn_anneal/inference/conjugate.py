@@ -35,13 +35,16 @@ class LearningRates(Protocol):
 
 
 class _Base(dict[str, np.ndarray]):
-    """The natural parameters of the flat density, which are computed when one is first read."""
+    """The natural parameters of the flat density, which are computed when one is first read.
 
-    def __init__(self, model: ConjugateModel, q: Natural):
-        self._model, self._q = model, q
+    They depend on the shapes of q alone, whose arrays an update replaces meanwhile.
+    """
+
+    def __init__(self, ctx: Context):
+        self._ctx = ctx
 
     def __missing__(self, key: str) -> np.ndarray:
-        self.update(self._model.factors().base(self._q))
+        self.update(self._ctx.model.factors().base(self._ctx.q))
         return self[key]
 
 
@@ -87,14 +90,17 @@ def update(
     earlier = ctx.state["updates"] if seen is None else seen / units.total_weight - 1.0
     rate = rates.learning_rate(earlier)
     rho = method.minibatch_step(rate, 1.0 / ctx.scale) if minibatch else method.batch_step(rate)
-    ctx.q_start = ctx.q
-    base = _Base(ctx.model, ctx.q)
+    ctx.q_start = ctx.q if method.reads_entropy else {}
+    base = _Base(ctx)
     local = visited.local
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
             known = visited.visit.known
             # A visit empties the list that it is given.
             local = copy(local)
+            # Results of the last visit are released before this one, whose own are as large.
+            ctx.report = ctx.known = ctx.deviation = None
+            del visited
             # The bound is that of the first visit; some methods also read the entropy of others.
             bound = method.reads_entropy or local is None
             visited = visits.visit(
@@ -107,13 +113,17 @@ def update(
         deviation = visited.step.deviation
         ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
         prior = {key: ctx.prior[key] for key in block.keys}
-        proposed = posterior(prior, stats, base, visited.visit.t)
+        overwrite = block.overwrites and type(method).target is Annealing.target
+        proposed = posterior(prior, stats, base, visited.visit.t, overwrite=overwrite)
         if visited.visit.extrapolates:
             raw = {key: ctx.scale * value for key, value in visited.step.statistics.items()}
             proposed = visited.visit.extrapolated(ctx.q, proposed, raw)
         proposed = method.target(ctx, proposed, stats, visited)
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
+        # Parameters and statistics can be as large as the data. Those that are no longer needed
+        # are released here rather than at the next update.
+        del stats, deviation, proposed, old
     if not minibatch:
         ctx.q = settled(ctx.q)
     late = None
@@ -132,8 +142,6 @@ def update(
             undo(ctx)
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
-    # Parameters and statistics can be as large as the data. Those that are no longer needed are
-    # released here rather than at the next update.
     ctx.q_start, ctx.report, ctx.known, ctx.deviation, ctx.extend = {}, None, None, None, None
     return visited
 

@@ -191,12 +191,16 @@ def _batch_pass(progress: Progress, run: _Run) -> bool:
         wanted = run.settings.stop.worthwhile(rise, run.units.n_observations)
         wanted = wanted and p + 1 < run.n_passes and ctx.exploring == exploring
         ctx.extend = partial(momentum.extend, bound=bound, wanted=wanted)
-    last = UPDATES[ctx.model.update_rule](
-        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
+    given, may_explore, update = [visited], visited.explores, UPDATES[ctx.model.update_rule]
+    # The update alone holds the visit then, and releases it once it is used: what the visit has
+    # found can be larger than the data. Arguments that are unpacked from a tuple would stay in it.
+    del visited
+    last = update(
+        ctx, method, run.units, given.pop(), run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.advance(run.workers, last)
     progress.n_further = 0
-    if method is PLAIN and visited.explores and (goes_further or ctx.exploring):
+    if method is PLAIN and may_explore and (goes_further or ctx.exploring):
         n_exploring = EXPLORING_PASSES if run.settings.pause_factor == 1 else BRIEF_EXPLORING_PASSES
         n_left = progress.go_further(run.units, n_exploring if ctx.exploring else 0)
         if n_left:

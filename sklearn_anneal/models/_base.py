@@ -413,6 +413,8 @@ class Block(NamedTuple):
     # Whether a new local step precedes the update. If not, the update uses the statistics that the
     # local step of the preceding block has found.
     refresh: bool = True
+    # Whether its update may write into the arrays of its statistics, which nothing reads later.
+    overwrites: bool = False
 
 
 class Model(ABC, Generic[U, S]):

@@ -191,3 +191,23 @@ def packed(prior: GaussianPrior) -> Natural:
     """Return the natural parameters of a row that has no ratings."""
     lower = prior.precision[lower_triangle(len(prior.natural_mean))]
     return {"precision": lower, "natural_mean": prior.natural_mean}
+
+
+def coefficients(n_components: int, biases: bool, table: np.ndarray) -> np.ndarray:
+    """Return coefficients whose inner product with an item's table is E[f²], given users' table.
+
+    f = u·v + b + c is linear in g = (v, 1, c), with coefficients (u, b, 1), so that f² is
+    linear in the second moments of g, which the table holds.
+    """
+    d = n_components
+    # The positions of (u, b, 1) in (u, 1, b). Without biases, only those of u matter.
+    place = np.array([*range(d), d + 1, d] if biases else [*range(d), d])
+    rows, columns = lower_triangle(len(place))
+    high = np.maximum(place[rows], place[columns])
+    low = np.minimum(place[rows], place[columns])
+    factor = np.where(rows == columns, 1.0, 2.0)
+    if not biases:
+        factor[rows == d] = 0.0
+    result = np.zeros(table.shape)
+    result[:, : len(rows)] = table[:, high * (high + 1) // 2 + low] * factor
+    return result

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from ..data.units import Ratings
 from ._base import compiled
@@ -59,17 +59,20 @@ class Pattern(NamedTuple):
         shares = np.divide(1.0, roots, out=np.zeros(units.n_columns), where=roots > 0)
         users = np.ones(units.n_units) if units.weights is None else units.weights
         users = np.where(np.diff(units.indptr) > 0, users, 0.0)
-        items, indptr, shape = units.columns, units.indptr, (units.n_units, units.n_columns)
+        items, indptr, shape = units.columns, units.narrow_indptr, (units.n_units, units.n_columns)
         each = np.ones(len(items)) if entries is None else entries
         table = csr_array((each, items, indptr), shape)
+        del each
         if not table.has_canonical_format:
             # If a pair of user and item occurs twice, the effect of the user counts twice.
             table = table.copy()
             table.sum_duplicates()
             if table.nnz < len(items):
                 items, indptr, entries = table.indices, table.indptr, table.data
-        design = _design(table, shares, roots, users)
-        own = design.data[: table.nnz]
+        design, nnz = _design(table, shares, roots, users), table.nnz
+        # The spectrum of the design needs memory as well, and both are as large as the ratings.
+        del table
+        own = design.data[:nnz]
         variance = float(own @ own) / np.count_nonzero(shares)
         found = _spectrum(design)
         indptr, items = np.asarray(indptr, np.int64), np.asarray(items, np.int32)
@@ -105,12 +108,15 @@ def _design(
 ) -> csr_array:
     """Return Aᵀ, whose rows are users with ratings of these weights, and what they share."""
     # Squares of tiny weights alone would vanish.
-    each = shares[table.indices]
-    each *= table.data
-    each *= np.repeat(np.sqrt(users), np.diff(table.indptr))
-    own = csr_array((each, table.indices, table.indptr), table.shape)
-    shared = csr_array(np.sqrt(_SHARED) * roots[None])
-    return csr_array(vstack([own, shared], format="csr"))
+    nnz, shared = table.nnz, np.flatnonzero(roots)
+    values = np.empty(nnz + len(shared))
+    np.take(shares, table.indices, out=values[:nnz])
+    values[:nnz] *= table.data
+    values[:nnz] *= np.repeat(np.sqrt(users), np.diff(table.indptr))
+    values[nnz:] = np.sqrt(_SHARED) * roots[shared]
+    columns = np.concatenate([table.indices, shared.astype(table.indices.dtype)])
+    indptr = np.append(table.indptr, len(values)).astype(table.indptr.dtype)
+    return csr_array((values, columns, indptr), (len(indptr) - 1, table.shape[1]))
 
 
 def _spectrum(table: csr_array) -> tuple[np.ndarray, np.ndarray]:
@@ -119,13 +125,13 @@ def _spectrum(table: csr_array) -> tuple[np.ndarray, np.ndarray]:
     Of a large matrix they are Rayleigh quotients of directions that a random range finder found
     (Halko, Martinsson and Tropp, 2011), and the mean of all others.
     """
-    other = table.T.tocsr()
-    if len(table.indptr) > len(other.indptr):
-        table, other = other, table
+    other = table.T
+    if table.shape[0] > table.shape[1]:
+        table, other = other.tocsr(), table
     used, total = np.flatnonzero(np.diff(table.indptr)), float(table.data @ table.data)
     n = len(used)
     if n <= _DENSE:
-        found = np.linalg.eigvalsh((table @ other)[used][:, used].toarray())
+        found = np.linalg.eigvalsh((table @ other.tocsr())[used][:, used].toarray())
         found = found[found > _ROUNDING * found.max(initial=0.0)]
         return found, np.ones(len(found))
     basis = np.random.default_rng(0).standard_normal((table.shape[0], _DIRECTIONS))

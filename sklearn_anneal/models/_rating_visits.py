@@ -6,6 +6,7 @@ Users are either local variables, which a :class:`FoldingVisit` infers, or rows 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -18,6 +19,8 @@ from ._base import LocalStep, Visit
 from ._rating_scales import GAINS, gains_of_scales, scaled, scales_of
 from ._unit_block import RowsOfSteps
 
+# Entries of temporary tables of rows.
+_ENTRIES = 1 << 18
 # Key of the statistics from which the hyperparameters of the model are learned.
 EVIDENCE = "evidence"
 
@@ -42,6 +45,13 @@ class Moments(NamedTuple):
     table: np.ndarray
     log_det: np.ndarray
     squares: np.ndarray
+
+
+def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Yield slices of rows, so few in each that a table of them is small."""
+    step = max(_ENTRIES // n_columns, 1)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
 
 
 def absorbed(step: LocalStep) -> LocalStep:

@@ -28,7 +28,7 @@ from ._rating_hierarchy import GaussianPrior, Hierarchy, Rows, columns_of_moment
 from ._rating_raters import Raters
 from ._rating_scales import FIRST_SHAPE, GAINS, SHAPES, Scales, best_shape, scales_of
 from ._rating_summary import Summary
-from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit
+from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, blocks
 from ._streamed import Streamed
 from ._unit_block import RowsOfSteps, UnitBlock
 from ._whole_data import ReadsWholeData
@@ -218,7 +218,7 @@ class MatrixFactorization(
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        return tuple(Block(tuple(factor.names.values())) for factor in self.factors())
+        return tuple(Block(tuple(f.names.values()), overwrites=True) for f in self.factors())
 
     def operations(self, units: Ratings) -> float:
         return 6.0 * len(units.values) * self.size**2
@@ -513,7 +513,8 @@ class MatrixFactorization(
         g = np.concatenate(parts, axis=1)
         rows, columns = lower_triangle(g.shape[1])
         table = np.zeros((len(g), kernels().n_columns(d, self.biases)), dtype=self.dtype)
-        table[:, : len(rows)] = g[:, rows] * g[:, columns]
+        for part in blocks(len(g), len(rows)):
+            table[part, : len(rows)] = g[part, rows] * g[part, columns]
         return table
 
     def moments_of(
@@ -672,11 +673,19 @@ class MatrixFactorization(
         They are the statistics of the users' Gaussians and, as ``"ratings"``, the number of ratings
         and their expected squares about the intercept and the items' biases, (n_users, 2).
         """
-        sums, _ = self.add_up(units, across, units.rating_weights)
-        found = self.statistics(sums, self.noise_variance, self.empty_statistics(sums))
-        if units.known is not None:
-            found = {key: value + units.known[key] for key, value in found.items()}
-        return found | {"ratings": self.about_items(sums, units.known)}
+        columns = {**self.users.columns, "ratings": 2}
+        found = {key: np.empty((units.n_units, n)) for key, n in columns.items()}
+        # Sums of all users together would be several times as large as these statistics.
+        for rows in blocks(units.n_units, across.table.shape[1]):
+            some = units.take(rows)
+            sums, _ = self.add_up(some, across, some.rating_weights)
+            own = {key: found[key][rows] for key in self.users.columns}
+            self.statistics(sums, self.noise_variance, own)
+            for key, value in (some.known or {}).items():
+                if key in own:
+                    own[key] += value
+            found["ratings"][rows] = self.about_items(sums, some.known)
+        return found
 
     def about_items(self, sums: _Sums, known: Natural | None) -> np.ndarray:
         """Return the number of each user's ratings and their squares about items, (n_users, 2)."""
@@ -878,22 +887,3 @@ class MatrixFactorization(
         d = self.n_components
         factors = np.einsum("nk,nk->n", users[:, :d], items[:, :d])
         return self.intercept + factors + (users[:, d:] + items[:, d:]).sum(axis=1)
-
-    def coefficients(self, own: Moments) -> np.ndarray:
-        """Return coefficients whose inner product with an item's table is E[f²].
-
-        f = u·v + b + c is linear in g = (v, 1, c), with coefficients (u, b, 1), so that f² is
-        linear in the second moments of g, which the table holds.
-        """
-        d = self.n_components
-        # The positions of (u, b, 1) in (u, 1, b). Without biases, only those of u matter.
-        place = np.array([*range(d), d + 1, d] if self.biases else [*range(d), d])
-        rows, columns = lower_triangle(len(place))
-        high = np.maximum(place[rows], place[columns])
-        low = np.minimum(place[rows], place[columns])
-        factor = np.where(rows == columns, 1.0, 2.0)
-        if not self.biases:
-            factor[rows == d] = 0.0
-        result = np.zeros(own.table.shape)
-        result[:, : len(rows)] = own.table[:, high * (high + 1) // 2 + low] * factor
-        return result

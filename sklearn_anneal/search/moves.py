@@ -15,6 +15,7 @@ Kurihara, Welling, Teh (2007). Collapsed variational Dirichlet process mixture m
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -369,7 +370,10 @@ class Extension(Move):
 
 @dataclass(frozen=True)
 class Plain(Move):
-    """Plain inference from the start of the best restart, beside which annealing has to stand."""
+    """Plain inference from the start of the best restart, beside which annealing has to stand.
+
+    The ``start`` is :func:`compact`.
+    """
 
     start: Natural | None = None
 
@@ -380,7 +384,33 @@ class Plain(Move):
     repeats = False
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress:
-        return problem.open(seeds[0], self.start, PLAIN)
+        start = self.start
+        if start is not None:
+            start = {
+                key: np.ascontiguousarray(value) if _is_one_row(value) else value
+                for key, value in start.items()
+            }
+        return problem.open(seeds[0], start, PLAIN)
+
+
+def compact(start: Natural) -> Natural:
+    """Return a copy of natural parameters, in which equal rows of an array take the memory of one.
+
+    In the starts of some models, very many rows have the same precision.
+    """
+    found = {}
+    for key, value in start.items():
+        tall = value.ndim > 1 and len(value) > 1
+        if tall and (value[:2] == value[:1]).all() and (value == value[:1]).all():
+            found[key] = np.broadcast_to(value[:1].copy(), value.shape)
+        else:
+            found[key] = copy.deepcopy(value)
+    return found
+
+
+def _is_one_row(value: np.ndarray) -> bool:
+    """Return whether an array shows one row many times."""
+    return value.ndim > 1 and value.strides[0] == 0
 
 
 def kinds_of_starts(model: Model) -> tuple[Model, ...]:

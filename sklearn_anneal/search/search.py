@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -33,6 +32,7 @@ from .moves import (
     Reshape,
     Start,
     Swap,
+    compact,
     kinds_of_starts,
 )
 from .problem import Problem
@@ -292,14 +292,16 @@ def best(
     several = plan.n_init > 1 and not problem.units.in_parts
     course = Course(problem, monitor, checkpoint)
     if begun is not None:
+        # The state that has begun stays as it is.
+        other = None if begun.other is None else replace(begun.other)
         with workers(False) as pool:
-            return _best_after_moves(course, begun, plan, None, pool)
+            return _best_after_moves(course, replace(begun, other=other), plan, None, pool)
     # Passes can change the arrays of a start.
     guarded = problem.strategy.finish and problem.strategy.schedule_length() > 0
-    first = copy.deepcopy(drawn[0]) if drawn and guarded and plan.guards else None
+    first = compact(drawn[0]) if drawn and guarded and plan.guards else None
     with workers(several) as pool:
-        restarts = (raced if plan.race else completed)(course, drawn, plan.n_init, pool)
-        found = Found.of(restarts, plan.race)
+        run = raced if plan.race else completed
+        found = Found.of(run(course, drawn, plan.n_init, pool), plan.race)
         if not several:
             return _best_after_moves(course, found, plan, first, pool)
     if not moves_for(problem, plan, found, first).any:
@@ -314,13 +316,16 @@ def _best_after_moves(
 ) -> Found:
     """Make moves from the best restart and from the first one; return the better search of both.
 
-    ``first`` is the start of the first restart.
+    ``first`` is the start of the first restart. The state ``found`` is changed, so that fits which
+    moves have replaced are released.
     """
-    ended, n_begun = [], 0
-    for one in (found,) if found.other is None else (found, found.other):
+    ended: list[Found] = []
+    searches, n_begun = (found,) if found.other is None else (found, found.other), 0
+    found.other = None
+    for one in searches:
         moves = moves_for(course.problem, plan, one, first)
         name = f"moves-{one.best_restart}"
-        ended.append(_moved(course, replace(one, other=None), moves, workers, name, n_begun))
+        ended.append(_moved(course, one, moves, workers, name, n_begun))
         n_begun += len(ended[-1].attempts)
     # The earlier restart counts if bounds are equal, whichever of them has been better before.
     ended.sort(key=lambda one: (-one.kept.trace.final, one.best_restart))

@@ -149,14 +149,22 @@ class Ratings(Ragged):
             counts_ratings=True,
         )
 
+    @property
+    def narrow_indptr(self) -> np.ndarray:
+        """``indptr`` as int32 if that holds all positions.
+
+        Sparse arrays of scipy have all their numbers in the widest type that they are given.
+        """
+        return self.indptr.astype(np.int32 if len(self.values) < 2**31 else np.int64, copy=False)
+
     def transposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Sort the ratings by column.
 
         Returns the positions of the sorted ratings among the given ones, the unit of each sorted
         rating, and the position at which each column begins.
         """
-        kind = np.int32 if len(self.values) < 2**31 else np.int64
-        positions = np.arange(len(self.values), dtype=kind)
-        shape = (self.n_units, self.n_columns)
-        matrix = csr_array((positions, self.columns, self.indptr), shape=shape).tocsc()
+        shape, indptr = (self.n_units, self.n_columns), self.narrow_indptr
+        positions = np.arange(len(self.values), dtype=indptr.dtype)
+        matrix = csr_array((positions, self.columns, indptr), shape=shape).tocsc()
+        del positions
         return matrix.data, matrix.indices.astype(np.int32, copy=False), matrix.indptr.astype(int)
