@@ -283,7 +283,7 @@ class Streams(Interface[D, U, M]):
         least = np.inf
         if self.max_iter > 1:
             least = streaming.least_weight_of_fit(model, runs, units)
-        # What a fit refuses is refused before one is due.
+        # A stream is not begun with what a fit would refuse later.
         plan = self._plan(strategy, units) if least < np.inf else None
         kept = None if earlier is None else earlier.kept
         if seen >= least:
