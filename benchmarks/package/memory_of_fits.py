@@ -101,8 +101,9 @@ def written(quick: bool) -> str:
         f"search; topics make {PASSES} passes in all. *Data*: bytes of a row of the data as they "
         "are given. *Beyond*: bytes of the "
         f"process for each further row, from the fits to {few:,} and {many:,} rows. *Rest*: what "
-        "does not depend on the rows. Rows have 20 numbers, 40 of 2,000 counts or ratings, or 50 "
-        "bits; mixtures of categories read integers of eight bytes.",
+        "does not depend on the rows. Both can be negative, where a fit takes memory that the "
+        "making of the data has left free. Rows have 20 numbers, 40 of 2,000 counts or ratings, or "
+        "50 bits; mixtures of categories read integers of eight bytes.",
     )
     rows = []
     for name in CASES:
