@@ -240,7 +240,7 @@ def test_a_stream_says_when_it_is_fitted(capsys):
     assert "fitted anew to" in capsys.readouterr().out
 
 
-def test_a_fit_that_fails_leaves_the_update(monkeypatch):
+def test_a_fit_that_fails_leaves_the_update_and_says_so(monkeypatch, capsys):
     """A sample of the rows can be ill-defined, and a stream must not end there."""
     X = sorted_rows(0)
     stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:500])
@@ -252,7 +252,10 @@ def test_a_fit_that_fails_leaves_the_update(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(AnnealedBayesianGaussianMixture, "_start_anew", fails)
-        streamed(stream, X[500:])
+        streamed(stream.set_params(verbose=1), X[500:])
+    stream.set_params(verbose=0)
+    said = capsys.readouterr().out
+    assert said.count("a new fit failed, and the update remains: ill-defined") == len(calls)
     assert len(stream.lower_bounds_) == 20
     assert stream.lower_bound_ == stream.lower_bounds_[-1]
     # They count among the fits that a stream may have.

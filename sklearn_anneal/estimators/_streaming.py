@@ -140,9 +140,11 @@ class Streams(Interface[D, U, M]):
             try:
                 again = self._fitted_again(X, inference)
                 bound, temperature = self._run_update(again[0], again[2])
-            except (np.linalg.LinAlgError, ValueError):
+            except (np.linalg.LinAlgError, ValueError) as error:
                 # A sample can be ill-defined where all the data are not. The update remains.
                 inference.kept = inference.kept.failed()
+                if self.verbose:
+                    messages.say(f"a new fit failed, and the update remains: {error}")
             else:
                 inference, method, units = again
                 if self.verbose:

@@ -31,7 +31,7 @@ _DOCUMENTS_PER_BATCH = 128, 1024
 _MANY = 8.0, 100.0
 _FEW_WORDS, _MANY_OF_FEW_WORDS = 20.0, (40.0, 25.0)
 # The passes of mean-field steps there. After 100 passes, which suffice for texts in minibatches,
-# topics of a quarter of the tables were still at a worse optimum, by up to 0.09 nats per token.
+# the topics of some tables are still at a worse optimum.
 _PASSES_OF_MANY_COUNTS = 300
 
 

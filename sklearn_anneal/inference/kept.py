@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..data.units import ROWS_OF_A_CLASS
+
 # A fit is repeated if new rows were predicted worse than those of the last fit by so many nats, and
 # by so many standard deviations of a mean over rows of Gaussian columns.
 _FALL, _DEVIATIONS = 0.5, 3.0
@@ -23,8 +25,6 @@ _SHARE_OF_OLD = 0.5
 _GENERALIZATION = 0.125
 # The number of fits that are allowed for each time that the stream doubles.
 _FITS_PER_DOUBLING = 4.0
-# A sample has about so many rows of each known class, if there are so many.
-_ROWS_OF_A_CLASS = 20
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,9 @@ def _chances(weights: np.ndarray, size: float, classes: np.ndarray | None) -> np
     few = np.zeros(len(weights), dtype=bool)
     for c in np.unique(classes[classes >= 0]):
         own = classes == c
-        if chances[own].sum() < _ROWS_OF_A_CLASS:
+        if chances[own].sum() < ROWS_OF_A_CLASS:
             few |= own
-            chances[own] = _proportional(weights[own], _ROWS_OF_A_CLASS)
+            chances[own] = _proportional(weights[own], ROWS_OF_A_CLASS)
     least = chances[few].sum()
     if few.any() and least < size:
         chances[~few] = _proportional(weights[~few], size - least)
