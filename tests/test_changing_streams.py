@@ -40,7 +40,7 @@ def streamed(est, X, size=100):
 
 
 @pytest.mark.parametrize("size", [40, 150])
-@pytest.mark.parametrize("model", ["gaussian mixture", "mixture", "chain"])
+@pytest.mark.parametrize("model", ["gaussian mixture", "mixture", "chain", "durations"])
 def test_a_stream_of_groups_one_after_another_comes_near_to_a_fit(model, size):
     """Updates cannot give later groups components that the first rows have taken."""
     X, T = sorted_rows(0), sorted_rows(1)
@@ -53,6 +53,7 @@ def test_a_stream_of_groups_one_after_another_comes_near_to_a_fit(model, size):
         "gaussian mixture": AnnealedBayesianGaussianMixture(5, random_state=0),
         "mixture": AnnealedBayesianMixture(5, emission="bernoulli", random_state=0),
         "chain": AnnealedHMM(5, random_state=0),
+        "durations": AnnealedHMM(5, duration=3, random_state=0),
     }[model]
     fit = clone(est).fit(X)
     stream = streamed(clone(est), X, size)
