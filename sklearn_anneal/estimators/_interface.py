@@ -49,11 +49,10 @@ M = TypeVar("M", bound=Model)
 D = TypeVar("D")
 """The form in which an estimator keeps the X of a user, once it has been validated."""
 
-# Values that the parameter ``learning_decay`` can have where streams begin with a fit, and those
-# that "auto" means. Steps as large as those of updates alone would soon replace the fit by the last
-# few batches.
+# Values that the parameter ``learning_decay`` can have where streams begin with a fit. Steps as
+# large as those of updates alone would soon replace the fit by the last few batches, so that "auto"
+# means two values.
 DECAY_OR_AUTO = [Interval(Real, 0.0, 1.0, closed="both"), StrOptions({"auto"})]
-_DECAY, _DECAY_AFTER_FIT = 0.6, 0.8
 
 
 class Interface(
@@ -95,6 +94,11 @@ class Interface(
     # Attributes that describe the data of a fit. After a later batch of a stream, those of an
     # earlier fit would belong to other parameters, so that they are removed.
     _attributes_of_fits: tuple[str, ...] = ()
+
+    # The value of learning_decay="auto", and, after the fit of a stream, the values of
+    # learning_offset, which None leaves as it is, and of learning_decay.
+    _usual_decay: float = 0.6
+    _rates_after_fit: tuple[float | None, float] = (None, 0.8)
 
     # The value of effort="auto", by the name of the annealing method.
     _efforts: dict[str, float] = {"reheating": 4.0}
@@ -170,8 +174,8 @@ class Interface(
             stop=self._stopping_rule(),
             batch_size=self._batch_size_of(units),
             learning_offset=self.learning_offset,
-            learning_decay=_DECAY if automatic else self.learning_decay,
-            decay_after_fit=_DECAY_AFTER_FIT if automatic else None,
+            learning_decay=self._usual_decay if automatic else self.learning_decay,
+            rates_after_fit=self._rates_after_fit if automatic else None,
         )
 
     def _fixed_parameters(self) -> dict[str, object]:

@@ -27,6 +27,8 @@ _PACKAGE = __name__.split(".")[0]
 _CLASSES = {
     "annealing._base": ("Annealing", "Context"),
     "data.tables": ("Blocks", "Coded", "Packing"),
+    "data.units._counts": ("DenseCounts", "SparseCounts"),
+    "data.units._documents": ("Documents",),
     "data.units._rows": ("Rows",),
     "data.units._sequences": ("Sequences",),
     "estimators._state": ("Inference",),

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from ..annealing import Annealing, Context
 from ..data.units import U
 from ..inference import loop, streaming
-from ..inference.kept import Kept, joined
+from ..inference.kept import joined
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
 from ..parallel.thread_limits import one_thread
@@ -27,7 +27,7 @@ from ..search.search import Plan, finite
 from ._interface import D, Interface, M
 from ._part_fits import stream
 from ._shards import in_parts
-from ._state import Inference, warn_of_priors
+from ._state import Inference, warn_of_priors, with_absent
 from ._validation import checks_parameters
 
 # Below these numbers of operations per update or pass, threads cost more time than they save.
@@ -101,14 +101,14 @@ class Streams(Interface[D, U, M]):
         units = self._make_units(X, weights)
         if not first:
             self._check_parameters(X, units)
-        for batch in self._stream_batches(units):
+        for batch in self._stream_batches(X, units):
             self._update(X, batch)
         self._warn_of_stream()
         if first:
             self._warn_of_scales(self._inference.ctx.summary)
         return self
 
-    def _stream_batches(self, units: U) -> Iterable[U]:
+    def _stream_batches(self, X: D, units: U) -> Iterable[U]:
         """The batches with which one call of ``partial_fit`` updates the model."""
         return (units,)
 
@@ -172,15 +172,18 @@ class Streams(Interface[D, U, M]):
         ctx.exploring = False
         settings = self._settings(units)
         with Workers(self._jobs_for(ctx, units)) as workers:
-            found = streaming.update(
-                ctx,
-                inference.strategy,
-                units.centered(ctx.summary),
-                settings.after_fit(inference.follows_fit) if inference.fitted else settings,
-                workers,
-                share=None if self.total_samples is None else weight / self.total_samples,
-                seen=inference.seen,
-            )
+            if inference.follows_fit:
+                found = streaming.adopt(ctx, units.centered(ctx.summary), workers)
+            else:
+                found = streaming.update(
+                    ctx,
+                    inference.strategy,
+                    units.centered(ctx.summary),
+                    settings.after_fit() if inference.fitted else settings,
+                    workers,
+                    share=None if self.total_samples is None else weight / self.total_samples,
+                    seen=inference.seen,
+                )
             # Later updates cannot repair parameters that are not finite.
             if not finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
@@ -200,7 +203,8 @@ class Streams(Interface[D, U, M]):
             inference.strategy = without_schedule(inference.strategy)
         ctx.summary = ctx.summary.merge(ctx.model.summary(units))
         inference.seen += units.total_weight
-        if inference.kept is None:
+        if inference.kept is None or inference.kept.is_over:
+            inference.kept = None
             return inference, self.annealing_, units
         kept = inference.kept = inference.kept.added(units)
         if inference.fitted:
@@ -226,6 +230,8 @@ class Streams(Interface[D, U, M]):
         if self.max_iter <= 1:  # A larger number can be set again.
             inference.kept = kept.thinned(ctx.rng)
             return False
+        if kept.grows:
+            return True
         some = kept.some(ctx.rng)
         bound = streaming.bound_of(ctx, some.centered(ctx.summary))
         falls, inference.kept = kept.compared(some, bound, self.n_features_in_, ctx.rng)
@@ -271,7 +277,8 @@ class Streams(Interface[D, U, M]):
             )
         # The method is checked with the model of a fit as well, so that a stream is not begun with
         # parameters with which no fit can be made.
-        self._strategy(self._make_model(X, units))
+        model_of_fit = self._make_model(X, units)
+        strategy_of_fit = self._strategy(model_of_fit)
         model = self._make_model_of_stream(X, units)
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
@@ -282,30 +289,33 @@ class Streams(Interface[D, U, M]):
         random_state = check_random_state(self.random_state)
         unscheduled = earlier is not None or self.total_samples is None
         runs = without_schedule(strategy) if unscheduled else strategy
-        least = np.inf
-        if self.max_iter > 1:
-            least = streaming.least_weight_of_fit(model, runs, units)
+        least = self._least_weight_of_fit(model, runs, units)
         # A stream is not begun with what a fit would refuse later.
-        plan = self._plan(strategy, units) if least < np.inf else None
+        plan = self._plan(strategy_of_fit, units) if least < np.inf else None
         kept = None if earlier is None else earlier.kept
         if seen >= least:
             assert plan is not None
-            ctx = self._fitted_to_kept_rows(model, strategy, plan, runs, units, random_state)
+            fit = model_of_fit, strategy_of_fit, plan
+            ctx = self._fitted_to_kept_rows(*fit, runs, units, random_state)
         else:
             how = model, runs, units, self._settings(units), random_state
             given = self._start_for(model, runs)
             problem, start = prepare(*how, stream=(seen, self.total_samples), given=given)
             progress = problem.open(0, start)
             ctx, runs = progress.ctx, progress.strategy
-            kept = Kept(()).added(units) if least < np.inf else None
+            kept = streaming.nothing_kept(model).added(units) if least < np.inf else None
         inference = Inference(ctx, runs, seen, self._fixed_parameters(), kept=kept)
         if seen >= least:
             n_first = ceil(least * units.n_rows / units.n_units)
-            kept = Kept((), units.n_rows) if kept is None else kept
+            kept = streaming.nothing_kept(model, units.n_rows) if kept is None else kept
             inference.kept, inference.fitted = kept.fitted(units, n_first, ctx.rng), True
         if earlier is not None:
             inference.checked, inference.warned = earlier.checked, earlier.warned
         return inference, strategy if unscheduled else runs
+
+    def _least_weight_of_fit(self, model: M, runs: Annealing, units: U) -> float:
+        """The weight from which on a stream is fitted, whose updates some method ``runs``."""
+        return streaming.least_weight_of_fit(model, runs, units) if self.max_iter > 1 else np.inf
 
     def _fitted_to_kept_rows(
         self,
@@ -321,7 +331,7 @@ class Streams(Interface[D, U, M]):
         ``runs`` is what the updates of the stream run of the ``strategy``.
         """
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
-        ctx = found.kept.ctx
+        ctx = with_absent(found.kept.ctx)
         ctx.model = self._model_of_stream(ctx.model)
         blank = replace(ctx, state={"updates": 0, "passes": 0.0})
         ctx.state = blank.state | runs.initial_state(blank)

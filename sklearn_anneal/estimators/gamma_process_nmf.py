@@ -21,8 +21,9 @@ from ..models.gamma_process_nmf import GammaProcessNMF
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._count_predictions import CountPredictions
-from ._counts import checked_counts
+from ._counts import RATES_OF_COUNTS, checked_counts
 from ._given_starts import given_in_range
+from ._interface import DECAY_OR_AUTO
 from ._number import NUMBER_OR_AUTO
 from ._priors import is_auto
 from ._tables import validated_table
@@ -370,12 +371,14 @@ class AnnealedGammaProcessNMF(CountPredictions):
         **dict.fromkeys(_PRIORS, _PRIOR),
         "dispersion": [*_PRIOR, None],
         "popularity_prior": [*_PRIOR, None],
+        "learning_decay": DECAY_OR_AUTO,
         "init_params": [StrOptions({"auto", "random", "random_from_data", "collapsed_gibbs"})],
         "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
+    _rates_after_fit = RATES_OF_COUNTS
     _kernel_modules = ("gamma_process_nmf", "dense_counts", "count_noise", "counts", "gamma")
     _data_in_words = "{units} rows with {observations} counts of {columns} columns"
     _advice = (
@@ -411,7 +414,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         effort="auto",
         batch_size=None,
         learning_offset=1.0,
-        learning_decay=0.6,
+        learning_decay="auto",
         total_samples=None,
         n_jobs=None,
         random_state=None,

@@ -17,13 +17,16 @@ from ..annealing import Annealing, Context
 from ..annealing.structured import StructuredVI
 from ..data.parted_units import PartedUnits
 from ..data.units import Documents, Units
+from ..inference.kept import most_rows_of_fits
 from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
 from ..models._componentwise import Given
 from ..models.topics import LOCAL_STEPS, LatentDirichlet, SampledLatentDirichlet, with_local_step
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._counts import as_native, checked_counts, refuse_texts
+from ._counts import RATES_OF_COUNTS, as_native, checked_counts, refuse_texts
+from ._interface import DECAY_OR_AUTO
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
+from ._streaming import without_schedule
 from ._tables import validated_table
 from ._topic_predictions import TopicPredictions, perplexity_of
 from ._topic_training import (
@@ -335,6 +338,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         ],
         "local_step": [StrOptions({"auto", *LOCAL_STEPS})],
         "learning_method": [StrOptions({"auto", "batch", "online"})],
+        "learning_decay": DECAY_OR_AUTO,
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "evaluate_every": [Interval(Integral, None, None, closed="neither")],
         "perp_tol": [Interval(Real, 0, None, closed="left")],
@@ -344,6 +348,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         "init_params": [StrOptions({"documents", "random"})],
     }
 
+    _usual_decay = 0.7
+    _rates_after_fit = RATES_OF_COUNTS
     _efforts = {"deterministic": 1.0, "reheating": 1.0}
     _kernel_modules = (
         *("latent_dirichlet", "assigned_tokens", "tempered_documents", "topic_sampler"),
@@ -371,7 +377,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         annealing="structured",
         local_step="auto",
         learning_method="auto",
-        learning_decay=0.7,
+        learning_decay="auto",
         learning_offset=10.0,
         max_iter=100,
         tol=1e-6,
@@ -567,14 +573,30 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
         return with_local_step(model, self._training().local_step_of_stream)
 
-    def _stream_batches(self, units: Documents) -> Iterable[Documents]:
+    def _stream_batches(self, X: csr_matrix, units: Documents) -> Iterable[Documents]:
         if not hasattr(self, "_inference"):
             self._check_training(units)
         size = self._training().documents_per_batch(self.total_samples or units.n_units)
-        for begin in range(0, units.n_units, size):
-            batch = units.take(slice(begin, begin + size))
+        begin = 0
+        while begin < units.n_units:
+            # Documents to which the stream can be fitted at once are not cut.
+            room = self._room_for_fits(X, units) if is_auto(self.batch_size) else 0.0
+            end = begin + int(max(size, min(room, units.n_units)))
+            batch = units.take(slice(begin, end))
             if batch.n_observations > 0:
                 yield batch
+            begin = end
+
+    def _room_for_fits(self, X: csr_matrix, units: Documents) -> float:
+        """The number of documents that can still come to a stream before its last fit."""
+        if hasattr(self, "_inference"):
+            kept = self._inference.kept
+            return 0.0 if kept is None else kept.room
+        model = self._make_model_of_stream(X, units)
+        strategy = self._strategy(model)
+        runs = without_schedule(strategy) if self.total_samples is None else strategy
+        least = self._least_weight_of_fit(model, runs, units)
+        return most_rows_of_fits(least) if least < np.inf else 0.0
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model = ctx.model

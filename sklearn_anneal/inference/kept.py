@@ -25,6 +25,8 @@ _SHARE_OF_OLD = 0.5
 _GENERALIZATION = 0.125
 # The number of fits that are allowed for each time that the stream doubles.
 _FITS_PER_DOUBLING = 4.0
+# A stream whose fits grow with it has no more of them after so many times the rows of the first.
+_MOST_OF_GROWING = 100.0
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,13 @@ class Kept:
     Until the first fit these are all batches. Afterwards they are the data of the last fit, or a
     random sample of the data until then, and the batches since. Data points are drawn for a sample
     as their copies would be, so that heavy ones are drawn more often, and count less then.
+
+    Fits that grow with the stream are fits to all its data, whenever it has grown by a half, until
+    it is so long that nothing is kept any more.
     """
 
     batches: tuple[Any, ...]
+    grows: bool = False
     n_seen: int = 0  # rows of the stream so far
     n_new: int = 0  # rows since the last fit, or since they were last compared
     n_first: int = 0  # rows that the first fit needs; 0 before it
@@ -64,11 +70,14 @@ class Kept:
 
     def fitted(self, units: Any, n_first: int, rng: np.random.Generator) -> Kept:
         """Return what is kept after a fit to some data."""
-        n_first = self.n_first or n_first
+        n_first, number = self.n_first or n_first, self.n_fits + 1
+        if self.grows:
+            fitted = Kept((), True, self.n_seen, 0, n_first, number)
+            return fitted if fitted.is_over else replace(fitted, batches=(joined([units]),))
         size = _n_units(units, _MOST * n_first)
         share = min(size / units.n_units, 1.0)
         kept = _sample(units, size, share, rng)
-        return Kept((kept,), self.n_seen, 0, n_first, self.n_fits + 1, share=self.share * share)
+        return Kept((kept,), False, self.n_seen, 0, n_first, number, share=self.share * share)
 
     def failed(self) -> Kept:
         """Return what is kept after a fit that failed, which counts as others do."""
@@ -76,13 +85,25 @@ class Kept:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no update has followed the last fit."""
+        """Whether the parameters are those of the last fit."""
         return self.n_fits > 0 and bool(np.isnan(self.level))
+
+    @property
+    def room(self) -> float:
+        """The number of rows that can still come until no fit is made any more."""
+        if not self.grows or self.n_first == 0:
+            return np.inf
+        return max(most_rows_of_fits(self.n_first) - self.n_seen, 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream is so long that no fit is made any more."""
+        return self.room == 0.0
 
     def updated(self, batch: Any, bound: float) -> Kept:
         """Return what is kept after an update, before which the batch had some bound.
 
-        The first update after a fit repeats its last step.
+        Directly after a fit, the batch are its data.
         """
         if self.is_fresh:
             return replace(self, level=bound / batch.n_observations)
@@ -91,9 +112,11 @@ class Kept:
 
     @property
     def is_due(self) -> bool:
-        """Whether there are enough new data to compare them with what was expected."""
+        """Whether enough new data have come for another fit, or for a comparison with old ones."""
+        if self.n_first == 0 or self.is_over:
+            return False
         enough = self.n_first if self.is_sample else _GROWTH * self.batches[0].n_rows
-        return self.n_first > 0 and self.n_new >= enough
+        return self.n_new >= enough
 
     def some(self, rng: np.random.Generator) -> Any:
         """Return random data points of those that were kept before the batches since."""
@@ -136,6 +159,11 @@ class Kept:
             units = _sample(units, share * n_units, share, rng)
         kept = replace(self, batches=(units,), share=share)
         return replace(kept, n_new=0, bound=0.0, n_observations=0.0, is_new=False)
+
+
+def most_rows_of_fits(n_first: float) -> float:
+    """Return up to how many rows fits grow with a stream, given the rows of the first."""
+    return _MOST_OF_GROWING * n_first
 
 
 def joined(batches: Sequence[Any]) -> Any:

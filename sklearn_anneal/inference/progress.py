@@ -52,13 +52,17 @@ class Settings(NamedTuple):
     # it has converged; 1 for one that does not pause.
     pause_factor: float = 1.0
 
-    # The κ of the updates of a stream that follow a fit; None if it is the same.
-    decay_after_fit: float | None = None
+    # τ, which None leaves as it is, and κ of the updates of a stream that follow a fit; None if
+    # both are the same.
+    rates_after_fit: tuple[float | None, float] | None = None
 
-    def after_fit(self, directly: bool) -> Settings:
-        """The settings of updates after a fit; ``directly`` with its data, by a whole step."""
-        decay = 0.0 if directly else self.decay_after_fit
-        return self if decay is None else self._replace(learning_decay=decay)
+    def after_fit(self) -> Settings:
+        """The settings of updates that follow a fit."""
+        if self.rates_after_fit is None:
+            return self
+        offset, decay = self.rates_after_fit
+        offset = self.learning_offset if offset is None else offset
+        return self._replace(learning_offset=offset, learning_decay=decay)
 
     def learning_rate(self, updates: float) -> float:
         """The step size ρ of the update that follows ``updates`` others."""

@@ -13,6 +13,7 @@ from ..models._base import Model
 from ..models._streamed import Streamed
 from ..parallel.workers import Workers
 from . import gradient, visits
+from .kept import Kept
 from .minibatches import UPDATES
 from .progress import Settings
 from .visits import PLAIN
@@ -56,11 +57,19 @@ def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> floa
     and later ones, which are local, never divide those that have covered two groups meanwhile. A
     schedule would have to run twice.
     """
-    scheduled = strategy.schedule_length() > 0 or not (strategy.finish and strategy.needs_start)
-    if scheduled or not isinstance(model, Streamed):
+    if not isinstance(model, Streamed):
+        return np.inf
+    scheduled = strategy.schedule_length() > 0 or not strategy.needs_start
+    # A method without a finish runs throughout, and can begin where a fit has ended.
+    if scheduled if strategy.finish else not model.fits_grow:
         return np.inf
     summary = batch.summary(model)
     return float(model.resolved(summary).least_weight_of_fit(summary))
+
+
+def nothing_kept(model: Model, n_seen: int = 0) -> Kept:
+    """Return what is kept of a stream before its first fit: nothing of so many rows."""
+    return Kept((), isinstance(model, Streamed) and model.fits_grow, n_seen)
 
 
 def bound_of(ctx: Context, units: Units) -> float:
@@ -77,6 +86,19 @@ class Updated(NamedTuple):
     lower_bound: float
     temperature: float
     bound_of_batch: float  # the part of the bound to which the data points of the batch contribute
+
+
+def adopt(ctx: Context, units: Units, workers: Workers) -> Updated:
+    """Let the parameters of a fit describe the data of a stream, which may have more than the fit.
+
+    These parameters are natural ones, to which data add statistics.
+    """
+    if ctx.scale != 1.0:
+        prior = ctx.prior
+        ctx.q = {key: prior[key] + ctx.scale * (q - prior[key]) for key, q in ctx.q.items()}
+    visited = visits.visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
+    kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
+    return Updated(ctx.scale * visited.step.bound - kl, visited.temperature, visited.step.bound)
 
 
 def update(

@@ -11,6 +11,8 @@ from ..families import Natural
 # A stream is fitted to its first rows once there are so many for each component, and this share of
 # those that represent others, which are five for each component and column of full covariances.
 _ROWS_OF_FIT, _SHARE_OF_FIT = 25, 0.2
+# The same for fits that grow with the stream, so that the first one needs not be good.
+_ROWS_OF_GROWING_FIT = 2
 
 
 class Streamed:
@@ -21,9 +23,14 @@ class Streamed:
     learns_soon : bool
         Whether hyperparameters wait for few updates only. Variances of noise do, because little is
         found in the data while they are as large as those of the data.
+    fits_grow : bool
+        Whether a stream is fitted anew whenever it has grown by a half, as long as its data are
+        kept. Each fit to more counts predicts better, because most words are rare. Fits to more
+        rows of groups predict little better, and are repeated where other groups come.
     """
 
     learns_soon: ClassVar[bool] = False
+    fits_grow: ClassVar[bool] = False
 
     def least_weight(self, summary: Any) -> float:
         """Return the weight from which on the batches of a stream represent data to come.
@@ -56,3 +63,8 @@ def least_rows_of_fit(n_components: int, least_rows: float) -> float:
     if n_components == 1:
         return np.inf
     return max(_SHARE_OF_FIT * least_rows, float(_ROWS_OF_FIT * n_components))
+
+
+def least_rows_of_growing_fit(n_components: int) -> float:
+    """Return the number of first rows to which a stream is fitted whose fits grow with it."""
+    return np.inf if n_components == 1 else float(_ROWS_OF_GROWING_FIT * n_components)

@@ -56,6 +56,7 @@ from ._count_visits import (
     table_of_logs,
 )
 from ._light_counts import are_fractions
+from ._streamed import Streamed, least_rows_of_growing_fit
 from ._unit_block import UnitBlock
 from ._whole_data import ReadsWholeData
 
@@ -99,7 +100,11 @@ _NOISY_EXPLORING_SWEEPS = 8
 
 
 class GammaProcessNMF(
-    ReadsWholeData, SearchableCounts, Componentwise[Summary], ConjugateModel[Counts, Summary]
+    ReadsWholeData,
+    SearchableCounts,
+    Componentwise[Summary],
+    Streamed,
+    ConjugateModel[Counts, Summary],
 ):
     """Poisson factorisation with a gamma process over components.
 
@@ -143,6 +148,7 @@ class GammaProcessNMF(
     Hofman and Blei (2015), Scalable recommendation with hierarchical Poisson factorization.
     """
 
+    fits_grow = True
     # The start of activations anew at every pass does much of what annealing is for. Temperatures
     # above 1 help with texts, and leave too many components in use for dense counts.
     recommended: ClassVar[Recommended] = {
@@ -253,6 +259,14 @@ class GammaProcessNMF(
         if isinstance(units, SparseCounts):
             return 12.0 * self.n_components * float(units.indptr[-1])
         return 12.0 * self.n_components * units.X.size
+
+    def least_weight_of_fit(self, summary: Summary) -> float:
+        return least_rows_of_growing_fit(self.n_components)
+
+    def shares_of_components(self, units: Counts, q: Natural) -> np.ndarray:
+        found = self.infer(units, q, SEQUENTIAL) * self.means(q).sum(axis=1)
+        shares: np.ndarray = found / found.sum(axis=1, keepdims=True)
+        return shares
 
     # Data, prior and starts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
-from ._base import Units
+from ._base import Units, joined_arrays
 from ._documents import Documents
 from ._rows import CELLS_AT_A_TIME, Rows
 
@@ -61,6 +61,9 @@ class SparseCounts(Documents):
         self.log_factorials = log_factorials
         self._sorted: dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._place: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_sorted": {}, "_place": None}
 
     @cached_property
     def _most_chunks(self) -> int:
@@ -114,6 +117,17 @@ class SparseCounts(Documents):
         stop = self.indptr[-1]
         arrays = (self.counts[:stop].astype(np.float64), self.words[:stop], self.indptr)
         return csr_array(arrays, shape=(self.n_units, n_columns)).toarray()
+
+    @classmethod
+    def joined(  # type: ignore[override]
+        cls, parts: Sequence[SparseCounts | DenseCounts]
+    ) -> SparseCounts | DenseCounts:
+        """Return the rows of several objects, one after another, as copies.
+
+        They are dense if some of them are.
+        """
+        sparse = [part for part in parts if isinstance(part, SparseCounts)]
+        return super().joined(sparse) if len(sparse) == len(parts) else DenseCounts.joined(parts)
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
         return Units.subset(self, size, random_state)
@@ -192,6 +206,27 @@ class DenseCounts(Rows):
         weights = None if self.weights is None else self.weights[index]
         patterns = None if self.patterns is None else self.patterns[index]
         return DenseCounts(self.X[index], weights, patterns, self.sums[:, index])
+
+    @classmethod
+    def joined(  # type: ignore[override]
+        cls, parts: Sequence[SparseCounts | DenseCounts]
+    ) -> DenseCounts:
+        """Return the rows of several objects, one after another, as copies, and as dense ones."""
+        numbers = [part.n_units for part in parts]
+        n_columns = next(part.X.shape[1] for part in parts if isinstance(part, DenseCounts))
+        patterns = [part.patterns for part in parts]
+        sums = [np.stack([part.lengths, part.log_factorials]) for part in parts]
+        return cls(
+            np.concatenate(
+                [
+                    part.X if isinstance(part, DenseCounts) else part.dense(n_columns)
+                    for part in parts
+                ]
+            ),
+            joined_arrays([part.weights for part in parts], numbers, 1.0),
+            joined_arrays(patterns, numbers, np.uint64(0)),
+            np.concatenate(sums, axis=1),
+        )
 
     def dense(self, n_columns: int) -> np.ndarray:
         """Return the rows as a dense float64 array."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from ...kernels import load
 from ...parallel.kept_memory import empty
-from ._base import Ragged, Units
+from ._base import Ragged, Units, joined_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -80,6 +81,15 @@ class Documents(Ragged):
         self.words = words
         self.indptr = indptr
         self.weights = weights
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was computed from the rest is computed again where it is needed.
+        own = vars(type(self)) | vars(Documents)
+        return {
+            key: value
+            for key, value in vars(self).items()
+            if not isinstance(own.get(key), cached_property)
+        }
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -182,6 +192,17 @@ class Documents(Ragged):
         np.cumsum(self.indptr[1:][index] - starts, out=indptr[1:])
         counts, words = (_taken(array, starts, indptr) for array in (self.counts, self.words))
         return Documents(counts, words, indptr, weights)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the documents of several objects, one after another, as copies."""
+        sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+        return cls(
+            np.concatenate([part.counts[: part.indptr[-1]] for part in parts]),
+            np.concatenate([part.words[: part.indptr[-1]] for part in parts]),
+            np.concatenate([[0], np.cumsum(sizes)]),
+            joined_arrays([part.weights for part in parts], [part.n_units for part in parts], 1.0),
+        )
 
     def centered(self, summary: object) -> Documents:
         return self

@@ -32,6 +32,7 @@ from ...parallel.workers import SEQUENTIAL, Workers
 from .._absent_columns import OmitsColumns
 from .._base import Block, ConjugateModel
 from .._componentwise import Componentwise
+from .._streamed import Streamed, least_rows_of_growing_fit
 from .absent import AbsentWords
 from .corpus import Summary, histogram, make_like_documents
 from .draws import TopicsDraw
@@ -47,7 +48,7 @@ from .tables import (
     tables,
     words_of_task,
 )
-from .visit import TOPICS, TopicsVisit
+from .visit import TOPICS, TopicsVisit, gamma_of
 
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
@@ -78,7 +79,9 @@ def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray
     return n_entries * entries - totals
 
 
-class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Documents, Summary]):
+class LatentDirichlet(
+    Componentwise[Summary], OmitsColumns, Streamed, ConjugateModel[Documents, Summary]
+):
     """Latent Dirichlet allocation with mean-field steps.
 
     θ_d ~ Dir(α), β_k ~ Dir(η), z ~ θ_d, w ~ β_z; q(β) = Π_k Dir(λ_k) with the natural
@@ -118,6 +121,7 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
     learning for latent Dirichlet allocation, section 2.
     """
 
+    fits_grow = True
     local_step_name: ClassVar[str] = "mean_field"
     divides_tokens: ClassVar[bool] = True
     absent: AbsentWords | None = None
@@ -219,6 +223,15 @@ class LatentDirichlet(Componentwise[Summary], OmitsColumns, ConjugateModel[Docum
         return 4.0 * self.n_components * n_iter * float(units.indptr[-1])
 
     # Data, prior and starts
+
+    def least_weight_of_fit(self, summary: Summary) -> float:
+        return least_rows_of_growing_fit(self.n_components)
+
+    def shares_of_components(self, units: Documents, q: Natural) -> np.ndarray:
+        visit = self.visit(q, units, evaluation=True)
+        found = gamma_of(visit, units, SEQUENTIAL)
+        shares: np.ndarray = found / found.sum(axis=1, keepdims=True)
+        return shares
 
     def summary(self, units: Documents) -> Summary:
         weights = np.ones(units.n_units) if units.weights is None else units.weights

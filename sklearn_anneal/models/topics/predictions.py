@@ -6,7 +6,6 @@ process that predicts for few documents at a time does not import numba.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,13 +16,13 @@ from scipy.special import psi
 from ...data.units import Documents
 from ...families import Natural, Tempering, dirichlet_divergence
 from ...parallel.workers import Workers
-from .._base import LocalStep, compiled
+from .._base import compiled
 from .collapsed import CVB0Visit
 from .lazy_columns import LazyColumns
 from .mean_field import MeanFieldVisit
 from .model import LatentDirichlet
 from .tables import Concentrations, Words, mean_topics
-from .visit import TOPICS, LocalStart, TopicsVisit
+from .visit import TOPICS, TopicsVisit, gamma_of, steps_from_anew
 
 # Plain kernels take documents with at most so many products of a word and a topic, if all were as
 # long as the longest. Up to here they take hardly longer than compiled ones, except that CVB0 goes
@@ -47,10 +46,7 @@ def proportions(
         visit: TopicsVisit = _visit_of_means(CVB0Visit, model, units, q, workers)
     else:
         visit = model.visit(q, units, evaluation=True, workers=workers)
-    gamma = np.empty((units.n_units, model.n_components))
-    for index, step in _steps(visit.without_bound(), units, workers):
-        gamma[index] = step.local
-    return gamma
+    return gamma_of(visit, units, workers)
 
 
 def lower_bound(model: LatentDirichlet, units: Documents, q: Natural, workers: Workers) -> float:
@@ -61,7 +57,7 @@ def lower_bound(model: LatentDirichlet, units: Documents, q: Natural, workers: W
     """
     visit = _visit_of_means(MeanFieldVisit, model, units, q, workers)
     # These steps are not completed by `finish`, so that the entropy includes the energy.
-    steps = _steps(visit, units, workers)
+    steps = steps_from_anew(visit, units, workers)
     return float(sum(step.entropy + step.log_prior for _, step in steps))
 
 
@@ -72,16 +68,6 @@ def _visit_of_means(
     words = Words.of(units, q[TOPICS], model.absent)
     topics = mean_topics(Concentrations.of(q[TOPICS], words), model.dtype, workers)
     return kind(model, topics, Tempering(), words=words, statistics=False)
-
-
-def _steps(
-    visit: TopicsVisit, units: Documents, workers: Workers
-) -> Iterator[tuple[slice, LocalStep]]:
-    """Yield the documents of each chunk, and their local step from a new start."""
-    chunks = units.chunks()
-    start = LocalStart(None, visit.model.n_iter(exploring=False))
-    tasks = ((units.take(index), None, start) for index in chunks)
-    return zip(chunks, workers.imap(visit.step, tasks), strict=True)
 
 
 # Few documents

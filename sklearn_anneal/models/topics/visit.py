@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -224,3 +225,21 @@ class TopicsVisit(Visit):
         assert self.draw is not None
         exact = self.draw.exact_gradient_statistics(q[TOPICS], prior[TOPICS], stats[TOPICS])
         return {TOPICS: exact}
+
+
+def steps_from_anew(
+    visit: TopicsVisit, units: Documents, workers: Workers
+) -> Iterator[tuple[slice, LocalStep]]:
+    """Yield the documents of each chunk, and their local step from a new start."""
+    chunks = units.chunks()
+    start = LocalStart(None, visit.model.n_iter(exploring=False))
+    tasks = ((units.take(index), None, start) for index in chunks)
+    return zip(chunks, workers.imap(visit.step, tasks), strict=True)
+
+
+def gamma_of(visit: TopicsVisit, units: Documents, workers: Workers) -> np.ndarray:
+    """Return the Dirichlet parameters γ of documents, of shape (n_documents, n_topics)."""
+    gamma = np.empty((units.n_units, visit.model.n_components))
+    for index, step in steps_from_anew(visit.without_bound(), units, workers):
+        gamma[index] = step.local
+    return gamma
