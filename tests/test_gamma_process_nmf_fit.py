@@ -166,7 +166,10 @@ def test_a_stream_takes_sparse_and_dense_batches(rng):
 
 
 def test_the_scale_of_a_stream_is_that_of_its_first_batch(X):
-    est = nmf().partial_fit(X)
+    """Updates alone keep it, and a fit to all rows so far finds theirs."""
+    grown = nmf().partial_fit(X).partial_fit(10 * X)
+    assert context_of(grown).model.scale == pytest.approx(1.0 / (5.5 * X.mean()))
+    est = nmf().set_params(max_iter=1).partial_fit(X)
     scale = context_of(est).model.scale
     assert scale == pytest.approx(1.0 / X.mean())
     est.partial_fit(10 * X)

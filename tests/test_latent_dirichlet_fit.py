@@ -135,7 +135,8 @@ def test_topics_to_start_from(X):
     # The topics keep their places.
     turned = small(components_init=given[[2, 0, 1]], max_iter=20).fit(X)
     assert_allclose(turned.components_, lda.components_[[2, 0, 1]], rtol=1e-6)
-    streamed = small(components_init=given, learning_offset=1e12, learning_decay=1.0)
+    steps = {"max_iter": 1, "learning_offset": 1e12, "learning_decay": 1.0}
+    streamed = small(components_init=given).set_params(**steps)
     assert_allclose(streamed.partial_fit(X).components_, given, rtol=1e-8)
 
 
@@ -175,15 +176,16 @@ def test_a_warm_start_goes_on(annealing, X):
 
 
 def test_partial_fit_cuts_its_input_into_batches(X):
-    whole = small(batch_size=16, total_samples=60).partial_fit(X)
-    parts = small(batch_size=16, total_samples=60)
+    updates = {"max_iter": 1, "total_samples": 60}
+    whole = small(batch_size=16).set_params(**updates).partial_fit(X)
+    parts = small(batch_size=16).set_params(**updates)
     for begin in range(0, X.shape[0], 16):
         parts.partial_fit(X[begin : begin + 16])
     assert len(whole.lower_bounds_) == 4
     assert whole.n_batch_iter_ == parts.n_batch_iter_ == 5
     assert_array_equal(whole.lower_bounds_, parts.lower_bounds_)
     assert_array_equal(whole.components_, parts.components_)
-    one = small(batch_size=1000, total_samples=60).partial_fit(X)
+    one = small(batch_size=1000).set_params(**updates).partial_fit(X)
     assert len(one.lower_bounds_) == 1
     # λ after one update: the mean of the start and of the whole corpus at the learning rate.
     rho = 11.0**-0.7
@@ -435,10 +437,25 @@ def test_only_draws_of_topics_work_in_minibatches_by_themselves(params, n_docume
 
 def test_parts_of_a_stream_are_cut_into_batches_of_the_stream(X):
     X = vstack([X] * 10).tocsr()
+    X = csr_matrix(X, dtype=float)
+    how = {"max_iter": 1, "random_state": 0}
     for total, sizes in ((None, [150] * 4), (1000, [250, 250, 100]), (50_000, [600])):
-        lda = AnnealedLatentDirichletAllocation(3, total_samples=total, random_state=0)
-        batches = list(lda._stream_batches(lda._make_units(X, None)))
+        lda = AnnealedLatentDirichletAllocation(3, total_samples=total, **how)
+        batches = list(lda._stream_batches(X, lda._make_units(X, None)))
         assert [batch.n_units for batch in batches] == sizes
+
+
+def test_documents_to_which_a_stream_is_fitted_are_not_cut_into_batches(X):
+    X = csr_matrix(vstack([X] * 10), dtype=float)
+    for how, sizes in (({}, [600]), ({"batch_size": 400}, [400, 200])):
+        lda = AnnealedLatentDirichletAllocation(3, **how, random_state=0)
+        batches = list(lda._stream_batches(X, lda._make_units(X, None)))
+        assert [batch.n_units for batch in batches] == sizes
+    # A thousand documents of 25 words: the first 400, for two topics, are those of the last fit.
+    long = vstack([X, X]).tocsr()[:1000]
+    lda = AnnealedLatentDirichletAllocation(2, annealing="none", max_iter=3, random_state=0)
+    lda.partial_fit(long)
+    assert len(lda.lower_bounds_) == 4 and lda._inference.kept is None
 
 
 def test_the_default_predicts_better_than_plain_inference():

@@ -83,7 +83,8 @@ def test_a_batch_fit_has_no_array_of_tokens_and_topics(params):
 
 def test_a_stream_has_no_array_of_all_documents():
     """One for each document and topic would grow by 3.8 MB."""
-    few, many = (memory(n, 2_000, 120, length=3, stream=True) for n in (4_000, 8_000))
+    updates = {"stream": True, "max_iter": 1}
+    few, many = (memory(n, 2_000, 120, length=3, **updates) for n in (4_000, 8_000))
     assert many - few < 0.5
     assert few < 14  # a (V, K) float64 array has 1.9 MB, and one of a batch 1 MB
 

@@ -165,7 +165,7 @@ def test_parameters_and_attributes_of_scikit_learn(X):
     different = {name for name, value in theirs.items() if ours.get_params()[name] != value}
     assert different == {
         *("doc_topic_prior", "topic_word_prior", "learning_method", "batch_size"),
-        *("max_iter", "total_samples", "max_doc_update_iter"),
+        *("max_iter", "total_samples", "max_doc_update_iter", "learning_decay"),
     }, "defaults differ from scikit-learn's without a word in the docstring"
     settings = {"learning_method": "online", "batch_size": 16, "max_iter": 2, "random_state": 0}
     settings |= PEER_OF_TOPICS

@@ -81,7 +81,7 @@ def test_stream_stays_as_it_was_before_a_bound_that_is_not_finite(entry, rng, mo
 def test_bound_that_a_method_does_not_evaluate_is_no_failure(entry, rng):
     """It is NaN in the history of a stream, where ``lower_bound_`` is the last that was found."""
     method = quick("structured", 30, evaluate_every=2)
-    estimator = entry.make(annealing=method, **entry.first)
+    estimator = entry.make(annealing=method, **entry.first).set_params(max_iter=1)
     X = entry.data(rng, 40)
     for _ in range(4):
         estimator.partial_fit(X)

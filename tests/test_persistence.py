@@ -23,7 +23,13 @@ from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_array
 
 import sklearn_anneal
-from sklearn_anneal import TRUSTED_TYPES, AnnealedBayesianMixture, AnnealedHMM
+from sklearn_anneal import (
+    TRUSTED_TYPES,
+    AnnealedBayesianMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+)
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, NoAnnealing
 from sklearn_anneal.estimators._persistence import _CLASSES, read, written
 
@@ -204,6 +210,14 @@ def test_every_listed_class_is_needed(rng):
     with_covariates.fit(rng.integers(0, 2, (20, 3)), covariates=rng.normal(size=(20, 1)))
     found.update(names_in(with_covariates.__getstate__()["_inference"]))
     # Streams keep their first batches.
+    counts = rng.poisson(2.0, size=(20, 5))
+    for cls, X in (
+        (AnnealedLatentDirichletAllocation, counts),
+        (AnnealedGammaProcessNMF, counts),
+        (AnnealedGammaProcessNMF, csr_array(counts)),
+    ):
+        stream = cls(2, annealing="none").partial_fit(X)
+        found.update(names_in(stream.__getstate__()["_inference"]))
     emission = [("size", "gaussian", [0]), ("answer", "categorical", [1])]
     for cls, name in ((AnnealedBayesianMixture, "n_categories"), (AnnealedHMM, "n_symbols")):
         stream = cls(2, emission=emission, **{name: {"answer": [2]}})

@@ -168,7 +168,7 @@ def one_pass(lda, X, calls=20, seed=0):
 
 def no_worse_than_plain(X, test, n_components):
     lda = AnnealedLatentDirichletAllocation(n_components, random_state=0)
-    plain = one_pass(clone(lda).set_params(annealing="none"), X)
+    plain = one_pass(clone(lda).set_params(annealing="none", max_iter=1), X)
     for annealing in (lda.annealing, "deterministic"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -194,7 +194,7 @@ def test_one_pass_over_news_neither_collapses_nor_predicts_worse():
 
 def test_documents_of_a_stream_get_the_iterations_that_a_single_look_needs(rng):
     X = draw_corpus(rng, n_documents=128)
-    lda = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0)
+    lda = AnnealedLatentDirichletAllocation(3, annealing="none", max_iter=1, random_state=0)
     found = {
         limit: clone(lda).set_params(max_doc_update_iter=limit).partial_fit(X).components_
         for limit in (None, 10, 100)

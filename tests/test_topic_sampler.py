@@ -512,7 +512,7 @@ def test_a_stream_does_not_begin_with_tokens_that_keep_their_topics(X):
 
 @pytest.mark.parametrize("eta", ["scaled", "auto"])
 def test_a_stream_with_automatic_steps_is_one_with_mean_field_steps(eta, X):
-    params = {"topic_word_prior": eta, "random_state": 0, "batch_size": 20}
+    params = {"topic_word_prior": eta, "random_state": 0, "batch_size": 20, "max_iter": 1}
     auto, fixed = (
         AnnealedLatentDirichletAllocation(3, local_step=step, **params).partial_fit(X)
         for step in ("auto", "mean_field")

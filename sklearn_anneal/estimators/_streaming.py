@@ -148,8 +148,9 @@ class Streams(Interface[D, U, M]):
             else:
                 inference, method, units = again
                 if self.verbose:
-                    said = self._words_for(units)
-                    messages.say(f"fitted anew to {said}, because others come now")
+                    assert inference.kept is not None
+                    why = "the stream has grown" if inference.kept.grows else "others come now"
+                    messages.say(f"fitted anew to {self._words_for(units)}, because {why}")
         inference.annealed += inference.strategy.is_annealing(inference.ctx.state)
         nothing = np.empty(0)
         bounds = np.append(nothing if first else self.lower_bounds_, [bound])
@@ -227,11 +228,11 @@ class Streams(Interface[D, U, M]):
         kept, ctx = inference.kept, inference.ctx
         if kept is None or not kept.is_due:
             return False
+        if kept.grows:
+            return self.max_iter > 1
         if self.max_iter <= 1:  # A larger number can be set again.
             inference.kept = kept.thinned(ctx.rng)
             return False
-        if kept.grows:
-            return True
         some = kept.some(ctx.rng)
         bound = streaming.bound_of(ctx, some.centered(ctx.summary))
         falls, inference.kept = kept.compared(some, bound, self.n_features_in_, ctx.rng)

@@ -81,7 +81,10 @@ class Kept:
 
     def failed(self) -> Kept:
         """Return what is kept after a fit that failed, which counts as others do."""
-        return replace(self, n_fits=self.n_fits + 1)
+        kept = replace(self, n_fits=self.n_fits + 1)
+        if self.grows:
+            kept = replace(kept, batches=(joined(self.batches),), n_new=0)
+        return kept
 
     @property
     def is_fresh(self) -> bool:

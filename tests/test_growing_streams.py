@@ -1,0 +1,215 @@
+"""Tests of streams of topics and of counts, which are fitted anew whenever they have grown."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import skops.io
+from cases_latent_dirichlet import draw_corpus
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_matrix, vstack
+from sklearn.base import clone
+
+from sklearn_anneal import (
+    TRUSTED_TYPES,
+    AnnealedGammaProcessNMF,
+    AnnealedLatentDirichletAllocation,
+)
+from sklearn_anneal.data.units import DenseCounts, Documents, SparseCounts
+
+CLASSES = {"topics": AnnealedLatentDirichletAllocation, "counts": AnnealedGammaProcessNMF}
+
+
+def parts_of_counts(rng, n=300, k=5, width=6, mean=3.0):
+    """Rows of a Poisson distribution whose rates are sums of parts with a few columns each."""
+    parts = np.kron(np.eye(k), np.ones(width)) + 0.1
+    return rng.poisson(rng.gamma(0.3, mean / 0.3, size=(n, k)) @ parts / k)
+
+
+def streamed(est, X, size=30, start=0):
+    for begin in range(start, X.shape[0], size):
+        est.partial_fit(X[begin : begin + size])
+    return est
+
+
+def per_token(est, X):
+    """log p of the second half of the counts of each row, given the first, per count."""
+    if isinstance(est, AnnealedLatentDirichletAllocation):
+        return est.score(X)
+    rng = np.random.default_rng(0)
+    seen = rng.binomial(X, 0.5)
+    rates = est.transform(seen) @ est.components_
+    held_out = X - seen
+    return (held_out * np.log(rates / rates.sum(axis=1, keepdims=True))).sum() / held_out.sum()
+
+
+@pytest.mark.parametrize("order", ["random", "sorted"])
+@pytest.mark.parametrize("model", CLASSES)
+def test_a_growing_stream_comes_near_to_a_fit(model, order, rng):
+    """Updates alone, which see each row once, were far behind."""
+    if model == "topics":
+        X = draw_corpus(rng, 500, n_words=120, n_topics=5, length=40)
+    else:
+        parts = rng.dirichlet(np.full(60, 0.1), size=8)
+        X = rng.poisson(rng.gamma(0.3, 100.0, size=(500, 8)) @ parts)
+    X, T = X[:300], X[300:]
+    est = CLASSES[model](5 if model == "topics" else 8, random_state=0)
+    fit = clone(est).fit(X)
+    if order == "sorted":
+        X = X[np.argsort(fit.transform(X).argmax(axis=1), kind="stable")]
+    stream = streamed(clone(est), X)
+    updates = streamed(clone(est).set_params(max_iter=1), X)
+    assert stream._inference.kept.n_fits >= 4 and updates._inference.kept is None
+    losses = [per_token(fit, T) - per_token(other, T) for other in (stream, updates)]
+    assert losses[0] < (0.03 if order == "random" else 0.1)
+    assert losses[1] > losses[0] + 0.03
+
+
+def kinds_of_rows(rng):
+    X = parts_of_counts(rng, 120)
+    missing = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    weights = rng.integers(1, 4, len(X)).astype(float)
+    yield "topics", csr_matrix(X), None
+    yield "topics", csr_matrix(X), weights
+    yield "counts", X, None
+    yield "counts", X.astype(np.float32), weights
+    yield "counts", csr_matrix(X), weights
+    yield "counts", missing, weights
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_a_fit_of_a_stream_is_one_to_all_rows_so_far(kind, rng, tmp_path):
+    """It has the parameters of ``fit``, whose components may have other numbers."""
+    model, X, weights = list(kinds_of_rows(rng))[kind]
+    est, n_fits = CLASSES[model](4, random_state=0, annealing="none"), []
+    stream = clone(est)
+    for start in range(0, 120, 20):
+        rows = slice(start, start + 20)
+        stream.partial_fit(X[rows], sample_weight=None if weights is None else weights[rows])
+        n_fits.append(stream._inference.kept.n_fits)
+        skops.io.dump(stream, tmp_path / "stream.skops")
+        stream = skops.io.load(tmp_path / "stream.skops", trusted=TRUSTED_TYPES)
+        if stream._inference.kept.is_fresh or n_fits[-1] > ([0, *n_fits])[-2]:
+            seen = slice(0, start + 20)
+            of_seen = None if weights is None else weights[seen]
+            fit = clone(est).fit(X[seen], sample_weight=of_seen)
+            found, expected = (each.components_ for each in (stream, fit))
+            order = linear_sum_assignment(expected @ found.T, maximize=True)[1]
+            assert_allclose(found[order], expected, rtol=1e-4 if X.dtype == np.float32 else 1e-7)
+            # Activations of counts go on from pass to pass of a fit, and begin anew here.
+            assert stream.lower_bound_ == pytest.approx(fit.lower_bound_, rel=3e-3)
+    assert n_fits == [1, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("model", CLASSES)
+def test_components_keep_their_numbers_as_a_stream_grows(model):
+    rng = np.random.default_rng(3)
+    X = parts_of_counts(rng, 240, mean=10.0)
+    stream, n_compared = CLASSES[model](5, random_state=0), 0
+    for start in range(0, 240, 20):
+        before = stream.transform(X[:start]) if start else None
+        n_fits = stream._inference.kept.n_fits if start else 0
+        stream.partial_fit(X[start : start + 20])
+        if start >= 60 and stream._inference.kept.n_fits > n_fits:
+            alike = before.T @ stream.transform(X[:start])
+            assert_array_equal(linear_sum_assignment(alike, maximize=True)[1], np.arange(5))
+            n_compared += 1
+    assert n_compared >= 3
+
+
+@pytest.mark.parametrize("model", CLASSES)
+def test_what_a_growing_stream_keeps_is_bounded(model, rng):
+    """After a hundred times the rows of the first fit it consists of updates, and keeps nothing."""
+    X, sizes = csr_matrix(parts_of_counts(rng, 700, k=2)), []
+    stream = CLASSES[model](2, annealing="none", max_iter=5, random_state=0)
+    for start in range(0, 700, 50):
+        stream.partial_fit(X[start : start + 50])
+        sizes.append(len(pickle.dumps(stream)))
+    assert stream._inference.kept is None and stream._inference.fitted
+    # Two rows for each component are 4 of the 50 with which the stream was fitted first.
+    assert max(sizes[:8]) > 1.5 * sizes[-1]
+    assert sizes[-1] < 1.2 * sizes[-2]
+
+
+@pytest.mark.parametrize("model", CLASSES)
+def test_parameters_of_a_stream_of_known_length_are_those_of_all_its_data(model, rng):
+    X = csr_matrix(parts_of_counts(rng, 60))
+    stream = CLASSES[model](5, total_samples=6000, annealing="none", random_state=0)
+    stream.partial_fit(X)
+    assert stream._inference.kept.n_fits == 1
+    if model == "topics":
+        assert stream.components_.sum() == pytest.approx(100.0 * X.sum(), rel=0.01)
+    again = pickle.loads(pickle.dumps(stream))
+    fit = clone(stream).set_params(total_samples=None).fit(X)
+    assert_allclose(*(each.transform(X) for each in (stream, again)))
+    assert per_token(stream, X.toarray()) > per_token(fit, X.toarray()) - 0.05
+
+
+def test_smaller_numbers_of_passes_end_the_fits_of_a_growing_stream(rng):
+    X = csr_matrix(parts_of_counts(rng, 200))
+    stream = streamed(AnnealedLatentDirichletAllocation(3, random_state=0), X[:60])
+    n_fits = stream._inference.kept.n_fits
+    streamed(stream.set_params(max_iter=1), X, start=60)
+    assert stream._inference.kept.n_fits == n_fits
+    streamed(stream.set_params(max_iter=10), X[:30])
+    assert stream._inference.kept.n_fits == n_fits + 1
+
+
+def test_a_growing_stream_says_when_it_is_fitted_or_fails(rng, monkeypatch, capsys):
+    X = csr_matrix(parts_of_counts(rng, 200))
+    stream = AnnealedLatentDirichletAllocation(3, random_state=0, verbose=1, verbose_interval=1)
+    streamed(stream, X[:60])
+    said = capsys.readouterr().out
+    assert "fitted anew to 60 documents" in said and "because the stream has grown" in said
+
+    def fails(*args):
+        raise np.linalg.LinAlgError("ill-defined")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AnnealedLatentDirichletAllocation, "_start_anew", fails)
+        streamed(stream, X[:120], start=60)
+    # The second batch of 30 is too few for another trial.
+    assert capsys.readouterr().out.count("a new fit failed, and the update remains") == 1
+    assert stream._inference.kept.n_units == 120 == stream._inference.kept.n_seen
+
+
+def test_steps_after_a_fit_count_all_rows_the_same(rng):
+    """With λ of n rows, a batch of m enters with the share m / (n + m)."""
+    X = csr_matrix(parts_of_counts(rng, 100))
+    fit = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0).fit(X[:80])
+    before, eta = fit.components_.copy(), fit.topic_word_prior_
+    target = pickle.loads(pickle.dumps(fit)).set_params(learning_decay=0.0)
+    proposed = target.partial_fit(X[80:]).components_
+    assert_allclose(fit.partial_fit(X[80:]).components_, 0.8 * before + 0.2 * proposed, rtol=1e-9)
+    assert eta == pytest.approx(2 / 3**0.75)
+
+
+def test_joined_rows_are_those_of_their_parts(rng):
+    X = parts_of_counts(rng, 50).astype(float)
+    sparse = csr_matrix(X)
+    weights = rng.random(30)
+    first = SparseCounts(*(getattr(sparse[:20], name) for name in ("data", "indices", "indptr")))
+    rest = sparse[20:]
+    second = SparseCounts(rest.data, rest.indices, rest.indptr, weights)
+    both = SparseCounts.joined([first, second])
+    assert_array_equal(both.dense(X.shape[1]), X)
+    assert_array_equal(both.weights, np.append(np.ones(20), weights))
+    whole = SparseCounts(sparse.data, sparse.indices, sparse.indptr)
+    assert_allclose(both.log_factorials, whole.log_factorials)
+    mixed = SparseCounts.joined([first, DenseCounts(X[20:])])
+    assert isinstance(mixed, DenseCounts)
+    assert_array_equal(mixed.X, X)
+    assert_allclose(mixed.sums, DenseCounts(X).sums)
+    documents = Documents.joined([Documents(rest.data, rest.indices, rest.indptr)] * 2)
+    assert_array_equal(
+        csr_matrix((documents.counts, documents.words, documents.indptr)).toarray(),
+        vstack([rest, rest]).toarray(),
+    )
+    # A copy in a file has nothing that can be computed again.
+    assert documents.lengths.sum() == 2 * rest.sum()
+    assert vars(pickle.loads(pickle.dumps(documents))).keys() == {
+        *("counts", "words", "indptr", "weights")
+    }
