@@ -1,8 +1,9 @@
 """Streams that are read once against fits: held-out densities by the size of the batches.
 
-Mixtures of Gaussians, hidden Markov models, factorial mixtures and sparse factors read real and
-drawn data in batches, by ``partial_fit``. They are compared with default fits to the same data, and
-with streams of updates alone, which ``max_iter=1`` makes of them.
+Mixtures of Gaussians, hidden Markov models, factorial mixtures, sparse factors, topics and
+factorisations of counts read real and drawn data in batches, by ``partial_fit``. They are compared
+with default fits to the same data, and with streams of updates alone, which ``max_iter=1`` makes of
+them.
 
 ``--write`` writes the page ``doc/results/streams.md``; without it the page is printed. ``--quick``
 is a small run that shows that everything works and whose figures mean nothing. Data whose file is
@@ -14,22 +15,29 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
     AnnealedSpikeSlabFactorAnalysis,
 )
+from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
 
 from .common import RESULTS
 from .common.data import DataNotFoundError
 from .common.measuring import progress
 from .common.report import Page, machine, write_or_print
-from .suite.instances import INSTANCES
+from .suite.data import corpus
+from .suite.instances import INSTANCES as OF_SUITE
+from .suite.instances import Instance
 
 PAGE = RESULTS / "streams.md"
 ROWS = (
@@ -46,6 +54,18 @@ SUMS = (
     *("factors/drawn, both sparse", "factors/drawn, factors sparse", "factors/cancer"),
     "factors/digits",
 )
+TOPICS = (
+    *("topics/ap 10", "topics/ap 25", "topics/newsgroups20 10", "topics/newsgroups20 25"),
+    *("topics/newsgroups_basehock 15", "topics/nips 15"),
+)
+COUNTS = ("counts/drawn 5", "counts/drawn 12", "counts/digits", "counts/nips", "counts/news")
+# Longer corpora, whose last documents come after the last fit.
+LONGER = {
+    f"topics/{name} {k}, {n:,}": Instance(
+        f"topics/{name} {k}, {n:,}", k, partial(corpus, f"{name}.npz", n), f"{name}.npz"
+    )
+    for name, k, n in (("ap", 5, 1500), ("newsgroups20", 10, 6000))
+}
 SIZES, N_SEEDS = (20, 100, 500), 3
 # The longest piece of a sequence, so that a batch has at least one whole sequence.
 PIECE = 20
@@ -55,13 +75,18 @@ CLASSES: dict[str, Any] = {
     "sequence": AnnealedHMM,
     "factorial": AnnealedFactorialMixture,
     "factors": AnnealedSpikeSlabFactorAnalysis,
+    "topics": AnnealedLatentDirichletAllocation,
+    "counts": AnnealedGammaProcessNMF,
 }
+
+
+INSTANCES = OF_SUITE | LONGER
 
 
 class Data(NamedTuple):
     """Rows, or the frames of sequences of which each is as long as ``lengths`` says."""
 
-    X: np.ndarray
+    X: Any
     lengths: np.ndarray | None
 
     def how(self) -> dict[str, np.ndarray]:
@@ -85,7 +110,7 @@ def joined(sequences: list[np.ndarray]) -> Data:
 def batches(data: Data, size: int) -> Iterator[Data]:
     """Batches of so many rows, or of sequences with at least so many frames."""
     if data.lengths is None:
-        for start in range(0, len(data.X), size):
+        for start in range(0, data.X.shape[0], size):
             yield Data(data.X[start : start + size], None)
         return
     held: list[np.ndarray] = []
@@ -98,16 +123,42 @@ def batches(data: Data, size: int) -> Iterator[Data]:
         yield joined(held)
 
 
+@cache
+def ordered_rows(name: str) -> np.ndarray:
+    """The rows by their first column, or by the largest component of a fit to topics or counts."""
+    train, _ = INSTANCES[name].load()
+    by = train[:, 0]
+    if INSTANCES[name].family in ("topics", "counts"):
+        cls, k = CLASSES[INSTANCES[name].family], INSTANCES[name].n_components
+        by = cls(n_components=k, random_state=0).fit(train).transform(train).argmax(axis=1)
+    return np.argsort(by, kind="stable")
+
+
 def divided(name: str, seed: int, ordered: bool) -> tuple[Data, Data]:
-    """The training data in random order, or by their first column, and the held-out data."""
+    """The training data in random order, or sorted, and the held-out data."""
     train, test = INSTANCES[name].load()
     rng = np.random.default_rng(seed)
     if ordered:
-        return Data(train[np.argsort(train[:, 0], kind="stable")], None), Data(test, None)
+        return Data(train[ordered_rows(name)], None), Data(test, None)
     if name in SEQUENCES:
         parts = pieces(train)
         return joined([parts[i] for i in rng.permutation(len(parts))]), joined(pieces(test))
-    return Data(train[rng.permutation(len(train))], None), Data(test, None)
+    return Data(train[rng.permutation(train.shape[0])], None), Data(test, None)
+
+
+def held_out(est: Any, data: Data) -> float:
+    """The score, which is that of one half of the counts of each row given the other half.
+
+    The score of factorisations of counts is one of whole rows, whose sums say most of it.
+    """
+    if not isinstance(est, AnnealedGammaProcessNMF):
+        return float(est.score(data.X, **data.how()))
+    seen, rest = split_documents(csr_matrix(data.X))
+    shares = est.components_ / est.components_.sum(axis=1, keepdims=True)
+    activations = est.transform(seen) * est.components_.sum(axis=1)
+    activations /= activations.sum(axis=1, keepdims=True)
+    likelihood, n = document_completion_log_likelihood(rest, activations, shares)
+    return float(likelihood.sum() / n.sum())
 
 
 def measured(
@@ -121,7 +172,7 @@ def measured(
 
     def keep(key: Any, begun: float, est: Any) -> None:
         seconds = time.process_time() - begun
-        found[key] = est.score(test.X, **test.how()), seconds
+        found[key] = held_out(est, test), seconds
 
     begun = time.process_time()
     keep("fit", begun, cls(**make).fit(train.X, **train.how()))
@@ -150,7 +201,12 @@ def in_all(page: Page, title: str, pairs: list[tuple[float, float]]) -> None:
 
 
 def section(
-    page: Page, title: str, names: tuple[str, ...], quick: bool, ordered: bool = False
+    page: Page,
+    title: str,
+    names: tuple[str, ...],
+    quick: bool,
+    ordered: bool = False,
+    unit: str = "row or frame",
 ) -> list[tuple[float, float]]:
     """Add a table; return the differences of updates and of streams from fits, as it has them."""
     sizes, seeds = (SIZES[1:2], 1) if quick else (SIZES, N_SEEDS)
@@ -174,12 +230,12 @@ def section(
             pairs.append((losses[0], losses[1]))
             figures += [*(f"{loss:+.3f}" for loss in losses), f"{ratio:.1f}"]
         k = INSTANCES[name].n_components
-        shape = [f"{len(train.X):,}", f"{train.X.shape[1]}", f"{k}"]
+        shape = [f"{train.X.shape[0]:,}", f"{train.X.shape[1]}", f"{k}"]
         lines.append([name.partition("/")[2], *shape, *figures])
     page.section(
         title,
         "The score of the fit, and by how much that of each stream differs from it, in nats per "
-        "row or frame: medians over the seeds. *Updates*: `max_iter=1`. *Time*: processor time of "
+        f"{unit}: medians over the seeds. *Updates*: `max_iter=1`. *Time*: processor time of "
         "the stream over that of updates alone.",
     )
     head = [f"{what}, {n}" for n in sizes for what in ("updates", "stream", "time")]
@@ -201,8 +257,9 @@ def written(quick: bool) -> str:
         "their first rows once there are 25 for each component, and one for each component and "
         "column of full covariances, and repeat the fit where later or earlier rows are predicted "
         "worse than expected. A stream of fewer rows is one of updates alone. Sequences are "
-        f"divided into pieces of at most {PIECE} frames. Full covariances, default settings, "
-        f"{N_SEEDS} seeds.",
+        f"divided into pieces of at most {PIECE} frames. Topics and factorisations of counts are "
+        "fitted to all rows so far whenever these have grown by a half, from two rows for each "
+        f"component on, up to 200. Full covariances, default settings, {N_SEEDS} seeds.",
         "",
     ]
     with warnings.catch_warnings():
@@ -211,8 +268,14 @@ def written(quick: bool) -> str:
         section(page, "Mixtures of Gaussians, rows sorted by their first column", ROWS, quick, True)
         found += section(page, "Hidden Markov models", SEQUENCES, quick)
         found += section(page, "Factorial mixtures and sparse factors", SUMS, quick)
+        how = {"unit": "token, of one half of the tokens of each row given the other half"}
+        counts = (*TOPICS, *COUNTS, *LONGER)
+        of_counts = section(page, "Topics and factorisations of counts", counts, quick, **how)
+        by = "sorted by the largest component of a fit"
+        section(page, f"Topics and factorisations of counts, {by}", counts, quick, True, **how)
     page.lines += ["## All tables in random order", ""]
-    in_all(page, "In all", found)
+    in_all(page, "In all but topics and counts", found)
+    in_all(page, "Topics and counts", of_counts)
     return "\n".join(page.lines).rstrip() + "\n"
 
 

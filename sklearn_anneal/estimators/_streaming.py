@@ -61,6 +61,12 @@ class Streams(Interface[D, U, M]):
         rows that the first fit needs. Groups keep the numbers of their components then. A repeated
         fit that fails changes nothing, and the update with the batch remains.
 
+        Topics and factorisations of counts, of which each fit to more rows predicts better, are
+        fitted to all rows so far, whenever these have grown by a half: from two rows for each
+        component on, up to 200. Until then the rows are kept, and nothing is kept later.
+        Components keep their numbers. These streams are fitted with ``"structured"``, too.
+        ``max_iter=1`` makes a stream of updates alone.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or data in parts

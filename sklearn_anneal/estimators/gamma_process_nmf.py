@@ -196,10 +196,11 @@ class AnnealedGammaProcessNMF(CountPredictions):
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
-    learning_decay : float, default=0.6
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.6. In updates of a stream that follow a fit it is
+        1, with τ = 0, so that all rows so far have the same weight, as in a fit.
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so

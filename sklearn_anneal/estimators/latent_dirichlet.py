@@ -51,7 +51,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     To use it in place of :class:`sklearn.decomposition.LatentDirichletAllocation`, change the name
     of the class. The parameters, methods and attributes of that class exist here with the same
-    names and shapes. There are eight intended differences:
+    names and shapes. There are nine intended differences:
 
     - ``score`` is the log-likelihood per token of one half of each document, given the other
       half. Models with different numbers of topics, or fitted in different ways, can be compared
@@ -69,6 +69,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
       a stream whose size is not given has no schedule: structured inference runs in it, other
       methods do not. If a million were assumed, a smaller stream would still be at a high
       temperature when it ends.
+    - ``partial_fit`` fits the model to all documents so far whenever these have grown by a half, up
+      to 200 documents for each topic. ``max_iter=1`` makes it a single update, as in scikit-learn.
+      ``learning_decay="auto"`` is 0.7 in such updates, and 1, with an offset of 0, in those that
+      follow a fit.
     - With ``learning_method="batch"``, the local step of a document starts anew at every pass
       until the bound no longer rises. From then on it starts from the result of the last pass,
       so that the bound can no longer fall.
@@ -133,9 +137,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         topics from pass to pass [5]_ [6]_. It needs ``annealing="structured"`` and
         ``learning_method="batch"``. Both samplers treat a fraction of a count as one token of that
         weight, and a count above 1024 as 1024 equal tokens. ``"auto"``: ``"collapsed_gibbs"`` in
-        ``fit`` where it is possible, and ``"mean_field"`` elsewhere. ``partial_fit`` has mean-field
-        steps, because a document of a stream comes only once, and its tokens have no topics to go
-        on from. So have fits to documents with many counts, such as tables of genes or of few
+        ``fit`` where it is possible, and ``"mean_field"`` elsewhere. The updates of ``partial_fit``
+        have mean-field steps, because a document comes to them only once, and its tokens have no
+        topics to go on from. So have fits to documents with many counts, such as tables of genes or of few
         columns: with at least 8 tokens per entry of X that is not zero and 100 per topic and
         document, or with 40 and 25 if documents have at most 20 such entries on average, mean-field
         steps in minibatches predict about as well, in a time that does not depend on the size of
@@ -148,10 +152,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         inference over batches of documents. ``"auto"``: ``"online"`` for structured inference with
         a ``local_step`` of ``"mean_field"``, ``"cvb0"`` or ``"gibbs"``, given or chosen by
         ``"auto"``, because it gets further in the same time, and ``"batch"`` in all other cases.
-    learning_decay : float, default=0.7
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.7. In updates of a stream that follow a fit it is
+        1, with τ = 0, so that all documents so far have the same weight, as in a fit.
     learning_offset : float, default=10.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -167,6 +172,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     batch_size : int or "auto", default="auto"
         Number of documents per update in minibatches, and in ``partial_fit``. ``"auto"``: a quarter
         of the documents (of ``total_samples``, if it is given), but at least 128 and at most 1024.
+        Documents to which a stream can be fitted at once are not divided by ``"auto"``.
         Large batches take less time per pass, above all with many topics; small ones gain more in
         the first passes.
     evaluate_every : int, default=-1
@@ -177,8 +183,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     total_samples : float or None, default=None
         Number of documents in the whole stream that ``partial_fit`` will see. The annealing
         schedule runs within the first tenth of them. With None the size is taken to be the number
-        of documents so far, and of all methods only structured inference runs, which needs no
-        schedule. If documents have weights, it is the sum of these.
+        of documents so far, and of all methods only structured inference runs in updates, which
+        needs no schedule. If documents have weights, it is the sum of these.
     perp_tol : float, default=0.1
         Change of the perplexity below which ``evaluate_every`` stops the fit.
     mean_change_tol : float, default=1e-3
