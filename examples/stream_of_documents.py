@@ -24,7 +24,7 @@ stream, test = X[:2500], X[2500:]
 plt.rc("font", size=18)
 figure, ax = plt.subplots(figsize=(6, 4.2), layout="constrained")
 for name, settings in (("fits and updates", {}), ("updates alone", {"max_iter": 1})):
-    lda = AnnealedLatentDirichletAllocation(20, **settings, random_state=0)
+    lda = AnnealedLatentDirichletAllocation(20, annealing="structured", **settings, random_state=0)
     scores = [lda.partial_fit(batch).score(test) for batch in np.array_split(stream, 25)]
     print(f"{name:>16}: {scores[-1]:.3f} nats per token of new documents")
     ax.plot(np.arange(1, 26) * 100, scores, linewidth=6, label=name)

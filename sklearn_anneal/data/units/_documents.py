@@ -83,7 +83,7 @@ class Documents(Ragged):
         self.weights = weights
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was computed from the rest is computed again where it is needed.
+        # Files and other processes compute anew what follows from the rest.
         own = vars(type(self)) | vars(Documents)
         return {
             key: value
