@@ -18,6 +18,7 @@ from ..annealing import Annealing, Context
 from ..data.fingerprints import fingerprint
 from ..data.units import Units
 from ..inference.kept import Kept
+from ..inference.replay import Replayed
 from ..models._absent_columns import OmitsColumns
 
 
@@ -33,6 +34,7 @@ class Inference:
     checked: float = 0.0  # weight of the data at the last check for components that coincide
     warned: tuple[str, ...] = ()  # warnings that were given already, and are not repeated
     kept: Kept | None = None  # data points of a stream for its fits, if it will have any
+    replayed: Replayed | None = None  # rows of a stream that are seen again, if any are
     fitted: bool = False  # whether a fit has found the parameters that a stream updates
 
     @property

@@ -20,6 +20,7 @@ from ..inference import loop, streaming
 from ..inference.kept import joined
 from ..inference.messages import Messages, described
 from ..inference.progress import Trace
+from ..inference.replay import mixed, replay
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ..search.problem import prepare
@@ -176,11 +177,14 @@ class Streams(Interface[D, U, M]):
         known = ctx.model, inference.strategy, ctx.summary, inference.seen
         represented = streaming.represented_weight(*known, self.total_samples)
         ctx.summary = replace(ctx.summary, weight=represented)
-        ctx.scale = represented / weight
         # A data point of a stream may be seen only once. Without exploring, its local variables
         # get as many iterations as they need.
         ctx.exploring = False
         settings = self._settings(units)
+        if inference.replayed is not None:
+            kept = inference.replayed.added(units, self.max_iter, ctx.rng)
+            inference.replayed, units = mixed(kept, units, settings, ctx.rng)
+        ctx.scale = represented / units.total_weight
         with Workers(self._jobs_for(ctx, units)) as workers:
             if inference.follows_fit:
                 found = streaming.adopt(ctx, units.centered(ctx.summary), workers)
@@ -194,6 +198,8 @@ class Streams(Interface[D, U, M]):
                     share=None if self.total_samples is None else weight / self.total_samples,
                     seen=inference.seen,
                 )
+            if inference.replayed is not None:
+                inference.replayed = replay(ctx, inference.replayed, settings, workers)
             # Later updates cannot repair parameters that are not finite.
             if not finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
@@ -326,6 +332,8 @@ class Streams(Interface[D, U, M]):
             n_first = ceil(least * units.n_rows / units.n_units)
             kept = streaming.nothing_kept(model, units.n_rows) if kept is None else kept
             inference.kept, inference.fitted = kept.fitted(units, n_first, ctx.rng), True
+        if self.max_iter > 1:
+            inference.replayed = streaming.nothing_replayed(model, runs)
         if earlier is not None:
             inference.checked, inference.warned = earlier.checked, earlier.warned
         return inference, strategy if unscheduled else runs

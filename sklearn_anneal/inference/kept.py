@@ -76,7 +76,7 @@ class Kept:
             return fitted if fitted.is_over else replace(fitted, batches=(joined([units]),))
         size = _n_units(units, _MOST * n_first)
         share = min(size / units.n_units, 1.0)
-        kept = _sample(units, size, share, rng)
+        kept = sampled(units, size, share, rng)
         return Kept((kept,), False, self.n_seen, 0, n_first, number, share=self.share * share)
 
     def failed(self) -> Kept:
@@ -125,7 +125,7 @@ class Kept:
         """Return random data points of those that were kept before the batches since."""
         old = self.batches[0]
         size = _n_units(old, _SHARE_OF_OLD * self.n_first)
-        return _sample(old, size, min(size / old.n_units, 1.0), rng)
+        return sampled(old, size, min(size / old.n_units, 1.0), rng)
 
     def compared(
         self, some: Any, bound: float, n_columns: int, rng: np.random.Generator
@@ -153,13 +153,13 @@ class Kept:
         """Return a random sample of all data so far."""
         old, new = self.batches[0], self.batches[1:]
         n_units = old.n_units / self.share + sum(batch.n_units for batch in new)
-        units = joined([_scaled(old, 1.0 / self.share), *new])
+        units = joined([scaled(old, 1.0 / self.share), *new])
         share = 1.0
         size = _n_units(units, _MOST * self.n_first)
         if self.is_sample or size < units.n_units:
             # Data points that were left out do not come back where more have a place later.
             share = min(size / n_units, self.share)
-            units = _sample(units, share * n_units, share, rng)
+            units = sampled(units, share * n_units, share, rng)
         kept = replace(self, batches=(units,), share=share)
         return replace(kept, n_new=0, bound=0.0, n_observations=0.0, is_new=False)
 
@@ -194,7 +194,7 @@ def _n_units(units: Any, n_rows: float) -> int:
     return int(min(max(_FEWEST, round(share * units.n_units)), units.n_units))
 
 
-def _scaled(units: Any, factor: float) -> Any:
+def scaled(units: Any, factor: float) -> Any:
     """Return data points with other weights."""
     if factor != 1.0:
         units = copy.copy(units)
@@ -204,7 +204,7 @@ def _scaled(units: Any, factor: float) -> Any:
     return units
 
 
-def _sample(units: Any, size: float, share: float, rng: np.random.Generator) -> Any:
+def sampled(units: Any, size: float, share: float, rng: np.random.Generator) -> Any:
     """Return about ``size`` random data points, as copies, that have a share of the weight of all.
 
     Each is drawn with a probability in proportion to its weight. It is certain for the heaviest, if

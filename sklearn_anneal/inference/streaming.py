@@ -16,6 +16,7 @@ from . import gradient, visits
 from .kept import Kept
 from .minibatches import UPDATES
 from .progress import Settings
+from .replay import Replayed
 from .visits import PLAIN
 
 # The share of a stream in which the schedule runs. The rest is plain inference: every data point
@@ -70,6 +71,17 @@ def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> floa
 def nothing_kept(model: Model, n_seen: int = 0) -> Kept:
     """Return what is kept of a stream before its first fit: nothing of so many rows."""
     return Kept((), isinstance(model, Streamed) and model.fits_grow, n_seen)
+
+
+def nothing_replayed(model: Model, strategy: Annealing) -> Replayed | None:
+    """Return what is kept of a stream for replays before its first batch; None if it has none.
+
+    A schedule counts the batches that come.
+    """
+    if not isinstance(model, Streamed) or strategy.schedule_length() > 0:
+        return None
+    most = model.rows_of_replays()
+    return Replayed(most) if most else None
 
 
 def bound_of(ctx: Context, units: Units) -> float:

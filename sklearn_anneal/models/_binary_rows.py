@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from ..data.units import Rows
 
@@ -25,6 +26,18 @@ class BinaryRows(Rows):
     def take(self, index: np.ndarray | slice) -> BinaryRows:
         weights = None if self.weights is None else self.weights[index]
         return BinaryRows(self.X[index], weights)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> BinaryRows:
+        """Return the rows of several objects, one after another, as copies.
+
+        They are sparse if some of them are.
+        """
+        if any(issparse(part.X) for part in parts):
+            parts = [cls(csr_array(part.X), part.weights) for part in parts]
+        found = super().joined(parts)
+        assert isinstance(found, cls)
+        return found
 
     def centered(self, summary: object) -> BinaryRows:
         return self

@@ -47,6 +47,13 @@ class Streamed:
         """
         return np.inf
 
+    def rows_of_replays(self) -> int:
+        """Return the number of random rows of a stream that are kept for further steps.
+
+        It is 0 if its rows are seen once only, or if a stream is fitted to them.
+        """
+        return 0
+
     def shares_of_components(self, units: Any, q: Natural) -> np.ndarray:
         """Return the shares of the components in each row, or frame, by its density alone.
 

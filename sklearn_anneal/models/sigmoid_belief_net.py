@@ -37,6 +37,7 @@ from ._base import (
 )
 from ._binary_rows import BinaryRows, SparseBits
 from ._componentwise import Componentwise, Given
+from ._streamed import Streamed
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -60,6 +61,8 @@ _DECAY = 0.16
 _PSEUDO_WEIGHTS, _PSEUDO_SQUARE = 20.0, 2.0
 # A unit's weights have at least the information of a tenth of a row.
 _LEAST_ROWS = 0.1
+# A stream keeps so many rows for each unit of its largest hidden layer, and at least so many.
+_ROWS_OF_UNIT, _ROWS_OF_STREAM = 32, 3200
 # The seed of the factors that make a number of every row, for draws that depend on the row alone.
 _HASH_SEED = 0x5B17
 _STEP = np.uint64(0xD1342543DE82EF95)
@@ -81,7 +84,7 @@ class Summary(DataSummary):
         return other
 
 
-class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary]):
+class SigmoidBeliefNet(Componentwise[Summary], Streamed, GradientModel[BinaryRows, Summary]):
     """A sigmoid belief net with a recognition network.
 
     The parameters of layer l = 1, …, L are ``W{l}`` (n_l, n_{l−1}) and ``b{l−1}`` (n_{l−1},) of the
@@ -329,6 +332,13 @@ class SigmoidBeliefNet(Componentwise[Summary], GradientModel[BinaryRows, Summary
         sizes = self.sizes
         weights = sum(m * n for m, n in zip(sizes, sizes[1:], strict=False))
         return 6.0 * self.n_samples * units.n_units * weights
+
+    def rows_of_replays(self) -> int:
+        """Return the number of random rows of a stream that are seen again.
+
+        A single step for each batch is too few for a net, and forgets batches of other kinds.
+        """
+        return max(_ROWS_OF_UNIT * max(self.sizes[1:]), _ROWS_OF_STREAM)
 
     # Draws and rows, also for predictions
 
