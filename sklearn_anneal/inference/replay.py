@@ -18,8 +18,6 @@ from .visits import PLAIN
 
 # A new sample is drawn when more than so many times its number of rows are kept.
 _ROOM = 1.5
-# Rows are seen as often as in a fit until a stream has this share of the rows that are kept.
-_AS_IN_FITS = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,13 @@ class Replayed:
     def added(self, batch: Any, n_passes: int, rng: np.random.Generator) -> Replayed:
         """Return what is kept when a batch has come, whose rows a fit sees ``n_passes`` times.
 
-        Rows of longer streams are seen less often, so that the steps of a stream grow with the
-        logarithm of its length, until there is one row that is seen again for each new one.
+        As many steps follow as a fit makes with so many rows, until the stream is longer than the
+        sample. The steps of longer ones grow with the logarithm of their length, until one row is
+        seen again for each new one.
         """
         n_seen, due = self.n_seen + batch.n_units, self.due
         if n_passes > 1:
-            of_fit = n_passes * min(1.0, _AS_IN_FITS * self.most / n_seen)
+            of_fit = n_passes * min(1.0, self.most / n_seen)
             due += batch.n_units * max(of_fit - 1.0, 1.0)
         batches, is_sample = [*self.batches, joined([batch])], self.share < 1.0
         # A few batches, each of which is much smaller than the one before, take little time to

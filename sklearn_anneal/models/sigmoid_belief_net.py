@@ -62,7 +62,7 @@ _PSEUDO_WEIGHTS, _PSEUDO_SQUARE = 20.0, 2.0
 # A unit's weights have at least the information of a tenth of a row.
 _LEAST_ROWS = 0.1
 # A stream keeps so many rows for each unit of its largest hidden layer, and at least so many.
-_ROWS_OF_UNIT, _ROWS_OF_STREAM = 32, 3200
+_ROWS_OF_UNIT, _ROWS_OF_STREAM = 32, 6400
 # The seed of the factors that make a number of every row, for draws that depend on the row alone.
 _HASH_SEED = 0x5B17
 _STEP = np.uint64(0xD1342543DE82EF95)
