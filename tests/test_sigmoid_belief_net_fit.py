@@ -216,6 +216,7 @@ def test_fits_return_the_mean_over_steps(batch_size, rng, monkeypatch):
         est = net(**settings, max_iter=n_steps)
         if batch_size is None:
             return parameters(est.fit(X))
+        est.set_params(max_iter=1)
         for i in range(n_steps):
             est.partial_fit(X[batch_size * i : batch_size * (i + 1)])
         return parameters(est)
@@ -265,7 +266,8 @@ def test_weights_decay_by_the_share_of_the_batch(rng):
     X = stripes(rng, 100)
 
     def after(weight_decay, **how):
-        est = net(weight_decay=weight_decay, average=False, learning_rate_init=0.1, **how)
+        how |= {"average": False, "learning_rate_init": 0.1, "max_iter": 1}
+        est = net(weight_decay=weight_decay, **how)
         return context_of(est.partial_fit(X)).q
 
     for how, share in (({}, 1.0), ({"total_samples": 400}, 0.25)):

@@ -66,6 +66,12 @@ class Streams(Interface[D, U, M]):
         - Topics and factorisations of counts: from two rows for each component on, up to 200. All
           that follow are updates, and nothing is kept.
 
+        Nets keep random rows of the stream instead, as copies. Unless a schedule runs, further
+        steps with these follow each batch, and fill up batches of fewer rows than ``batch_size``:
+        as many as ``fit`` makes for as many rows with ``max_iter`` passes. Once there are 32 rows
+        for each unit of the largest hidden layer, and 6,400, at most half as many again are kept,
+        and steps become fewer, down to one row that is seen again for each new one.
+
         ``max_iter=1`` makes a stream of updates alone, which keeps nothing.
 
         Parameters

@@ -65,6 +65,12 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     cells is made. The net has a probability for each column, so that time and memory still grow
     with the number of columns; results are those of an array up to rounding.
 
+    A single step for each batch of a stream is far too few. ``partial_fit`` therefore repeats steps
+    with random rows of the stream so far, and takes about as long as a fit to the rows. Steps are
+    fewer once there are 6,400 rows, and 32 for each unit of the largest hidden layer. No more than
+    half as many again are kept. A stream that repeats the same rows in epochs takes longer than a
+    fit to them; ``max_iter=1`` makes one step for each batch, and keeps no rows.
+
     Read more in the :ref:`user guide <nets>`.
 
     Parameters
@@ -157,7 +163,8 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         compared with that in the twenty before. With 0 a fit makes all passes.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. Streams see rows as
+        often, until they are long; with 0 or 1 they make one step for each batch.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept. The first one is that of
         ``n_init=1``.
