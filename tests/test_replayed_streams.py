@@ -159,6 +159,19 @@ def test_rows_and_steps_of_long_streams_are_bounded(size, rng, monkeypatch):
     assert (counts[-1] - counts[-1 - 200 // size]) * min(size, 10) >= 200 // size * size
 
 
+def test_later_epochs_repeat_as_many_rows_as_come():
+    X, other = digits("sorted")
+    stream = streamed(net(total_samples=600, max_iter=30), X)
+    first, score = steps(stream), stream.score(other)
+    for _ in range(4):
+        streamed(stream, X)
+    # There are twelve batches of 50 rows in an epoch, which are filled up to the usual 100.
+    assert first > 180 and steps(stream) == first + 4 * 12
+    assert stream.score(other) > score
+    longer = streamed(streamed(net(max_iter=30), X), X)
+    assert steps(longer) > 2 * 180
+
+
 def test_weights_say_how_often_rows_are_seen_again(rng):
     """A sample, and the rows since, are those of the whole stream."""
     X, weights = np.eye(60)[np.arange(600) // 10], rng.uniform(0.0, 2.0, 600)

@@ -71,6 +71,7 @@ class Streams(Interface[D, U, M]):
         as many as ``fit`` makes for as many rows with ``max_iter`` passes. Once there are 32 rows
         for each unit of the largest hidden layer, and 6,400, at most half as many again are kept,
         and steps become fewer, down to one row that is seen again for each new one.
+        In further passes over the ``total_samples`` rows of a stream it is one from the beginning.
 
         ``max_iter=1`` makes a stream of updates alone, which keeps nothing.
 
@@ -188,7 +189,7 @@ class Streams(Interface[D, U, M]):
         ctx.exploring = False
         settings = self._settings(units)
         if inference.replayed is not None:
-            kept = inference.replayed.added(units, self.max_iter, ctx.rng)
+            kept = inference.replayed.added(units, self._passes_of_rows(inference), ctx.rng)
             inference.replayed, units = mixed(kept, units, settings, ctx.rng)
         ctx.scale = represented / units.total_weight
         with Workers(self._jobs_for(ctx, units)) as workers:
@@ -212,6 +213,15 @@ class Streams(Interface[D, U, M]):
         if inference.kept is not None and inference.fitted:
             inference.kept = inference.kept.updated(units, found.bound_of_batch)
         return found.lower_bound, found.temperature
+
+    def _passes_of_rows(self, inference: Inference) -> int:
+        """The number of times that rows of a stream are seen if the model sees them again.
+
+        One row is seen again for each that comes after a whole stream, in further passes over it.
+        """
+        total = self.total_samples
+        passed = total is not None and inference.seen > total * (1.0 + 1e-9)
+        return min(self.max_iter, 2) if passed else self.max_iter
 
     def _resumed(self, X: D, units: U) -> tuple[Inference, Annealing, U]:
         """The stream before an update, its method, and the data points of the update.

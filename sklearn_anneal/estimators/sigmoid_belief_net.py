@@ -68,8 +68,9 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     A single step for each batch of a stream is far too few. ``partial_fit`` therefore repeats steps
     with random rows of the stream so far, and takes about as long as a fit to the rows. Steps are
     fewer once there are 6,400 rows, and 32 for each unit of the largest hidden layer. No more than
-    half as many again are kept. A stream that repeats the same rows in epochs takes longer than a
-    fit to them; ``max_iter=1`` makes one step for each batch, and keeps no rows.
+    half as many again are kept. Loops of epochs over the same rows should give their number as
+    ``total_samples``: later epochs then take little longer than single steps, and else as long as
+    several fits. ``max_iter=1`` makes one step for each batch, and keeps no rows.
 
     Read more in the :ref:`user guide <nets>`.
 

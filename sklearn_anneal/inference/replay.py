@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..annealing._base import Context
-from ..data.units import Units
+from ..data.units import U, Units
 from ..parallel.workers import Workers
 from . import gradient, visits
 from .kept import joined, sampled, scaled
@@ -95,8 +95,8 @@ class Replayed:
 
 
 def mixed(
-    replayed: Replayed, batch: Units, settings: Settings, rng: np.random.Generator
-) -> tuple[Replayed, Units]:
+    replayed: Replayed, batch: U, settings: Settings, rng: np.random.Generator
+) -> tuple[Replayed, U]:
     """Return what is kept, and a batch to which rows that are due were added up to the usual size.
 
     The gradient of a few rows is mostly noise, and optimizers make steps of one size all the same.
