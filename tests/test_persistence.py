@@ -29,6 +29,7 @@ from sklearn_anneal import (
     AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
+    AnnealedSigmoidBeliefNet,
 )
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, NoAnnealing
 from sklearn_anneal.estimators._persistence import _CLASSES, read, written
@@ -215,6 +216,7 @@ def test_every_listed_class_is_needed(rng):
         (AnnealedLatentDirichletAllocation, counts),
         (AnnealedGammaProcessNMF, counts),
         (AnnealedGammaProcessNMF, csr_array(counts)),
+        (AnnealedSigmoidBeliefNet, counts > 1),
     ):
         stream = cls(2, annealing="none").partial_fit(X)
         found.update(names_in(stream.__getstate__()["_inference"]))

@@ -182,7 +182,7 @@ def test_weights_say_how_often_rows_are_seen_again(rng):
         replayed = Replayed(100)
         for start in range(0, 600, 40):
             rows = slice(start, start + 40)
-            replayed = replayed.added(BinaryRows(X[rows], weights[rows]), 5, rng)
+            replayed = replayed.added(BinaryRows(X[rows], weights[rows]), 5, rng).thinned(rng)
         assert 0.0 < replayed.share < 0.5 and len(replayed.batches) > 1
         drawn = list(replayed.drawn(20, 30, rng))
         assert all(batch.n_units == 20 for batch in drawn)
@@ -194,13 +194,16 @@ def test_weights_say_how_often_rows_are_seen_again(rng):
     np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), atol=0.006)
 
 
-def test_rows_are_seen_again_equally_often(rng):
-    replayed = Replayed(1000)
+@pytest.mark.parametrize("most", [30, 1000])
+def test_rows_are_seen_again_equally_often(most, rng):
+    """Those of a batch that is larger than the sample are, too."""
+    replayed = Replayed(most)
     for start in range(0, 120, 30):
         replayed = replayed.added(BinaryRows(np.eye(120)[start : start + 30]), 5, rng)
-    assert replayed.due == 4 * 120
+    assert replayed.due == (4 * 120 if most == 1000 else 30 * (4 + 1.5 + 1 + 1))
     drawn = sum(batch.X.sum(axis=0) for batch in replayed.drawn(40, 12, rng))
     assert drawn.min() >= 3 and drawn.max() <= 5
+    assert replayed.thinned(rng).n_units == min(most, 120)
 
 
 def test_a_call_that_fails_changes_nothing(rng, monkeypatch):

@@ -164,8 +164,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         compared with that in the twenty before. With 0 a fit makes all passes.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule. Streams see rows as
-        often, until they are long; with 0 or 1 they make one step for each batch.
+        at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept. The first one is that of
         ``n_init=1``.

@@ -55,11 +55,12 @@ class Replayed:
         # make, and little to draw from.
         while len(batches) > 1 + is_sample and batches[-2].n_units <= 2 * batches[-1].n_units:
             batches[-2:] = [joined(batches[-2:])]
-        found = replace(self, batches=tuple(batches), n_seen=n_seen, due=due)
-        return found._thinned(rng) if found.n_units > _ROOM * self.most else found
+        return replace(self, batches=tuple(batches), n_seen=n_seen, due=due)
 
-    def _thinned(self, rng: np.random.Generator) -> Replayed:
-        """Return a random sample of the stream so far."""
+    def thinned(self, rng: np.random.Generator) -> Replayed:
+        """Return a random sample of the stream so far if more rows are kept than it should have."""
+        if self.n_units <= _ROOM * self.most:
+            return self
         old, new = self.batches[0], self.batches[1:]
         units = joined([scaled(old, 1.0 / self.share), *new])
         share = self.most / self.n_seen
@@ -113,8 +114,6 @@ def replay(ctx: Context, replayed: Replayed, settings: Settings, workers: Worker
     """Make the steps that are due, which change the parameters in place; return what is kept."""
     size = min(settings.batch_size or replayed.n_units, replayed.n_units)
     number = int(replayed.due / size)
-    if number == 0:
-        return replayed
     gradient.resume(ctx)
     for units in replayed.drawn(size, number, ctx.rng):
         ctx.scale = ctx.summary.weight / units.total_weight
@@ -122,4 +121,5 @@ def replay(ctx: Context, replayed: Replayed, settings: Settings, workers: Worker
         gradient.update(ctx, PLAIN, units, visited, settings, workers, minibatch=True, passes=0.0)
     found = gradient.returned(ctx)
     ctx.q, ctx.state = found.q, found.state
-    return replace(replayed, due=replayed.due - number * size)
+    # All rows of a large batch have been drawn from.
+    return replace(replayed, due=replayed.due - number * size).thinned(ctx.rng)
