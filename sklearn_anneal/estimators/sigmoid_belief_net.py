@@ -69,8 +69,8 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     with random rows of the stream so far, and takes about as long as a fit to the rows. Steps are
     fewer once there are 6,400 rows, and 32 for each unit of the largest hidden layer. No more than
     half as many again are kept. Loops of epochs over the same rows should give their number as
-    ``total_samples``: later epochs then take little longer than single steps, and else as long as
-    several fits. ``max_iter=1`` makes one step for each batch, and keeps no rows.
+    ``total_samples``: later epochs then take up to twice as long as single steps, and otherwise
+    much longer. ``max_iter=1`` makes one step for each batch, and keeps no rows.
 
     Read more in the :ref:`user guide <nets>`.
 
