@@ -139,8 +139,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         weight, and a count above 1024 as 1024 equal tokens. ``"auto"``: ``"collapsed_gibbs"`` in
         ``fit`` where it is possible, and ``"mean_field"`` elsewhere. The updates of ``partial_fit``
         have mean-field steps, because a document comes to them only once, and its tokens have no
-        topics to go on from. So have fits to documents with many counts, such as tables of genes or of few
-        columns: with at least 8 tokens per entry of X that is not zero and 100 per topic and
+        topics to go on from. So have fits to documents with many counts, such as tables of genes or
+        of few columns: with at least 8 tokens per entry of X that is not zero and 100 per topic and
         document, or with 40 and 25 if documents have at most 20 such entries on average, mean-field
         steps in minibatches predict about as well, in a time that does not depend on the size of
         counts. Give ``"collapsed_gibbs"``, or ``learning_method="batch"``, to draw each token there
