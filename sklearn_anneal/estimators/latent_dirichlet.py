@@ -595,14 +595,17 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     def _room_for_fits(self, X: csr_matrix, units: Documents) -> float:
         """The number of documents that can still come to a stream before its last fit."""
+        n_seen = 0
         if hasattr(self, "_inference"):
             kept = self._inference.kept
-            return 0.0 if kept is None else kept.room
+            if kept is None or self._inference.fitted:
+                return 0.0 if kept is None else kept.room
+            n_seen = kept.n_seen
         model = self._make_model_of_stream(X, units)
         strategy = self._strategy(model)
         runs = without_schedule(strategy) if self.total_samples is None else strategy
         least = self._least_weight_of_fit(model, runs, units)
-        return most_rows_of_fits(least) if least < np.inf else 0.0
+        return most_rows_of_fits(least) - n_seen if least < np.inf else 0.0
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model = ctx.model
