@@ -64,8 +64,9 @@ class Streams(Interface[D, U, M]):
         Topics and factorisations of counts, of which each fit to more rows predicts better, are
         fitted to all rows so far, whenever these have grown by a half: from two rows for each
         component on, up to 200. Until then the rows are kept, and nothing is kept later.
-        Components keep their numbers. These streams are fitted with ``"structured"``, too.
-        ``max_iter=1`` makes a stream of updates alone.
+        Components keep their numbers. These streams are fitted with ``"structured"``, too. A stream
+        consists of updates alone with ``max_iter=1``, and with ``total_samples`` if the method has
+        a schedule.
 
         Parameters
         ----------
