@@ -121,6 +121,25 @@ def test_components_keep_their_numbers_as_a_stream_grows(model):
 
 
 @pytest.mark.parametrize("model", CLASSES)
+def test_the_last_fit_of_a_growing_stream_may_be_one_to_the_most_rows(model, rng):
+    """A batch that ends there was an update, although documents are divided so that it does."""
+    X = csr_matrix(parts_of_counts(rng, 420, k=2))
+    est = CLASSES[model](2, annealing="none", random_state=0)
+    stream = clone(est).partial_fit(X[:200]).partial_fit(X[200:400])
+    assert stream._inference.kept.n_fits == 2 and not stream._inference.kept.batches
+    fit = clone(est).fit(X[:400])
+    found, expected = (each.transform(X[:400]) for each in (stream, fit))
+    order = linear_sum_assignment(expected.T @ found, maximize=True)[1]
+    assert_allclose(stream.components_[order], fit.components_, rtol=1e-7)
+    if model == "topics":
+        divided = clone(est).partial_fit(X[:200]).partial_fit(X[200:])
+        assert len(divided.lower_bounds_) == 3
+        before = clone(stream).partial_fit(X[:200]).partial_fit(X[200:400])
+        assert_allclose(divided.components_, before.partial_fit(X[400:]).components_, rtol=1e-12)
+    assert stream.partial_fit(X[400:])._inference.kept is None
+
+
+@pytest.mark.parametrize("model", CLASSES)
 def test_what_a_growing_stream_keeps_is_bounded(model, rng):
     """After a hundred times the rows of the first fit it consists of updates, and keeps nothing."""
     X, sizes = csr_matrix(parts_of_counts(rng, 700, k=2)), []
