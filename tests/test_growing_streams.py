@@ -1,4 +1,4 @@
-"""Tests of streams of topics and of counts, which are fitted anew whenever they have grown."""
+"""Tests of streams that are fitted anew whenever they have grown, above all of counts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn_anneal import (
     TRUSTED_TYPES,
     AnnealedGammaProcessNMF,
+    AnnealedHMM,
     AnnealedLatentDirichletAllocation,
 )
 from sklearn_anneal.data.units import DenseCounts, Documents, SparseCounts
@@ -265,3 +266,19 @@ def test_joined_rows_are_those_of_their_parts(rng):
     assert vars(pickle.loads(pickle.dumps(documents))).keys() == {
         *("counts", "words", "indptr", "weights")
     }
+
+
+def test_fits_of_streams_of_sequences_estimate_their_design_effect(rng):
+    """Frames of sequences with levels of their own say less about others than they were counted."""
+    levels = rng.normal(size=(40, 1, 2))
+    X = (levels + 0.3 * rng.normal(size=(40, 10, 2))).reshape(-1, 2)
+    lengths, est = np.full(10, 10), AnnealedHMM(2, random_state=0)
+    for start in range(0, 400, 100):
+        est.partial_fit(X[start : start + 100], lengths=lengths)
+    assert est._inference.kept.n_fits >= 2
+    # The last of the fits was one to 300 frames or to all.
+    fits = [clone(est).fit(X[:n], lengths=np.full(n // 10, 10)) for n in (300, 400)]
+    assert est.design_effect_ in [pytest.approx(fit.design_effect_, rel=0.05) for fit in fits]
+    assert est.design_effect_ > 2.0
+    updates = AnnealedHMM(2, max_iter=1, random_state=0).partial_fit(X[:100], lengths=lengths)
+    assert updates.design_effect_ == 1.0

@@ -284,14 +284,14 @@ class KnownClasses(GivenCovariates[D]):
         the stream has doubled.
 
         Without ``total_samples``, and with it if the method has no schedule, the model is fitted to
-        the first rows, as by :meth:`fit`, once there are 25 for each component, and one for each
-        component and column with full covariances. Smaller batches are kept until then. They update
-        the model, and the fit determines its priors and numbers its components anew. The fit is
-        repeated where later rows, or earlier ones, are predicted worse than expected, by 0.5 nats
-        each or more: where other groups come, or where the first rows were too few. For that a
-        random sample is kept, of at most eight times the rows that the first fit needs. Groups keep
-        the numbers of their components then. A repeated fit that fails changes nothing, and the
-        update with the batch remains.
+        all rows so far, as by :meth:`fit`, whenever these have grown by a half: from 25 rows for
+        each component on, and one for each component and column with full covariances, up to eight
+        times as many. Batches that come before the first fit and between fits update the model.
+        Each fit determines its priors anew, and components keep the numbers of those that they
+        resemble. Afterwards a random sample of that size is kept. The fit is repeated with it where
+        later rows, or earlier ones, are predicted worse than expected, by 0.5 nats each or more,
+        because other groups have come. A repeated fit that fails changes nothing, and the update
+        with the batch remains. ``max_iter=1`` makes a stream of updates alone.
 
         Parameters
         ----------

@@ -663,6 +663,9 @@ class StatePredictions(
             total = weights @ each
         return float(finite(total, _OVERFLOW)), float(weights @ units.lengths)
 
+    def _complete_fit_of_stream(self, ctx: Context, units: Sequences) -> None:
+        self._complete_fit(ctx, units, None)
+
     def _complete_fit(self, ctx: Context, units: Any, given: Any) -> None:
         effect = 1.0
         if ctx.summary.n_sequences > 1 and has_design_effect(ctx.model):

@@ -51,22 +51,21 @@ class Streams(Interface[D, U, M]):
         components coincide after the schedule, a warning says so; the check is repeated whenever
         the stream has doubled.
 
-        Without ``total_samples``, and with it if the method has no schedule, mixtures, factorial
-        mixtures and sparse factors are fitted to the first rows, as by ``fit``, once there are 25
-        for each component, and one for each component and column with full covariances. Smaller
-        batches are kept until then. They update the model, and the fit determines its priors and
-        numbers its components anew. The fit is repeated where later rows, or earlier ones, are
-        predicted worse than expected, by 0.5 nats each or more: where other groups come, or where
-        the first rows were too few. For that a random sample is kept, of at most eight times the
-        rows that the first fit needs. Groups keep the numbers of their components then. A repeated
-        fit that fails changes nothing, and the update with the batch remains.
+        Without ``total_samples``, and with it if the method has no schedule, most models are fitted
+        to all rows so far, as by ``fit``, whenever these have grown by a half, as long as they are
+        kept. Batches that come before the first fit and between fits update the model. Each fit
+        determines its priors anew, and components keep the numbers of those that they resemble. A
+        repeated fit that fails changes nothing, and the update with the batch remains.
 
-        Topics and factorisations of counts, of which each fit to more rows predicts better, are
-        fitted to all rows so far, whenever these have grown by a half: from two rows for each
-        component on, up to 200. Until then the rows are kept, and nothing is kept later.
-        Components keep their numbers. These streams are fitted with ``"structured"``, too. A stream
-        consists of updates alone with ``max_iter=1``, and with ``total_samples`` if the method has
-        a schedule.
+        - Mixtures, hidden Markov models, factorial mixtures and sparse factors: from 25 rows for
+          each component on, and one for each component and column with full covariances, up to
+          eight times as many. A random sample of that size is kept afterwards. The fit is repeated
+          with it where later rows, or earlier ones, are predicted worse than expected, by 0.5 nats
+          each or more, because other groups have come.
+        - Topics and factorisations of counts: from two rows for each component on, up to 200. All
+          that follow are updates, and nothing is kept.
+
+        ``max_iter=1`` makes a stream of updates alone, which keeps nothing.
 
         Parameters
         ----------
@@ -141,9 +140,11 @@ class Streams(Interface[D, U, M]):
             inference, method, units = self._resumed(X, units)
             if self.verbose and inference.follows_fit:
                 messages.say(f"fitted to {self._words_for(units)}")
+        follows_fit = inference.follows_fit
         bound, temperature = self._run_update(inference, units)
         if self._may_fit_again(inference):
             assert inference.kept is not None
+            why = "others come now" if inference.kept.is_sample else "the stream has grown"
             try:
                 again = self._fitted_again(X, inference)
                 bound, temperature = self._run_update(again[0], again[2])
@@ -154,9 +155,8 @@ class Streams(Interface[D, U, M]):
                     messages.say(f"a new fit failed, and the update remains: {error}")
             else:
                 inference, method, units = again
+                follows_fit = True
                 if self.verbose:
-                    assert inference.kept is not None
-                    why = "the stream has grown" if inference.kept.grows else "others come now"
                     messages.say(f"fitted anew to {self._words_for(units)}, because {why}")
         inference.annealed += inference.strategy.is_annealing(inference.ctx.state)
         nothing = np.empty(0)
@@ -166,6 +166,8 @@ class Streams(Interface[D, U, M]):
         final = bound if first or np.isfinite(bound) else self.lower_bound_
         trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace)
+        if follows_fit:
+            self._complete_fit_of_stream(inference.ctx, units)
         messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
 
     def _run_update(self, inference: Inference, units: U) -> tuple[float, float]:
@@ -226,6 +228,9 @@ class Streams(Interface[D, U, M]):
             return inference, self.annealing_, units
         return self._begun_anew(X, inference)
 
+    def _complete_fit_of_stream(self, ctx: Context, units: U) -> None:
+        """Set what a fit estimates beside the parameters, and updates leave as it is."""
+
     def _begun_anew(self, X: D, inference: Inference) -> tuple[Inference, Annealing, U]:
         """The stream after a fit to the data that were kept, its method, and these data."""
         assert inference.kept is not None
@@ -234,15 +239,19 @@ class Streams(Interface[D, U, M]):
         return opened, method, units
 
     def _may_fit_again(self, inference: Inference) -> bool:
-        """Compare the last batches, once they are enough, and some old rows with the last fit."""
+        """Whether the stream is fitted anew, because it has grown or because others come.
+
+        If more data have come than are kept, the last batches, once they are enough, and some old
+        rows are compared with the last fit.
+        """
         kept, ctx = inference.kept, inference.ctx
         if kept is None or not kept.is_due:
             return False
-        if kept.grows:
-            return self.max_iter > 1
         if self.max_iter <= 1:  # A larger number can be set again.
-            inference.kept = kept.thinned(ctx.rng)
+            inference.kept = kept if kept.grows else kept.thinned(ctx.rng)
             return False
+        if not kept.is_sample:
+            return True
         some = kept.some(ctx.rng)
         bound = streaming.bound_of(ctx, some.centered(ctx.summary))
         falls, inference.kept = kept.compared(some, bound, self.n_features_in_, ctx.rng)

@@ -313,7 +313,8 @@ class AnnealedHMM(StatePredictions):
         as in :class:`AnnealedBayesianMixture`.
     design_effect_ : float
         Number of frames that say as much about a state in new sequences as one independent frame
-        (:ref:`levels-of-sequences`). It is 1 unless ``fit`` estimates it from Gaussian sequences.
+        (:ref:`levels-of-sequences`). It is 1 unless ``fit``, or a fit of a stream, estimates it
+        from Gaussian sequences.
     n_sequences_ : int
         Number of sequences of the training data, or of the stream so far.
     lower_bound_ : float
@@ -813,14 +814,15 @@ class AnnealedHMM(StatePredictions):
         says so; the check is repeated whenever the stream has doubled.
 
         Without ``total_samples``, and with it if the method has no schedule, the model is fitted to
-        the first frames, as by :meth:`fit`, once there are 25 for each state, and one for each
-        state and column with full covariances. Smaller batches are kept until then. They update the
-        model, and the fit determines its priors and numbers its states anew. The fit is repeated
-        where later frames, or earlier ones, are predicted worse than expected, by 0.5 nats each or
-        more: where other groups come, or where the first frames were too few. For that a random
-        sample is kept, of at most eight times the frames that the first fit needs, or of twelve
-        sequences if these are longer. Groups keep the numbers of their states then. A repeated fit
-        that fails changes nothing, and the update with the batch remains.
+        all frames so far, as by :meth:`fit`, whenever these have grown by a half: from 25 frames
+        for each state on, and one for each state and column with full covariances, up to eight
+        times as many, or twelve sequences if these are longer. Batches that come before the first
+        fit and between fits update the model. Each fit determines its priors anew, and states keep
+        the numbers of those that they resemble. Afterwards a random sample of that size is kept.
+        The fit is repeated with it where later frames, or earlier ones, are predicted worse than
+        expected, by 0.5 nats each or more, because other groups have come. A repeated fit that
+        fails changes nothing, and the update with the batch remains. ``max_iter=1`` makes a stream
+        of updates alone.
 
         Parameters
         ----------

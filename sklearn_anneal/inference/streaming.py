@@ -101,12 +101,10 @@ def rescale(ctx: Context, factor: float) -> None:
     """
     if factor == 1.0:
         return
-    q = {}
-    for key, prior in ctx.prior.items():
-        data = ctx.q[key] - prior
-        if fits_grow(ctx.model):
-            np.maximum(data, 0.0, out=data)
-        q[key] = prior + factor * data
+    grow, q = fits_grow(ctx.model), {}
+    for key, value in ctx.q.items():
+        data = value - ctx.prior[key]
+        q[key] = ctx.prior[key] + factor * (np.maximum(data, 0.0) if grow else data)
     ctx.q = q
 
 
