@@ -122,6 +122,25 @@ def test_components_keep_their_numbers_as_a_stream_grows(model):
 
 
 @pytest.mark.parametrize("model", CLASSES)
+def test_the_last_fit_of_a_growing_stream_may_be_one_to_the_most_rows(model, rng):
+    """A batch that ends there was an update, although documents are divided so that it does."""
+    X = csr_matrix(parts_of_counts(rng, 420, k=2))
+    est = CLASSES[model](2, annealing="none", random_state=0)
+    stream = clone(est).partial_fit(X[:200]).partial_fit(X[200:400])
+    assert stream._inference.kept.n_fits == 2 and not stream._inference.kept.batches
+    fit = clone(est).fit(X[:400])
+    found, expected = (each.transform(X[:400]) for each in (stream, fit))
+    order = linear_sum_assignment(expected.T @ found, maximize=True)[1]
+    assert_allclose(stream.components_[order], fit.components_, rtol=1e-7)
+    if model == "topics":
+        divided = clone(est).partial_fit(X[:200]).partial_fit(X[200:])
+        assert len(divided.lower_bounds_) == 3
+        before = clone(stream).partial_fit(X[:200]).partial_fit(X[200:400])
+        assert_allclose(divided.components_, before.partial_fit(X[400:]).components_, rtol=1e-12)
+    assert stream.partial_fit(X[400:])._inference.kept is None
+
+
+@pytest.mark.parametrize("model", CLASSES)
 def test_what_a_growing_stream_keeps_is_bounded(model, rng):
     """After a hundred times the rows of the first fit it consists of updates, and keeps nothing."""
     X, sizes = csr_matrix(parts_of_counts(rng, 700, k=2)), []
@@ -133,6 +152,19 @@ def test_what_a_growing_stream_keeps_is_bounded(model, rng):
     # Two rows for each component are 4 of the 50 with which the stream was fitted first.
     assert max(sizes[:8]) > 1.5 * sizes[-1]
     assert sizes[-1] < 1.2 * sizes[-2]
+
+
+def test_documents_beyond_the_last_fit_are_updates_whatever_came_before(rng):
+    """A first batch that is too small for a fit made one to all documents of the second."""
+    X = csr_matrix(parts_of_counts(rng, 1400, k=2))
+    n_calls = []
+    for n_first in (3, 30):
+        stream = AnnealedLatentDirichletAllocation(2, annealing="none", max_iter=3, random_state=0)
+        stream.partial_fit(X[:n_first]).partial_fit(X[n_first:])
+        n_calls.append(len(stream.lower_bounds_))
+        assert stream._inference.kept is None
+    # Each has a call for its first batch, one up to 400 documents, and three for the others.
+    assert n_calls == [5, 5]
 
 
 @pytest.mark.parametrize("model", CLASSES)
@@ -177,15 +209,35 @@ def test_a_growing_stream_says_when_it_is_fitted_or_fails(rng, monkeypatch, caps
     assert stream._inference.kept.n_units == 120 == stream._inference.kept.n_seen
 
 
-def test_steps_after_a_fit_count_all_rows_the_same(rng):
-    """With λ of n rows, a batch of m enters with the share m / (n + m)."""
-    X = csr_matrix(parts_of_counts(rng, 100))
-    fit = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0).fit(X[:80])
-    before, eta = fit.components_.copy(), fit.topic_word_prior_
-    target = pickle.loads(pickle.dumps(fit)).set_params(learning_decay=0.0)
-    proposed = target.partial_fit(X[80:]).components_
-    assert_allclose(fit.partial_fit(X[80:]).components_, 0.8 * before + 0.2 * proposed, rtol=1e-9)
-    assert eta == pytest.approx(2 / 3**0.75)
+@pytest.mark.parametrize("total", [None, 200, 5000])
+def test_steps_after_a_fit_count_all_rows_the_same(total, rng):
+    """λ − η is the sum of what all rows add, whose number is not known before they come."""
+    X = csr_matrix(parts_of_counts(rng, 200))
+    est = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0)
+    stream = est.set_params(total_samples=total, batch_size=80).partial_fit(X[:80])
+    stream.set_params(max_iter=1)
+    found, eta = [stream.components_], stream.topic_word_prior_
+    for start in range(80, 200, 40):
+        found.append(stream.partial_fit(X[start : start + 40]).components_)
+    scale = 1.0 if total is None else total / 200
+    assert (found[-1] - eta).sum() == pytest.approx(scale * X.sum(), rel=1e-9)
+    # The first update adds what its batch would have added to the fit.
+    first = (found[1] - eta) * (1.0 if total is None else 120 / total)
+    before = (found[0] - eta) * (1.0 if total is None else 80 / total)
+    assert (first - before).sum() == pytest.approx(X[80:120].sum(), rel=1e-9)
+    assert (first - before).min() > -1e-9
+
+
+@pytest.mark.parametrize("how", [{"annealing": "structured"}, {"dispersion": "auto"}])
+@pytest.mark.parametrize("total", [1e4, 1e9])
+def test_streams_of_known_length_have_components_without_data(how, total, rng):
+    """Priors that were learned after the last step made differences from them negative."""
+    X = parts_of_counts(rng, 400)
+    stream = AnnealedGammaProcessNMF(20, **how, total_samples=total, random_state=0)
+    streamed(stream, X, 200)
+    assert all(np.all(value > 0.0) for value in stream._inference.ctx.q.values())
+    fit = AnnealedGammaProcessNMF(20, **how, random_state=0).fit(X)
+    assert per_token(stream, X) > per_token(fit, X) - 0.05
 
 
 def test_joined_rows_are_those_of_their_parts(rng):

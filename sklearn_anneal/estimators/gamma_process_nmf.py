@@ -269,7 +269,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
         components.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
-        it is the estimate that the last batch gave for the parameters before their update.
+        it is the estimate that the last batch gave for the parameters before their update, or the
+        bound of a fit that was made at the last call.
     lower_bounds_ : ndarray of shape (n_passes,)
         The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
         but the last are estimates.

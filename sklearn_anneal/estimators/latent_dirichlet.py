@@ -255,7 +255,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Perplexity of the training set, as :meth:`perplexity` computes it. It is set by ``fit``.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
-        it is an estimate from the last batch, before the update with it.
+        it is an estimate from the last batch, before the update with it, or the bound of a fit that
+        was made at the last call.
     lower_bounds_ : ndarray of shape (n_iter,)
         The lower bound after each pass (in a stream, an estimate before the update with each
         batch). NaN: it was not evaluated. With ``"cvb0"`` and ``"gibbs"`` steps all values but the
@@ -273,7 +274,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     n_effective_components_ : int
         Number of topics whose expected number of tokens exceeds 1.
     n_batch_iter_ : int
-        Number of updates so far, plus one.
+        Number of updates so far, plus one. In a stream, those since its last fit are counted.
     n_iter_ : int
         Number of passes that led to the fitted parameters, including those of the annealing
         schedule and of the moves that were kept.
@@ -595,14 +596,17 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     def _room_for_fits(self, X: csr_matrix, units: Documents) -> float:
         """The number of documents that can still come to a stream before its last fit."""
+        n_seen = 0
         if hasattr(self, "_inference"):
             kept = self._inference.kept
-            return 0.0 if kept is None else kept.room
+            if kept is None or self._inference.fitted:
+                return 0.0 if kept is None else kept.room
+            n_seen = kept.n_seen
         model = self._make_model_of_stream(X, units)
         strategy = self._strategy(model)
         runs = without_schedule(strategy) if self.total_samples is None else strategy
         least = self._least_weight_of_fit(model, runs, units)
-        return most_rows_of_fits(least) if least < np.inf else 0.0
+        return most_rows_of_fits(least) - n_seen if least < np.inf else 0.0
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:
         model = ctx.model

@@ -116,7 +116,9 @@ class Kept:
     @property
     def is_due(self) -> bool:
         """Whether enough new data have come for another fit, or for a comparison with old ones."""
-        if self.n_first == 0 or self.is_over:
+        if self.n_first == 0 or not self.batches:
+            return False
+        if self.grows and self.n_seen > most_rows_of_fits(self.n_first):
             return False
         enough = self.n_first if self.is_sample else _GROWTH * self.batches[0].n_rows
         return self.n_new >= enough
