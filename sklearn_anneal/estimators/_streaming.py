@@ -196,9 +196,6 @@ class Streams(Interface[D, U, M]):
             if inference.follows_fit:
                 found = streaming.adopt(ctx, units.centered(ctx.summary), workers)
             else:
-                if inference.fitted and streaming.fits_grow(ctx.model):
-                    # The share of a batch is that of its rows in all of them.
-                    streaming.rescale(ctx, represented / self._inference.ctx.summary.weight)
                 found = streaming.update(
                     ctx,
                     inference.strategy,

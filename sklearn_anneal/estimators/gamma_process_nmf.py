@@ -147,8 +147,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
         columns, at least 0, with a positive sum in every row. ``annealing="none"`` goes to the
         optimum next to this start. Every restart of ``n_init`` begins there too, and differs in
         the noise of annealing. A high temperature forgets the start, and reheats may leave it. A
-        warm start, and later batches of a stream, go on from the fitted parameters instead. None:
-        ``init_params`` decides.
+        warm start, and updates of a stream, go on from the fitted parameters instead, and all fits
+        of a stream begin there. None: ``init_params`` decides.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated in a pass or a prediction.
         None: in passes of ``fit`` in which rows start anew 16, with momentum (Nesterov, 1983), or 8
@@ -200,7 +200,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
         batches changes them less. ``"auto"`` is 0.6. In updates of a stream that follow a fit it is
-        1, with τ = 0, so that all rows so far have the same weight, as in a fit.
+        1, with τ = 0, so that the step of a batch is its share of all rows so far.
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so

@@ -156,7 +156,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
         batches changes them less. ``"auto"`` is 0.7. In updates of a stream that follow a fit it is
-        1, with τ = 0, so that all documents so far have the same weight, as in a fit.
+        1, with τ = 0, so that the step of a batch is its share of all documents so far.
     learning_offset : float, default=10.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
@@ -198,7 +198,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Dirichlet parameters λ of the topics with which the fit starts, for example the edited
         ``components_`` of another fit. They are pseudo-counts: to start from probabilities,
         multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
-        them best, because it stays close to them. None: ``init_params`` decides.
+        them best, because it stays close to them. All fits of a stream begin there. None:
+        ``init_params`` decides.
     init_params : {"documents", "random"}, default="documents"
         How the topics start. ``"documents"``: one fifth of the tokens of each topic are those of a
         random document, and the others are tokens of the whole corpus, times random factors of the

@@ -68,14 +68,9 @@ def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> floa
     return float(model.resolved(summary).least_weight_of_fit(summary))
 
 
-def fits_grow(model: Model) -> bool:
-    """Return whether streams are fitted anew whenever they have grown."""
-    return isinstance(model, Streamed) and model.fits_grow
-
-
 def nothing_kept(model: Model, n_seen: int = 0) -> Kept:
     """Return what is kept of a stream before its first fit: nothing of so many rows."""
-    return Kept((), fits_grow(model), n_seen)
+    return Kept((), isinstance(model, Streamed) and model.fits_grow, n_seen)
 
 
 def nothing_replayed(model: Model, strategy: Annealing) -> Replayed | None:
@@ -105,24 +100,18 @@ class Updated(NamedTuple):
     bound_of_batch: float  # the part of the bound to which the data points of the batch contribute
 
 
-def rescale(ctx: Context, factor: float) -> None:
-    """Let parameters describe so many times the data, in proportion to which they were found.
-
-    They are natural ones, to which data add statistics. Those of counts are never negative, but
-    they seem to be where there are none and priors have been learned since.
-    """
-    if factor == 1.0:
-        return
-    grow, q = fits_grow(ctx.model), {}
-    for key, value in ctx.q.items():
-        data = value - ctx.prior[key]
-        q[key] = ctx.prior[key] + factor * (np.maximum(data, 0.0) if grow else data)
-    ctx.q = q
-
-
 def adopt(ctx: Context, units: Units, workers: Workers) -> Updated:
-    """Let the parameters of a fit describe the data of a stream, which may be more than its own."""
-    rescale(ctx, ctx.scale)
+    """Let the parameters of a fit describe the data of a stream, which may be more than its own.
+
+    The parameters are natural ones, to which data add statistics. Those of counts are never
+    negative, but they seem to be where there are none and priors have been learned since.
+    """
+    if ctx.scale != 1.0:
+        counts, q = isinstance(ctx.model, Streamed) and ctx.model.adds_counts, {}
+        for key, value in ctx.q.items():
+            data = value - ctx.prior[key]
+            q[key] = ctx.prior[key] + ctx.scale * (np.maximum(data, 0.0) if counts else data)
+        ctx.q = q
     visited = visits.visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
     kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
     return Updated(ctx.scale * visited.step.bound - kl, visited.temperature, visited.step.bound)

@@ -27,10 +27,14 @@ class Streamed:
         Whether a stream is fitted anew whenever it has grown by a half, as long as its data are
         kept. Each fit to more counts predicts better, because most words are rare. Fits to more
         rows of groups predict little better, and are repeated where other groups come.
+    adds_counts : bool
+        Whether all that data add to natural parameters are expected counts, or sums of positive
+        numbers.
     """
 
     learns_soon: ClassVar[bool] = False
     fits_grow: ClassVar[bool] = False
+    adds_counts: ClassVar[bool] = False
 
     def least_weight(self, summary: Any) -> float:
         """Return the weight from which on the batches of a stream represent data to come.
