@@ -253,13 +253,14 @@ def written(quick: bool) -> str:
     page.lines += [
         "Streams read data once, in batches of "
         + ", ".join(map(str, SIZES[:-1]))
-        + f" or {SIZES[-1]} rows or frames, without `total_samples`. They are fitted to all rows so "
-        "far whenever these have grown by a half: from 25 rows for each component on, and one for "
-        "each component and column of full covariances, up to eight times as many. Afterwards the "
-        "fit is repeated with a sample of rows where later or earlier ones are predicted worse than "
-        "expected. Topics and factorisations of counts are fitted so from two rows for each "
-        "component on, up to 200, and updated afterwards. A stream that ends with a fit to all rows "
-        "is this fit. Sequences are divided into pieces of at most "
+        + f" or {SIZES[-1]} "
+        "rows or frames, without `total_samples`. They are fitted to all rows so far whenever "
+        "these have grown by a half: from 25 rows for each component on, and one for each "
+        "component and column of full covariances, up to eight times as many. Afterwards the "
+        "fit is repeated with a sample of rows where later or earlier ones are predicted worse "
+        "than expected. Topics and factorisations of counts are fitted so from two rows for "
+        "each component on, up to 200, and updated afterwards. A stream that ends with a fit to "
+        "all rows is this fit. Sequences are divided into pieces of at most "
         f"{PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
         "",
     ]
