@@ -11,9 +11,6 @@ from sklearn.utils.validation import check_non_negative
 
 from ._validation import check_sparse
 
-RATES_OF_COUNTS = 0.0, 1.0
-"""τ and κ of updates after the fit of a stream: all counts so far weigh the same, as in a fit."""
-
 
 def checked_counts(X: Any, given: Any, owner: str) -> Any:
     """Check a CSR matrix of counts, which scikit-learn has made from ``given``, and return it.

@@ -53,6 +53,8 @@ D = TypeVar("D")
 # large as those of updates alone would soon replace the fit by the last few batches, so that "auto"
 # means two values.
 DECAY_OR_AUTO = [Interval(Real, 0.0, 1.0, closed="both"), StrOptions({"auto"})]
+EQUAL_RATES = 0.0, 1.0
+"""τ and κ of updates after the fit of a stream: all data so far weigh the same, as in a fit."""
 
 
 class Interface(

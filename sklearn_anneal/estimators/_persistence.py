@@ -29,6 +29,7 @@ _CLASSES = {
     "data.tables": ("Blocks", "Coded", "Packing"),
     "data.units._counts": ("DenseCounts", "SparseCounts"),
     "data.units._documents": ("Documents",),
+    "data.units._ratings": ("Ratings",),
     "data.units._rows": ("Rows",),
     "data.units._sequences": ("Sequences",),
     "estimators._state": ("Inference",),

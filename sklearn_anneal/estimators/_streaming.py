@@ -128,7 +128,7 @@ class Streams(Interface[D, U, M]):
 
     def _update(self, X: D, units: U) -> None:
         """Update the fitted attributes with one batch of a stream, or begin a stream with it."""
-        first = not hasattr(self, "_inference")
+        first, batch = not hasattr(self, "_inference"), units
         weight = units.total_weight
         messages = Messages(int(self.verbose), self.verbose_interval)
         if self.total_samples is not None and weight > self.total_samples * (1.0 + 1e-9):
@@ -174,9 +174,16 @@ class Streams(Interface[D, U, M]):
         final = bound if first or np.isfinite(bound) else self.lower_bound_
         trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace)
+        self._complete_update(batch, units)
         if follows_fit:
             self._complete_fit_of_stream(inference.ctx, units)
         messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
+
+    def _complete_update(self, batch: U, units: U) -> None:
+        """Set the fitted attributes that are computed from the data of a stream again.
+
+        ``units`` are the batch, or all of the data after a fit.
+        """
 
     def _run_update(self, inference: Inference, units: U) -> tuple[float, float]:
         """Update the parameters in place; return the lower bound and the temperature."""
@@ -243,7 +250,7 @@ class Streams(Interface[D, U, M]):
             return inference, self.annealing_, units
         least = ctx.model.least_weight_of_fit(ctx.summary)
         if inference.seen < least:
-            inference.kept = kept if kept.n_units <= _MOST_KEPT * least else None
+            inference.kept = kept if kept.n_weighed <= _MOST_KEPT * least else None
             return inference, self.annealing_, units
         return self._begun_anew(X, inference)
 
@@ -345,7 +352,7 @@ class Streams(Interface[D, U, M]):
             kept = streaming.nothing_kept(model).added(units) if least < np.inf else None
         inference = Inference(ctx, runs, seen, self._fixed_parameters(), kept=kept)
         if seen >= least:
-            n_first = ceil(least * units.n_rows / units.n_units)
+            n_first = ceil(least * units.n_rows / units.n_weighed)
             kept = streaming.nothing_kept(model, units.n_rows) if kept is None else kept
             inference.kept, inference.fitted = kept.fitted(units, n_first, ctx.rng), True
         if self.max_iter > 1:
@@ -372,10 +379,15 @@ class Streams(Interface[D, U, M]):
         ``runs`` is what the updates of the stream run of the ``strategy``.
         """
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
-        ctx = with_absent(found.kept.ctx)
-        ctx.model = self._model_of_stream(ctx.model)
+        ctx = self._context_of_stream(found.kept.ctx)
         blank = replace(ctx, state={"updates": 0, "passes": 0.0})
         ctx.state = blank.state | runs.initial_state(blank)
+        return ctx
+
+    def _context_of_stream(self, ctx: Context) -> Context:
+        """The context with which a stream goes on, given that of a fit."""
+        ctx = with_absent(ctx)
+        ctx.model = self._model_of_stream(ctx.model)
         return ctx
 
     def _warn_of_stream(self) -> None:

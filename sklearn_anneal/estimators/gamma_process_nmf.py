@@ -21,9 +21,9 @@ from ..models.gamma_process_nmf import GammaProcessNMF
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._count_predictions import CountPredictions
-from ._counts import RATES_OF_COUNTS, checked_counts
+from ._counts import checked_counts
 from ._given_starts import given_in_range
-from ._interface import DECAY_OR_AUTO
+from ._interface import DECAY_OR_AUTO, EQUAL_RATES
 from ._number import NUMBER_OR_AUTO
 from ._priors import is_auto
 from ._tables import validated_table
@@ -380,7 +380,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
-    _rates_after_fit = RATES_OF_COUNTS
+    _rates_after_fit = EQUAL_RATES
     _kernel_modules = ("gamma_process_nmf", "dense_counts", "count_noise", "counts", "gamma")
     _data_in_words = "{units} rows with {observations} counts of {columns} columns"
     _advice = (

@@ -23,8 +23,8 @@ from ..models._componentwise import Given
 from ..models.topics import LOCAL_STEPS, LatentDirichlet, SampledLatentDirichlet, with_local_step
 from ._attributes import Attributes
 from ._base import BaseAnnealed
-from ._counts import RATES_OF_COUNTS, as_native, checked_counts, refuse_texts
-from ._interface import DECAY_OR_AUTO
+from ._counts import as_native, checked_counts, refuse_texts
+from ._interface import DECAY_OR_AUTO, EQUAL_RATES
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
 from ._streaming import without_schedule
 from ._tables import validated_table
@@ -357,7 +357,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     }
 
     _usual_decay = 0.7
-    _rates_after_fit = RATES_OF_COUNTS
+    _rates_after_fit = EQUAL_RATES
     _efforts = {"deterministic": 1.0, "reheating": 1.0}
     _kernel_modules = (
         *("latent_dirichlet", "assigned_tokens", "tempered_documents", "topic_sampler"),

@@ -24,6 +24,7 @@ from ..models.matrix_factorization import MatrixFactorization
 from ._attributes import Attributes
 from ._base import BaseAnnealed
 from ._given_starts import given_array
+from ._interface import DECAY_OR_AUTO, EQUAL_RATES
 from ._part_fits import stream
 from ._part_predictions import by_parts
 from ._part_sources import Inputs
@@ -41,12 +42,13 @@ from ._ratings import (
     some_users,
 )
 from ._shards import in_parts
+from ._state import Inference
 from ._validation import checks_parameters, explains
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ..annealing import Context
+    from ..annealing import Annealing, Context
     from ..inference.progress import Trace
 
 
@@ -394,6 +396,7 @@ class AnnealedPMF(RatingRefinements):
         "gibbs_sweeps": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "components_init": ["array-like", None],
         "clip": ["boolean", "array-like"],
+        "learning_decay": DECAY_OR_AUTO,
     }
 
     def __init__(
@@ -422,7 +425,7 @@ class AnnealedPMF(RatingRefinements):
         effort="auto",
         batch_size=None,
         learning_offset=1.0,
-        learning_decay=0.6,
+        learning_decay="auto",
         total_samples=None,
         n_jobs=None,
         random_state=None,
@@ -479,6 +482,7 @@ class AnnealedPMF(RatingRefinements):
             "predict": ("pairs",),
         },
     }
+    _rates_after_fit = EQUAL_RATES
     _kernel_modules = ("matrix_factorization", "normal")
     _data_in_words = "{units} users with {observations} ratings"
     _advice_coinciding = (
@@ -573,6 +577,7 @@ class AnnealedPMF(RatingRefinements):
             counts_ratings=pairs,
             known=self._known(X.users) if X.stream else None,
             everyone=None if X.everyone is None else self._make_units(X.everyone, None),
+            ids=X.users if X.stream else None,
         )
 
     def _present(
@@ -597,7 +602,8 @@ class AnnealedPMF(RatingRefinements):
             )
 
     def _check_first_batch(self, units: Ratings, model: MatrixFactorization) -> None:
-        self._refuse_refinements("Streams")
+        if not hasattr(self, "_inference"):
+            self._refuse_refinements("Streams")
         self._check_training(units)
         if not model.given_variances and model.equal_ratings(model.summary(units)):
             raise ValueError(
@@ -703,15 +709,24 @@ class AnnealedPMF(RatingRefinements):
         statistics = self._solved(kept, _users_of(units))
         return super()._snapshot(kept, units) | self._user_attributes(kept, statistics)
 
-    def _update(self, X: RatingData, units: Ratings) -> None:
-        super()._update(X, units)
-        if units.n_observations == 0:
-            return
-        found = self._solved(self._inference.ctx, _users_of(units))
-        if X.order is not None:
-            known = self._known(np.arange(self._n_known(X.users.max() + 1)))
+    def _context_of_stream(self, ctx: Context) -> Context:
+        return _of_items(super()._context_of_stream(ctx))
+
+    def _fitted_again(
+        self, X: RatingData, inference: Inference
+    ) -> tuple[Inference, Annealing, Ratings]:
+        # Factors of another fit have other signs and rotations, and there is no order to keep.
+        return self._begun_anew(X, inference)
+
+    def _complete_update(self, batch: Ratings, units: Ratings) -> None:
+        ids = units.ids
+        # After a fit, all ratings of pairs so far are among the data. Users of a matrix do not
+        # come again.
+        found = self._solved(self._inference.ctx, _users_of(batch) if ids is None else units)
+        if ids is not None:
+            known = self._known(np.arange(self._n_known(ids.max() + 1)))
             for key, value in found.items():
-                known[key][X.users] = value
+                known[key][ids] = value
             found = known
         self._set_users(found)
 

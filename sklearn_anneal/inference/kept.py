@@ -54,9 +54,9 @@ class Kept:
     is_new: bool = True  # whether nothing has been compared with the data of the last fit
 
     @property
-    def n_units(self) -> int:
-        """Number of data points."""
-        return sum(batch.n_units for batch in self.batches)
+    def n_weighed(self) -> int:
+        """Number of data points, or of parts of them, that have weights."""
+        return sum(batch.n_weighed for batch in self.batches)
 
     def added(self, batch: Any) -> Kept:
         """Return what is kept when a batch has come."""

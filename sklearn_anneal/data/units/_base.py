@@ -77,6 +77,11 @@ class Units(ABC):
         return self.n_units
 
     @property
+    def n_weighed(self) -> int:
+        """Number of data points, or of parts of them, whose weights ``total_weight`` sums."""
+        return self.n_units
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing can be learned from the data points, so that updates leave them out."""
         return self.n_observations == 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ._base import Ragged
+from ._base import Ragged, joined_arrays
 
 # Number of chunks → smallest number of ratings that are divided into as many.
 _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
@@ -42,6 +43,8 @@ class Ratings(Ragged):
     everyone : Ratings or None, default=None
         All users of a matrix, if those of weight zero are left out here. They have factors too,
         which are computed after a fit.
+    ids : ndarray of int, shape (n_units,), or None, default=None
+        The ids of units that can come again with other ratings, as users of pairs in a stream can.
     """
 
     _parts = _RATING_CHUNKS
@@ -58,6 +61,7 @@ class Ratings(Ragged):
         known: dict[str, np.ndarray] | None = None,
         rows: slice | np.ndarray = slice(None),
         everyone: Ratings | None = None,
+        ids: np.ndarray | None = None,
     ):
         self.values = values
         self.columns = columns
@@ -69,6 +73,7 @@ class Ratings(Ragged):
         self.known = known
         self.rows = rows
         self.everyone = everyone
+        self.ids = ids
 
     @property
     def n_weight_units(self) -> int:
@@ -77,6 +82,15 @@ class Ratings(Ragged):
 
     def weight_units(self, part: slice) -> slice:
         return slice(int(self.indptr[part.start]), int(self.indptr[part.stop]))
+
+    @property
+    def n_weighed(self) -> int:
+        return len(self.values) if self.counts_ratings else self.n_units
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of what was given: of users, or of pairs with their ratings."""
+        return self.n_weighed
 
     @cached_property
     def n_observations(self) -> float:
@@ -107,6 +121,41 @@ class Ratings(Ragged):
             self.counts_ratings,
             None if self.known is None else {k: v[index] for k, v in self.known.items()},
             index,
+            ids=None if self.ids is None else self.ids[index],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ratings]) -> Ratings:
+        """Return the units of several objects, one after another, as copies.
+
+        The ratings of units with the same id become those of one unit, in the order in which they
+        came. Statistics of earlier ratings are left out, because these ratings are to be there too.
+        """
+        first, sizes = parts[0], np.concatenate([np.diff(part.indptr) for part in parts])
+        numbers, n_ratings = (
+            [getattr(p, name) for p in parts] for name in ("n_units", "n_entries")
+        )
+        values = np.concatenate([part.values for part in parts], dtype=first.values.dtype)
+        columns = np.concatenate([part.columns for part in parts])
+        weights = joined_arrays([part.weights for part in parts], numbers, 1.0)
+        of_ratings = joined_arrays([part.rating_weights for part in parts], n_ratings, 1.0)
+        ids = joined_arrays([part.ids for part in parts], numbers, -1)
+        if ids is not None:
+            ids, units = np.unique(ids, return_inverse=True)
+            units = np.repeat(units, sizes)
+            order = np.argsort(units, kind="stable")
+            values, columns = values[order], columns[order]
+            of_ratings = None if of_ratings is None else of_ratings[order]
+            sizes = np.bincount(units, minlength=len(ids))
+        return cls(
+            values,
+            columns,
+            np.concatenate([[0], np.cumsum(sizes)]),
+            max(part.n_columns for part in parts),
+            weights,
+            of_ratings,
+            first.counts_ratings,
+            ids=ids,
         )
 
     def centered(self, summary: object) -> Ratings:
