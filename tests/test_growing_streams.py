@@ -206,7 +206,7 @@ def test_a_growing_stream_says_when_it_is_fitted_or_fails(rng, monkeypatch, caps
         streamed(stream, X[:120], start=60)
     # The second batch of 30 is too few for another trial.
     assert capsys.readouterr().out.count("a new fit failed, and the update remains") == 1
-    assert stream._inference.kept.n_units == 120 == stream._inference.kept.n_seen
+    assert stream._inference.kept.n_weighed == 120 == stream._inference.kept.n_seen
 
 
 def test_steps_after_a_fit_are_shares_of_all_rows_so_far(rng):

@@ -445,9 +445,9 @@ def test_warm_starts_and_streams_keep_what_a_fit_has_decided(rng):
     assert np.isinf(none.set_params(max_iter=20).fit(Y).user_precision_shape_)
 
 
-def test_a_new_stream_has_no_scales(rng):
+def test_updates_of_a_new_stream_have_no_scales(rng):
     batches = [drawn(rng, 20, 8)[0] for _ in range(4)]
-    auto, without = (waiting(user_scales=value) for value in ("auto", False))
+    auto, without = (waiting(user_scales=value, max_iter=1) for value in ("auto", False))
     for batch in batches:
         auto.partial_fit(batch)
         without.partial_fit(batch)

@@ -29,6 +29,7 @@ from sklearn_anneal import (
     AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
     AnnealedSigmoidBeliefNet,
 )
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, NoAnnealing
@@ -216,6 +217,7 @@ def test_every_listed_class_is_needed(rng):
         (AnnealedLatentDirichletAllocation, counts),
         (AnnealedGammaProcessNMF, counts),
         (AnnealedGammaProcessNMF, csr_array(counts)),
+        (AnnealedPMF, counts),
         (AnnealedSigmoidBeliefNet, counts > 1),
     ):
         stream = cls(2, annealing="none").partial_fit(X)

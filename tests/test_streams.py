@@ -60,8 +60,7 @@ def test_a_stream_learns_its_variances_after_ten_batches_and_a_hundred_rows(draw
     """Before, noise has 0.4 times the variance of X, so that little is found in the rows."""
     rng = np.random.default_rng(0)
     stream, X = draw(rng, 1700)
-    if draw is not ratings:
-        stream.set_params(max_iter=1)  # a stream of updates alone
+    stream.set_params(max_iter=1)  # a stream of updates alone
     X = X + 0.3 * rng.standard_normal(X.shape)
     scores, changes = [], []
     for rows in np.split(X[:1500], 30):

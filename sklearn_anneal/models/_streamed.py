@@ -13,7 +13,7 @@ from ..families import Natural
 _ROWS_OF_FIT, _SHARE_OF_FIT = 25, 0.2
 # The same for fits that grow with the stream, so that the first one needs not be good, in rows and
 # in ratings.
-_ROWS_OF_GROWING_FIT, _RATINGS_OF_GROWING_FIT = 2, 200
+_ROWS_OF_GROWING_FIT, _RATINGS_OF_GROWING_FIT = 2, 100
 
 
 class Streamed:

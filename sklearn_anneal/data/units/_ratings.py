@@ -132,9 +132,7 @@ class Ratings(Ragged):
         came. Statistics of earlier ratings are left out, because these ratings are to be there too.
         """
         first, sizes = parts[0], np.concatenate([np.diff(part.indptr) for part in parts])
-        numbers, n_ratings = (
-            [getattr(p, name) for p in parts] for name in ("n_units", "n_entries")
-        )
+        numbers, n_ratings = zip(*((part.n_units, part.n_entries) for part in parts), strict=True)
         values = np.concatenate([part.values for part in parts], dtype=first.values.dtype)
         columns = np.concatenate([part.columns for part in parts])
         weights = joined_arrays([part.weights for part in parts], numbers, 1.0)
