@@ -27,6 +27,7 @@ from sklearn_anneal import (
     AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
     AnnealedSpikeSlabFactorAnalysis,
 )
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
@@ -58,6 +59,7 @@ TOPICS = (
     *("topics/ap 10", "topics/ap 25", "topics/newsgroups20 10", "topics/newsgroups20 25"),
     *("topics/newsgroups_basehock 15", "topics/nips 15"),
 )
+RATINGS = ("ratings/movielens_100k 5", "ratings/jester 3")
 COUNTS = ("counts/drawn 5", "counts/drawn 12", "counts/digits", "counts/nips", "counts/news")
 # Longer corpora, whose last documents come after the last fit.
 LONGER = {
@@ -67,6 +69,7 @@ LONGER = {
     for name, k, n in (("ap", 5, 1500), ("newsgroups20", 10, 6000))
 }
 SIZES, N_SEEDS = (20, 100, 500), 3
+SIZES_OF_RATINGS = (300, 1000, 5000)
 # The longest piece of a sequence, so that a batch has at least one whole sequence.
 PIECE = 20
 
@@ -244,6 +247,59 @@ def section(
     return pairs
 
 
+def of_ratings(name: str, seed: int, sizes: tuple[int, ...], order: str) -> list[float]:
+    """The held-out score per rating of a fit, and what updates and streams differ from it."""
+    train, test = INSTANCES[name].load()
+    n_users, n_items = (int(max(one.X[:, i].max() for one in (train, test))) + 1 for i in (0, 1))
+    rows = np.random.default_rng(seed).permutation(len(train.y))
+    if order != "random":
+        rows = rows[np.argsort(train.X[rows, 0 if order == "users" else 1], kind="stable")]
+    X, y = train.X[rows], train.y[rows]
+    make: dict[str, Any] = {"n_components": INSTANCES[name].n_components, "random_state": seed}
+    make |= {"input": "pairs", "n_users": n_users, "n_items": n_items}
+    fit = AnnealedPMF(**make).fit(X, y).score(test.X, test.y)
+    found = [fit]
+    for size in sizes:
+        seconds = []
+        for also in ({"max_iter": 1}, {}):
+            est, begun = AnnealedPMF(**make, **also), time.process_time()
+            for start in range(0, len(y), size):
+                est.partial_fit(X[start : start + size], y[start : start + size])
+            seconds.append(time.process_time() - begun)
+            found.append(est.score(test.X, test.y) - fit)
+        found.append(seconds[1] / seconds[0])
+    return found
+
+
+def section_of_ratings(page: Page, quick: bool) -> None:
+    """Add the table of ratings, in random order and sorted."""
+    sizes, seeds = (SIZES_OF_RATINGS[1:2], 1) if quick else (SIZES_OF_RATINGS, N_SEEDS)
+    lines, pairs = [], []
+    for name in RATINGS[-1:] if quick else RATINGS:
+        try:
+            n = len(INSTANCES[name].load()[0].y)
+        except DataNotFoundError as error:
+            progress(f"{name} is left out: {error}")
+            continue
+        for order in ("random", "users", "items"):
+            each = [of_ratings(name, seed, sizes, order) for seed in range(seeds)]
+            fit, *rest = np.median(each, axis=0)
+            figures = [f"{x:.1f}" if i % 3 == 2 else f"{x:+.3f}" for i, x in enumerate(rest)]
+            pairs += list(zip(rest[::3], rest[1::3], strict=True))
+            k = INSTANCES[name].n_components
+            title = name.partition("/")[2].rpartition(" ")[0]
+            lines.append([title, order, f"{n:,}", f"{k}", f"{fit:.3f}", *figures])
+            progress(f"{name}, {order}")
+    page.section(
+        "Ratings, as pairs",
+        "The same in nats per rating, by the number of ratings in a batch. Ratings come in random "
+        "order, or sorted by users or by items.",
+    )
+    head = [f"{what}, {n}" for n in sizes for what in ("updates", "stream", "time")]
+    page.table(["data", "order", "N", "K", "fit", *head], lines)
+    in_all(page, "In this table", pairs)
+
+
 def written(quick: bool) -> str:
     page = Page()
     page.lines += ["# Streams against fits", ""]
@@ -259,8 +315,8 @@ def written(quick: bool) -> str:
         "component and column of full covariances, up to eight times as many. Afterwards the "
         "fit is repeated with a sample of rows where later or earlier ones are predicted worse "
         "than expected. Topics and factorisations of counts are fitted so from two rows for "
-        "each component on, up to 200, and updated afterwards. A stream that ends with a fit to "
-        "all rows is this fit. Sequences are divided into pieces of at most "
+        "each component on, up to 200, and ratings from 200 for each factor on, up to 20,000. "
+        "They are updated afterwards. A stream that ends with a fit to all rows is this fit. Sequences are divided into pieces of at most "
         f"{PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
         "",
     ]
@@ -275,6 +331,7 @@ def written(quick: bool) -> str:
         of_counts = section(page, "Topics and factorisations of counts", counts, quick, **how)
         by = "sorted by the largest component of a fit"
         section(page, f"Topics and factorisations of counts, {by}", counts, quick, True, **how)
+        section_of_ratings(page, quick)
     page.lines += ["## All tables in random order", ""]
     in_all(page, "In all but topics and counts", found)
     in_all(page, "Topics and counts", of_counts)

@@ -180,7 +180,7 @@ def test_sweeps_that_cannot_be_are_refused(rng):
     for annealing in ("local_tempering", LocalVariationalTempering()):
         with pytest.raises(ValueError, match="gibbs_sweeps=5 cannot be combined with annealing="):
             factorized(gibbs_sweeps=5, annealing=annealing).fit(X)
-    with pytest.raises(ValueError, match="Streams are fitted without gibbs_sweeps"):
+    with pytest.raises(ValueError, match="Updates of streams are fitted without gibbs_sweeps"):
         factorized(gibbs_sweeps=5).partial_fit(X)
     with pytest.raises(ValueError, match="Data in parts are fitted without gibbs_sweeps"):
         factorized(gibbs_sweeps=5).fit(Shards([X[:12], X[12:]]))

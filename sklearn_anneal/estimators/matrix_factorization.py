@@ -160,9 +160,9 @@ class AnnealedPMF(RatingRefinements):
         there from the beginning can take the place of factors. Densities of held-out ratings rose
         by 0.020 to 0.029 nats on films and 0.075 on jokes, errors fell by 0.002 to 0.005 stars and
         0.003 to 0.016 of ratings from −10 to 10, on average, and fits took up to 1.5 times as long.
-        Fits to data in parts and in minibatches go on in the same way. There are no scales with
-        ``"structured"``, which does not end with plain inference, and in streams of ``partial_fit``
-        alone; what follows a fit, a warm start or a stream, keeps what the fit has decided.
+        Fits to data in parts and in minibatches go on in the same way, and so do those of streams.
+        There are no scales with ``"structured"``, which does not end with plain inference, and in
+        updates of ``partial_fit`` alone; what follows a fit keeps what the fit has decided.
         With True, scales are there as soon as the temperature is 1, also in streams, and annealing
         methods that put noise into users and items put it into items alone. All τ_i are 1 if all
         ratings are equal, unless every variance is a number.
@@ -174,8 +174,9 @@ class AnnealedPMF(RatingRefinements):
         matrix are learned with the prior. Items with few ratings gain most.
         Held-out films have errors lower by 0.012 to 0.013 stars on average, and jokes by 0.004 to
         0.009 of ratings from −10 to 10; a fit takes 1.3 to 2.0 times as long. ``"auto"`` is True
-        for ratings in memory in a hierarchical model. Streams and data in parts are fitted without
-        it, and items of a fit keep their priors when a stream goes on.
+        for ratings in memory in a hierarchical model, also for those that a stream keeps for its
+        fits. Data in parts and updates of streams are fitted without it, so that True is refused.
+        Items keep the priors of a fit when a stream goes on.
     noise_variance : float, "auto" or None, default="auto"
         The variance σ² of a rating about its mean, in squared units of the ratings. ``"auto"``
         learns it by empirical Bayes at T = 1, which fits most ratings better, in bound and
@@ -206,14 +207,15 @@ class AnnealedPMF(RatingRefinements):
         of ratings from −10 to 10, on average, and by less than 0.001 stars on films. 100 sweeps
         make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
         100 for ratings in memory in a hierarchical model. It is 0 in others, whose variances suit
-        the optimum, with ``"local_tempering"``, and in streams and data in parts, which never have
-        all ratings together. A start without a pass stays, and so does a fit to equal ratings.
+        the optimum, with ``"local_tempering"``, in data in parts, which never have all ratings
+        together, and in streams, whose updates begin at the optimum. A start without a pass stays,
+        and so does a fit to equal ratings.
     components_init : array-like of shape (n_components, n_items) or None, default=None
         ``components_`` at the start, the factors of the items, for example those of another fit.
         Users are updated first, given these; biases start at 0. ``annealing="none"`` goes to the
         optimum next to this start. Every restart of ``n_init`` begins there too, and differs in the
         noise of annealing. A high temperature forgets the start, and the moves of ``effort`` may
-        leave it. A warm start, and later batches of a stream, go on from the fitted items instead.
+        leave it. A warm start, and updates of a stream, go on from the fitted items instead.
         None: random numbers of a tenth of the prior's standard deviation.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
@@ -248,10 +250,11 @@ class AnnealedPMF(RatingRefinements):
     learning_offset : float, default=1.0
         The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
         of the way to their target. A larger τ makes the first steps smaller.
-    learning_decay : float, default=0.6
+    learning_decay : float or "auto", default="auto"
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
-        batches changes them less.
+        batches changes them less. ``"auto"`` is 0.6. In updates of a stream that follow a fit it is
+        1, with τ = 0, so that all ratings so far have the same weight, as in a fit.
     total_samples : float or None, default=None
         Size of the whole stream that ``partial_fit`` will see: the number of users for matrices, or
         of ratings for pairs. The annealing schedule runs within the first tenth of it. With None
@@ -352,10 +355,10 @@ class AnnealedPMF(RatingRefinements):
     -----
     The ratings of a stream are assumed to be new: a rating that is given twice counts twice. In
     ``partial_fit`` with ``"pairs"``, the ratings of a user in a batch are added to those of
-    earlier batches. Users without a rating in the batch keep the factors that were computed for
-    them earlier, with the items as they were then. Every batch with a rating of a user adds the
-    terms of q(u) for that user to its lower bound, so that only the lower bounds of batches of
-    equal size can be compared.
+    earlier batches. In an update, users without a rating in the batch keep the sums over ratings
+    that were computed for them earlier, with the items as they were then; a fit of the stream
+    computes those of all users. Every batch with a rating of a user adds the terms of q(u) for that
+    user to its lower bound, so that only the lower bounds of batches of equal size can be compared.
 
     Variances of noise and biases that are learned begin at the values of None. A warning is given
     if all factors were switched off.
@@ -603,7 +606,7 @@ class AnnealedPMF(RatingRefinements):
 
     def _check_first_batch(self, units: Ratings, model: MatrixFactorization) -> None:
         if not hasattr(self, "_inference"):
-            self._refuse_refinements("Streams")
+            self._refuse_refinements("Updates of streams")
         self._check_training(units)
         if not model.given_variances and model.equal_ratings(model.summary(units)):
             raise ValueError(
@@ -815,11 +818,18 @@ class AnnealedPMF(RatingRefinements):
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream of new ratings.
 
-        The annealing schedule runs within the first tenth of ``total_samples``, whatever its number
-        of passes in ``fit`` is. Plain inference follows, so that one pass over the stream ends at T
-        = 1, and further passes are plain. Without ``total_samples`` the length of the stream is
-        unknown, and all of it is plain inference, as with ``annealing="none"``. The exception is
-        ``"structured"``, which has no schedule and runs throughout.
+        Without ``total_samples``, and with it if the method has no schedule, the stream is fitted,
+        as by ``fit``, to all ratings so far whenever these have grown by a half: from 100 ratings
+        for each factor on, up to about 10,000. Until then the ratings are kept, and nothing is kept
+        later. Factors of another fit have other signs and rotations, so that their numbers mean
+        nothing from one call to the next. A fit that fails changes nothing, and the update with the
+        batch remains. All other calls are updates, and with ``max_iter=1`` all calls are.
+
+        The schedule of updates runs within the first tenth of ``total_samples``, whatever its
+        number of passes in ``fit`` is. Plain inference follows, so that one pass over the stream
+        ends at T = 1, and further passes are plain. Without ``total_samples`` all updates are
+        plain, as with ``annealing="none"``. The exception is ``"structured"``, which has no
+        schedule and runs throughout.
 
         Parameters
         ----------

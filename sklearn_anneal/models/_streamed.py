@@ -26,8 +26,9 @@ class Streamed:
         found in the data while they are as large as those of the data.
     fits_grow : bool
         Whether a stream is fitted anew whenever it has grown by a half, as long as its data are
-        kept. Each fit to more counts predicts better, because most words are rare. Fits to more
-        rows of groups predict little better, and are repeated where other groups come.
+        kept. Each fit to more counts or ratings predicts better, because most words are rare, and
+        most users and items have few ratings. Fits to more rows of groups predict little better,
+        and are repeated where other groups come.
     adds_counts : bool
         Whether all that data add to natural parameters are expected counts, or sums of positive
         numbers.
