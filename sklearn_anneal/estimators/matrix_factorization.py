@@ -819,8 +819,8 @@ class AnnealedPMF(RatingRefinements):
         """Update the model with one batch of a stream of new ratings.
 
         Without ``total_samples``, and with it if the method has no schedule, the stream is fitted,
-        as by ``fit``, to all ratings so far whenever these have grown by a half: from 100 ratings
-        for each factor on, up to about 10,000. Until then the ratings are kept, and nothing is kept
+        as by ``fit``, to all ratings so far whenever these have grown by a half: from 200 ratings
+        for each factor on, up to about 20,000. Until then the ratings are kept, and nothing is kept
         later. Factors of another fit have other signs and rotations, so that their numbers mean
         nothing from one call to the next. A fit that fails changes nothing, and the update with the
         batch remains. All other calls are updates, and with ``max_iter=1`` all calls are.

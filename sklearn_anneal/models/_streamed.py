@@ -11,9 +11,9 @@ from ..families import Natural
 # A stream is fitted to its first rows once there are so many for each component, and this share of
 # those that represent others, which are five for each component and column of full covariances.
 _ROWS_OF_FIT, _SHARE_OF_FIT = 25, 0.2
-# The same for fits that grow with the stream, so that the first one needs not be good, in rows and
-# in ratings.
-_ROWS_OF_GROWING_FIT, _RATINGS_OF_GROWING_FIT = 2, 100
+# The same for fits that grow with the stream, so that the first one needs not be good: in rows, and
+# in ratings, which also have to be so many where rows are users.
+_ROWS_OF_GROWING_FIT, _RATINGS_OF_GROWING_FIT = 2, 200
 
 
 class Streamed:
@@ -83,6 +83,7 @@ def least_rows_of_growing_fit(n_components: int) -> float:
     return np.inf if n_components == 1 else float(_ROWS_OF_GROWING_FIT * n_components)
 
 
-def least_ratings_of_growing_fit(n_components: int) -> float:
-    """Return the number of first ratings to which a stream is fitted whose fits grow with it."""
-    return float(_RATINGS_OF_GROWING_FIT * n_components)
+def least_weight_of_growing_fit(n_components: int, weight: float) -> float:
+    """Return the weight of first users, or ratings, for the same, given the weight per rating."""
+    # Ratings that are their own data points are more than enough rows.
+    return n_components * max(_ROWS_OF_GROWING_FIT, _RATINGS_OF_GROWING_FIT * weight)

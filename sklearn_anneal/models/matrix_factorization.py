@@ -29,7 +29,7 @@ from ._rating_raters import Raters
 from ._rating_scales import FIRST_SHAPE, GAINS, SHAPES, Scales, best_shape, scales_of
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, blocks
-from ._streamed import Streamed, least_ratings_of_growing_fit
+from ._streamed import Streamed, least_weight_of_growing_fit
 from ._unit_block import RowsOfSteps, UnitBlock
 from ._whole_data import ReadsWholeData
 
@@ -256,8 +256,8 @@ class MatrixFactorization(
         return model
 
     def least_weight_of_fit(self, summary: Summary) -> float:
-        # Data points are users or ratings.
-        return least_ratings_of_growing_fit(self.n_components) * summary.seen / summary.ratings
+        # Data are counted in users or in ratings.
+        return least_weight_of_growing_fit(self.n_components, summary.seen / summary.ratings)
 
     def with_whole_data(self, units: Ratings) -> Self:
         if self.hierarchy is None or not self.effects_of_raters or units.in_parts:
