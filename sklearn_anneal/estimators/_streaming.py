@@ -274,7 +274,7 @@ class Streams(Interface[D, U, M]):
         if kept is None or not kept.is_due:
             return False
         if self.max_iter <= 1:  # A larger number can be set again.
-            inference.kept = kept.thinned(ctx.rng)
+            inference.kept = kept if kept.grows else kept.thinned(ctx.rng)
             return False
         if not kept.is_sample:
             return True
