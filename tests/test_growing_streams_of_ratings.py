@@ -7,15 +7,17 @@ import pickle
 import numpy as np
 import pytest
 import skops.io
-from cases_matrix_factorization import GIVEN, NAN, draw, pairs_of, sparse_of
+from cases_matrix_factorization import GIVEN, NAN, TRUTH, draw, pairs_of, sparse_of
 from harness import assert_identical, context_of, fitted_state, quick
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import orthogonal_procrustes
 from sklearn.base import clone
 
 from sklearn_anneal import TRUSTED_TYPES, AnnealedPMF, Shards
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.data.units import Ratings
 from sklearn_anneal.inference import kept as keeping
+from sklearn_anneal.models._rating_rotations import turned_towards
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -406,3 +408,51 @@ def test_joined_ratings_are_those_of_their_parts(rng):
     assert joined.n_columns == 4 and joined.ids is None
     assert joined.n_rows == joined.n_weighed == 2
     assert_array_equal(joined.weights, [1.0, 2.0])
+
+
+# Rotations
+
+
+@pytest.mark.parametrize("biases", [True, False])
+@pytest.mark.parametrize("hierarchical", [True, False])
+def test_rotations_change_neither_the_bound_nor_ratings(hierarchical, biases, rng):
+    """Fits of a stream turn factors towards those before, in all that a model holds."""
+    Y = drawn(rng)
+    params = {"hierarchical": hierarchical, "biases": biases, "gibbs_sweeps": 0}
+    est = AnnealedPMF(3, annealing="none", max_iter=20, random_state=0, **params).fit(Y)
+    ctx = context_of(est)
+    assert (ctx.model.raters is None) != hierarchical
+    means = ctx.model.expectations(ctx.q).mean
+    rotation = np.eye(means.shape[1])
+    rotation[:3, :3] = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    model, prior, q = turned_towards(ctx.model, ctx.q, means @ rotation)
+    assert_allclose(model.expectations(q).mean, means @ rotation, rtol=1e-9, atol=1e-12)
+
+    def bound(model, prior, q):
+        units = sparse_of(Y)
+        units = Ratings(units.data, units.indices.astype(np.int32), units.indptr, 24)
+        visit = model.visit(q, units, evaluation=True)
+        return visit.step(units).bound - model.kl(q, prior)
+
+    assert bound(model, prior, q) == pytest.approx(bound(ctx.model, ctx.prior, ctx.q), rel=1e-10)
+    back = turned_towards(model, q, means)
+    for one, other in ((back[1], ctx.prior), (back[2], ctx.q)):
+        for key, value in other.items():
+            assert_allclose(one[key], value, rtol=1e-7, atol=1e-9)
+
+
+def test_factors_of_a_growing_stream_are_turned_towards_those_before():
+    """A generator gives each fit another start, from which it finds other signs and rotations."""
+    rng = np.random.default_rng(0)
+    X, y = shuffled(rng, drawn(rng, 80, hyper=TRUTH._replace(factor=2.0)))
+    stream = of_pairs(n_users=80, annealing="none", random_state=np.random.RandomState(0))
+    compared = 0
+    for start in range(0, len(y), 100):
+        before, n_before = getattr(stream, "components_", None), start and n_fits(stream)
+        stream.partial_fit(X[start : start + 100], y[start : start + 100])
+        if n_before and n_fits(stream) > n_before:
+            # No rotation brings them much nearer to those before.
+            left = orthogonal_procrustes(stream.components_.T, before.T)[0]
+            assert_allclose(left, np.eye(2), atol=0.05)
+            compared += 1
+    assert compared >= 3

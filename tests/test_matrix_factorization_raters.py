@@ -333,6 +333,6 @@ def test_reordered_factors_have_the_same_bound(rng):
     model, raters = context_of(est).model, context_of(est).model.raters
     order = np.array([2, 0, 1, 3])
     _, precision = model.hierarchy.expected("items")
-    moved = raters.reordered(order)
+    moved = raters.turned(np.eye(4)[order])
     assert moved.kl(precision[order][:, order]) == pytest.approx(raters.kl(precision))
     assert_array_equal(moved.offsets, raters.offsets[:, order])

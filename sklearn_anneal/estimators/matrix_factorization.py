@@ -19,6 +19,7 @@ from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
 from ..families import Natural
 from ..models._componentwise import Given
+from ..models._rating_rotations import turned_towards
 from ..models._rating_visits import blocks
 from ..models.matrix_factorization import MatrixFactorization
 from ._attributes import Attributes
@@ -718,8 +719,11 @@ class AnnealedPMF(RatingRefinements):
     def _fitted_again(
         self, X: RatingData, inference: Inference
     ) -> tuple[Inference, Annealing, Ratings]:
-        # Factors of another fit have other signs and rotations, and there is no order to keep.
-        return self._begun_anew(X, inference)
+        opened, method, units = self._begun_anew(X, inference)
+        ctx, before = opened.ctx, inference.ctx
+        means = before.model.expectations(before.q).mean
+        ctx.model, ctx.prior, ctx.q = turned_towards(ctx.model, ctx.q, means)
+        return opened, method, units
 
     def _complete_update(self, batch: Ratings, units: Ratings) -> None:
         ids = units.ids
@@ -821,9 +825,9 @@ class AnnealedPMF(RatingRefinements):
         Without ``total_samples``, and with it if the method has no schedule, the stream is fitted,
         as by ``fit``, to all ratings so far whenever these have grown by a half: from 200 ratings
         for each factor on, up to about 20,000. Until then the ratings are kept, and nothing is kept
-        later. Factors of another fit have other signs and rotations, so that their numbers mean
-        nothing from one call to the next. A fit that fails changes nothing, and the update with the
-        batch remains. All other calls are updates, and with ``max_iter=1`` all calls are.
+        later. Factors are turned until items are as near as possible to those before. A fit that
+        fails changes nothing, and the update with the batch remains. All other calls are updates,
+        and with ``max_iter=1`` all calls are.
 
         The schedule of updates runs within the first tenth of ``total_samples``, whatever its
         number of passes in ``fit`` is. Plain inference follows, so that one pass over the stream

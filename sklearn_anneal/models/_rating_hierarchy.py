@@ -178,13 +178,16 @@ class Hierarchy:
         precisions = np.diagonal(self._moments[0].matrices, axis1=1, axis2=2)
         return float(1.0 / np.mean(precisions[:, parameters]))
 
-    def reordered(self, order: np.ndarray) -> Self:
-        """Return the distributions of rows whose parameters have another order."""
+    def turned(self, rotation: np.ndarray) -> Self:
+        """Return the distributions of rows whose factors are turned by a matrix, (D, D).
+
+        All factors have the same variance.
+        """
         moved = {
-            "mean_natural": self.added["mean_natural"][:, order],
-            "scatter": self.added["scatter"][:, order][:, :, order],
+            "mean_natural": self.added["mean_natural"] @ rotation.T,
+            "scatter": rotation @ self.added["scatter"] @ rotation.T,
         }
-        return replace(self, variances=self.variances[order], added={**self.added, **moved})
+        return replace(self, added={**self.added, **moved})
 
 
 def packed(prior: GaussianPrior) -> Natural:

@@ -306,16 +306,15 @@ class Raters:
         best = _at_least(least, found.second / self.number, precision)
         return replace(found, covariance=self.covariance + rho * (best - self.covariance))
 
-    def reordered(self, order: np.ndarray) -> Self:
-        """Return the effects on rows whose parameters have another order."""
-        square = np.ix_(order, order)
+    def turned(self, rotation: np.ndarray) -> Self:
+        """Return the effects on rows whose factors are turned by a matrix, (D, D)."""
         return replace(
             self,
-            covariance=self.covariance[square],
-            sources=self.sources[:, order],
-            offsets=self.offsets[:, order],
-            spread=self.spread[square],
-            within=self.within[square],
+            covariance=rotation @ self.covariance @ rotation.T,
+            sources=self.sources @ rotation.T,
+            offsets=self.offsets @ rotation.T,
+            spread=rotation @ self.spread @ rotation.T,
+            within=rotation @ self.within @ rotation.T,
         )
 
     def fixed(self) -> Self:

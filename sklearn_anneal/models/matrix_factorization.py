@@ -380,13 +380,15 @@ class MatrixFactorization(
         moved: Natural = {}
         for side in self._held():
             moved |= side.factor.rename(self.reordered_rows(side.factor.pick(q), order))
-        if self.hierarchy is None:
-            return self, prior, moved
+        model = self.turned(np.eye(self.size)[self._order_of_parameters(order)])
+        return model, prior if self.hierarchy is None else model._prior(), moved
+
+    def turned(self, rotation: np.ndarray) -> Self:
+        """Return the model after its factors, but not biases, were turned by a matrix, (D, D)."""
         model = copy(self)
-        model.hierarchy = self.hierarchy.reordered(self._order_of_parameters(order))
-        if self.raters is not None:
-            model.raters = self.raters.reordered(self._order_of_parameters(order))
-        return model, model._prior(), moved
+        model.hierarchy = None if self.hierarchy is None else self.hierarchy.turned(rotation)
+        model.raters = None if self.raters is None else self.raters.turned(rotation)
+        return model
 
     def _order_of_parameters(self, order: np.ndarray) -> np.ndarray:
         """Return the order of the parameters of a row, given that of the factors."""
