@@ -365,7 +365,7 @@ def test_a_refused_batch_leaves_a_growing_stream_as_it_was(rng):
         assert vars(stream) == before
 
 
-def test_updates_after_a_fit_count_all_ratings_the_same(rng):
+def test_steps_after_a_fit_are_shares_of_all_ratings_so_far(rng):
     X, y = shuffled(rng, drawn(rng))
     fit = of_pairs(annealing="none", hierarchical=False, gibbs_sweeps=0).fit(X[:300], y[:300])
     before = context_of(fit).q

@@ -54,7 +54,7 @@ D = TypeVar("D")
 # means two values.
 DECAY_OR_AUTO = [Interval(Real, 0.0, 1.0, closed="both"), StrOptions({"auto"})]
 EQUAL_RATES = 0.0, 1.0
-"""τ and κ of updates after the fit of a stream: all data so far weigh the same, as in a fit."""
+"""τ and κ of updates after the fit of a stream: the step of a batch is its share of all data."""
 
 
 class Interface(

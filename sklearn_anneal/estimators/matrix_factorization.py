@@ -216,7 +216,8 @@ class AnnealedPMF(RatingRefinements):
         Users are updated first, given these; biases start at 0. ``annealing="none"`` goes to the
         optimum next to this start. Every restart of ``n_init`` begins there too, and differs in the
         noise of annealing. A high temperature forgets the start, and the moves of ``effort`` may
-        leave it. A warm start, and updates of a stream, go on from the fitted items instead.
+        leave it. All fits of a stream begin there. A warm start, and updates of a stream, go on from
+        the fitted items instead.
         None: random numbers of a tenth of the prior's standard deviation.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
@@ -255,7 +256,7 @@ class AnnealedPMF(RatingRefinements):
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
         batches changes them less. ``"auto"`` is 0.6. In updates of a stream that follow a fit it is
-        1, with τ = 0, so that all ratings so far have the same weight, as in a fit.
+        1, with τ = 0, so that the step of a batch is its share of all ratings so far.
     total_samples : float or None, default=None
         Size of the whole stream that ``partial_fit`` will see: the number of users for matrices, or
         of ratings for pairs. The annealing schedule runs within the first tenth of it. With None
@@ -318,7 +319,8 @@ class AnnealedPMF(RatingRefinements):
         The smallest and the largest rating seen so far, including fits before a warm start.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
-        it is the estimate that the last batch gave for the parameters before their update.
+        it is the estimate that the last batch gave for the parameters before their update, or the
+        bound of a fit that was made at the last call.
     lower_bounds_ : ndarray of shape (n_passes,)
         The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
         but the last are estimates.
