@@ -262,6 +262,17 @@ def test_a_stream_of_known_length_is_fitted_too_without_a_schedule(rng):
     assert streamed(scheduled, X, y)._inference.kept is None
 
 
+@pytest.mark.parametrize("params", [{}, {"biases": False}, {"hierarchical": False}])
+def test_parameters_of_a_much_longer_stream_are_positive_definite(params, rng):
+    """What ratings add is multiplied, and priors are learned after it was added last."""
+    X, y = shuffled(rng, drawn(rng))
+    est = of_pairs(annealing="none", max_iter=5, total_samples=1e7, n_items=30, **params)
+    stream = streamed(est, X, y)
+    assert n_fits(stream) == 2
+    shorter = streamed(clone(est).set_params(total_samples=None), X, y)
+    assert stream.score(X, y) == pytest.approx(shorter.score(X, y), abs=0.1)
+
+
 def test_what_a_growing_stream_of_ratings_keeps_is_bounded(rng, monkeypatch):
     """Later ratings of a user are added to what updates and fits have known."""
     monkeypatch.setattr(keeping, "_MOST_OF_GROWING", 1.2)

@@ -379,13 +379,13 @@ class Streams(Interface[D, U, M]):
         ``runs`` is what the updates of the stream run of the ``strategy``.
         """
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
-        ctx = self._context_of_stream(found.kept.ctx)
+        ctx = self._context_of_stream(found.kept.ctx, units)
         blank = replace(ctx, state={"updates": 0, "passes": 0.0})
         ctx.state = blank.state | runs.initial_state(blank)
         return ctx
 
-    def _context_of_stream(self, ctx: Context) -> Context:
-        """The context with which a stream goes on, given that of a fit."""
+    def _context_of_stream(self, ctx: Context, units: U) -> Context:
+        """The context with which a stream goes on, given that of a fit and its data."""
         ctx = with_absent(ctx)
         ctx.model = self._model_of_stream(ctx.model)
         return ctx

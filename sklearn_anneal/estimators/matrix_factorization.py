@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,6 @@ from ..data.parted_units import PartedUnits
 from ..data.units import Ratings
 from ..families import Natural
 from ..models._componentwise import Given
-from ..models._rating_rotations import turned_towards
 from ..models._rating_visits import blocks
 from ..models.matrix_factorization import MatrixFactorization
 from ._attributes import Attributes
@@ -30,7 +27,7 @@ from ._part_fits import stream
 from ._part_predictions import by_parts
 from ._part_sources import Inputs
 from ._rating_predictions import exact, of_matrix, of_pairs
-from ._rating_refinements import RatingRefinements
+from ._rating_streams import RatingStreams, of_items, users_of
 from ._ratings import (
     Pairs,
     RatingData,
@@ -43,13 +40,12 @@ from ._ratings import (
     some_users,
 )
 from ._shards import in_parts
-from ._state import Inference
 from ._validation import checks_parameters, explains
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ..annealing import Annealing, Context
+    from ..annealing import Context
     from ..inference.progress import Trace
 
 
@@ -63,14 +59,6 @@ def _variance(value: object) -> Any:
     return float(value) if isinstance(value, Real) else value
 
 
-def _users_of(units: Ratings | PartedUnits[Ratings]) -> Ratings:
-    """The users who are attributes of a fit: all of a matrix, but none of data in parts."""
-    if isinstance(units, PartedUnits):
-        # The users of data in parts stay with them.
-        return units.example.take(slice(0))
-    return units.everyone or units
-
-
 def _priors_of_rows(model: MatrixFactorization) -> Attributes:
     """The fitted means and covariance matrices of the factors and biases of users and items."""
     users, items = model.prior_of_rows("users"), model.prior_of_rows("items")
@@ -82,22 +70,7 @@ def _priors_of_rows(model: MatrixFactorization) -> Attributes:
     }
 
 
-def _of_items(ctx: Context) -> Context:
-    """A copy of the context without the parameters of the training users.
-
-    Users are local variables in it, so that it serves for the training data and for other users.
-    """
-    model = copy(ctx.model)
-    # Arrays whose size grows with the number of training users are dropped.
-    model.holds_users = False
-    if model.raters is not None:
-        model.raters = model.raters.fixed()
-    (items,) = model.blocks
-    q, prior = ({key: natural[key] for key in items.keys} for natural in (ctx.q, ctx.prior))
-    return replace(ctx, model=model, q=q, prior=prior)
-
-
-class AnnealedPMF(RatingRefinements):
+class AnnealedPMF(RatingStreams):
     """Bayesian matrix factorisation of ratings, fitted by annealed variational inference.
 
     A rating of item j by user i is y ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). The factors and the bias of
@@ -216,9 +189,9 @@ class AnnealedPMF(RatingRefinements):
         Users are updated first, given these; biases start at 0. ``annealing="none"`` goes to the
         optimum next to this start. Every restart of ``n_init`` begins there too, and differs in the
         noise of annealing. A high temperature forgets the start, and the moves of ``effort`` may
-        leave it. All fits of a stream begin there. A warm start, and updates of a stream, go on from
-        the fitted items instead.
-        None: random numbers of a tenth of the prior's standard deviation.
+        leave it. All fits of a stream begin there. A warm start, and updates of a stream, go on
+        from the fitted items instead. None: random numbers of a tenth of the prior's standard
+        deviation.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         rating.
@@ -675,10 +648,10 @@ class AnnealedPMF(RatingRefinements):
     def _complete_fit(
         self, ctx: Context, units: Ratings | PartedUnits[Ratings], given: Any
     ) -> None:
-        vars(ctx).update(vars(_of_items(ctx)))
+        vars(ctx).update(vars(of_items(ctx)))
         if isinstance(units, Ratings):
             self._average(ctx, units)
-        self._set_users(self._solved(self._quiet_context(), _users_of(units)))
+        self._set_users(self._solved(self._quiet_context(), users_of(units)))
 
     def _part(self, inputs: Inputs) -> Any:
         X, y, weights, _ = inputs
@@ -711,53 +684,9 @@ class AnnealedPMF(RatingRefinements):
             )
 
     def _snapshot(self, ctx: Context, units: Ratings | PartedUnits[Ratings]) -> Attributes:
-        kept = _of_items(ctx)
-        statistics = self._solved(kept, _users_of(units))
+        kept = of_items(ctx)
+        statistics = self._solved(kept, users_of(units))
         return super()._snapshot(kept, units) | self._user_attributes(kept, statistics)
-
-    def _context_of_stream(self, ctx: Context) -> Context:
-        return _of_items(super()._context_of_stream(ctx))
-
-    def _fitted_again(
-        self, X: RatingData, inference: Inference
-    ) -> tuple[Inference, Annealing, Ratings]:
-        opened, method, units = self._begun_anew(X, inference)
-        ctx, before = opened.ctx, inference.ctx
-        means = before.model.expectations(before.q).mean
-        ctx.model, ctx.prior, ctx.q = turned_towards(ctx.model, ctx.q, means)
-        return opened, method, units
-
-    def _complete_update(self, batch: Ratings, units: Ratings) -> None:
-        ids = units.ids
-        # After a fit, all ratings of pairs so far are among the data. Users of a matrix do not
-        # come again.
-        found = self._solved(self._inference.ctx, _users_of(batch) if ids is None else units)
-        if ids is not None:
-            known = self._known(np.arange(self._n_known(ids.max() + 1)))
-            for key, value in found.items():
-                known[key][ids] = value
-            found = known
-        self._set_users(found)
-
-    def _n_known(self, at_least: int) -> int:
-        kept = getattr(self, "_user_statistics", None)
-        return max(at_least, self.n_users or 0, 0 if kept is None else len(kept["natural_mean"]))
-
-    def _known(self, users: np.ndarray) -> Natural:
-        """Statistics of the earlier ratings of these users (of pairs); zeros for new users."""
-        model = self._inference.ctx.model if hasattr(self, "_inference") else None
-        size = self.n_components + bool(self.biases) if model is None else model.size
-        kept = getattr(self, "_user_statistics", None)
-        known = {
-            "precision": np.zeros((len(users), size * (size + 1) // 2)),
-            "natural_mean": np.zeros((len(users), size)),
-            "ratings": np.zeros((len(users), 2)),
-        }
-        if kept is not None:
-            old = users < len(kept["natural_mean"])
-            for key, value in known.items():
-                value[old] = kept[key][users[old]]
-        return known
 
     def _user_attributes(self, ctx: Context, statistics: Natural) -> Attributes:
         model, n = exact(ctx), len(statistics["precision"])
