@@ -270,7 +270,7 @@ def test_parameters_of_a_much_longer_stream_are_positive_definite(params, rng):
     stream = streamed(est, X, y)
     assert n_fits(stream) == 2
     shorter = streamed(clone(est).set_params(total_samples=None), X, y)
-    assert stream.score(X, y) == pytest.approx(shorter.score(X, y), abs=0.1)
+    assert stream.score(X, y) > shorter.score(X, y) - 0.1
 
 
 def test_what_a_growing_stream_of_ratings_keeps_is_bounded(rng, monkeypatch):
