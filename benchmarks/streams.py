@@ -316,7 +316,8 @@ def written(quick: bool) -> str:
         "fit is repeated with a sample of rows where later or earlier ones are predicted worse "
         "than expected. Topics and factorisations of counts are fitted so from two rows for "
         "each component on, up to 200, and ratings from 200 for each factor on, up to 20,000. "
-        "They are updated afterwards. A stream that ends with a fit to all rows is this fit. Sequences are divided into pieces of at most "
+        "They are updated afterwards. A stream that ends with a fit to all rows is this fit. "
+        "Sequences are divided into pieces of at most "
         f"{PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
         "",
     ]
