@@ -334,7 +334,7 @@ def written(quick: bool) -> str:
         section(page, f"Topics and factorisations of counts, {by}", counts, quick, True, **how)
         section_of_ratings(page, quick)
     page.lines += ["## All tables in random order", ""]
-    in_all(page, "In all but topics and counts", found)
+    in_all(page, "Rows and sequences", found)
     in_all(page, "Topics and counts", of_counts)
     return "\n".join(page.lines).rstrip() + "\n"
 
