@@ -230,6 +230,18 @@ def test_streams_of_known_length_have_components_without_data(how, total, rng):
     assert per_token(stream, X) > per_token(fit, X) - 0.05
 
 
+@pytest.mark.parametrize("kind", [csr_matrix, np.asarray])
+@pytest.mark.parametrize("model", CLASSES)
+def test_a_stream_keeps_the_precision_of_its_rows(model, kind, rng):
+    """A later batch of single precision does not make all results single."""
+    X, est = kind(parts_of_counts(rng, 40).astype(float)), CLASSES[model](2, annealing="none")
+    est.partial_fit(X[:20]).partial_fit(X[20:].astype(np.float32))
+    assert est._inference.kept.n_fits == 2
+    assert est.components_.dtype == np.float64
+    single = clone(est).partial_fit(X.astype(np.float32))
+    assert single.components_.dtype == np.float32
+
+
 def test_joined_rows_are_those_of_their_parts(rng):
     X = parts_of_counts(rng, 50).astype(float)
     sparse = csr_matrix(X)

@@ -546,6 +546,8 @@ class AnnealedGammaProcessNMF(CountPredictions):
                 f"activation_prior={b:g} is too large: beyond {_STRONGEST:g} the lower bound loses "
                 f"its digits, while all activations are 1 anyway. Give at most {_STRONGEST:g}."
             )
+        # Rows of a stream can have come in another dtype than the last of them.
+        counts = units.X if isinstance(units, DenseCounts) else units.counts
         return GammaProcessNMF(
             self._number,
             X.shape[1],
@@ -554,7 +556,7 @@ class AnnealedGammaProcessNMF(CountPredictions):
             init_params=self.init_params,
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
-            dtype=np.float32 if X.dtype == np.float32 else np.float64,
+            dtype=np.float32 if counts.dtype == np.float32 else np.float64,
         )
 
     def _given_start(self, model: GammaProcessNMF) -> Given:

@@ -520,7 +520,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         training = self._training(units)
         first = training.first_prior(self.n_components)
         per_word = tokens_per_word(units, X.shape[1]) if training.samples else np.inf
-        model = self._model_with(training, training.local_step, first, X, per_word)
+        model = self._model_with(training, training.local_step, first, X, units, per_word)
         if training.needs_more_passes:
             model.recommended = with_more_passes(model.recommended)
         return model
@@ -529,7 +529,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         training = self._training()
         training.check_stream()
         first = training.first_prior_of_stream(self.n_components)
-        return self._model_with(training, training.local_step_of_stream, first, X)
+        return self._model_with(training, training.local_step_of_stream, first, X, units)
 
     def _model_with(
         self,
@@ -537,10 +537,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         local_step: str,
         first_alpha: float,
         X: csr_matrix,
+        units: Documents,
         per_word: float = np.inf,
     ) -> LatentDirichlet:
         k, n_words = self.n_components, X.shape[1]
-        dtype = np.float32 if X.dtype == np.float32 else np.float64
+        # Documents of a stream can have come in another dtype than the last of them.
+        dtype = np.float32 if units.counts.dtype == np.float32 else np.float64
         first, eta = 1 / k, self.topic_word_prior
         if is_auto(self.doc_topic_prior):
             first = first_alpha
