@@ -140,6 +140,17 @@ def test_the_last_fit_of_a_growing_stream_may_be_one_to_the_most_rows(model, rng
     assert stream.partial_fit(X[400:])._inference.kept is None
 
 
+@pytest.mark.parametrize("n_first", [3, 30])
+def test_a_long_batch_of_counts_is_fitted_whatever_came_before(n_first, rng):
+    """A stream that had been fitted to few rows had one update with all that followed."""
+    X = csr_matrix(parts_of_counts(rng, 500, k=2))
+    est = AnnealedGammaProcessNMF(2, annealing="none", random_state=0)
+    stream = clone(est).partial_fit(X[:n_first]).partial_fit(X[n_first:])
+    assert stream._inference.kept.is_over and not stream._inference.kept.batches
+    assert stream._inference.kept.n_fits == (1 if n_first == 3 else 2)
+    assert stream.lower_bound_ == pytest.approx(clone(est).fit(X).lower_bound_, rel=1e-6)
+
+
 @pytest.mark.parametrize("model", CLASSES)
 def test_what_a_growing_stream_keeps_is_bounded(model, rng):
     """After a hundred times the rows of the first fit it consists of updates, and keeps nothing."""
