@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import skops.io
 from cases_latent_dirichlet import draw_corpus
+from harness import assert_identical
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix, vstack
@@ -200,6 +201,24 @@ def test_smaller_numbers_of_passes_end_the_fits_of_a_growing_stream(rng):
     assert stream._inference.kept.n_fits == n_fits
     streamed(stream.set_params(max_iter=10), X[:30])
     assert stream._inference.kept.n_fits == n_fits + 1
+
+
+@pytest.mark.parametrize(
+    "annealing, params",
+    [("none", {"effort": 4.0}), ("structured", {"restarts": "race", "n_init": 2})],
+)
+@pytest.mark.parametrize("model", CLASSES)
+def test_a_growing_stream_refuses_what_its_fits_would_refuse(model, annealing, params, rng):
+    """Every new fit failed without a word, so that the stream went on with updates alone."""
+    X = csr_matrix(parts_of_counts(rng, 60))
+    stream = CLASSES[model](5, annealing=annealing, random_state=0).partial_fit(X[:30])
+    before = pickle.dumps(stream)
+    with pytest.raises(ValueError, match=f"{next(iter(params))}=.* cannot be combined"):
+        stream.set_params(**params).partial_fit(X[30:])
+    stream.set_params(**pickle.loads(before).get_params())
+    assert_identical(stream.partial_fit(X[30:]), pickle.loads(before).partial_fit(X[30:]))
+    # Updates alone have nothing to refuse.
+    stream.set_params(max_iter=1, **params).partial_fit(X[:5])
 
 
 def test_a_growing_stream_says_when_it_is_fitted_or_fails(rng, monkeypatch, capsys):
