@@ -1,9 +1,9 @@
 """Streams that are read once against fits: held-out densities by the size of the batches.
 
-Mixtures of Gaussians, hidden Markov models, factorial mixtures, sparse factors, topics and
-factorisations of counts read real and drawn data in batches, by ``partial_fit``. They are compared
-with default fits to the same data, and with streams of updates alone, which ``max_iter=1`` makes of
-them.
+Mixtures of Gaussians, hidden Markov models, factorial mixtures, sparse factors, topics, and
+factorisations of counts and of ratings read real and drawn data in batches, by ``partial_fit``.
+They are compared with default fits to the same data, and with streams of updates alone, which
+``max_iter=1`` makes of them.
 
 ``--write`` writes the page ``doc/results/streams.md``; without it the page is printed. ``--quick``
 is a small run that shows that everything works and whose figures mean nothing. Data whose file is

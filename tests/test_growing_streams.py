@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import skops.io
 from cases_latent_dirichlet import draw_corpus
+from harness import assert_identical
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix, vstack
@@ -140,6 +141,17 @@ def test_the_last_fit_of_a_growing_stream_may_be_one_to_the_most_rows(model, rng
     assert stream.partial_fit(X[400:])._inference.kept is None
 
 
+@pytest.mark.parametrize("n_first", [3, 30])
+def test_a_long_batch_of_counts_is_fitted_whatever_came_before(n_first, rng):
+    """A stream that had been fitted to few rows had one update with all that followed."""
+    X = csr_matrix(parts_of_counts(rng, 500, k=2))
+    est = AnnealedGammaProcessNMF(2, annealing="none", random_state=0)
+    stream = clone(est).partial_fit(X[:n_first]).partial_fit(X[n_first:])
+    assert stream._inference.kept.is_over and not stream._inference.kept.batches
+    assert stream._inference.kept.n_fits == (1 if n_first == 3 else 2)
+    assert stream.lower_bound_ == pytest.approx(clone(est).fit(X).lower_bound_, rel=1e-6)
+
+
 @pytest.mark.parametrize("model", CLASSES)
 def test_what_a_growing_stream_keeps_is_bounded(model, rng):
     """After a hundred times the rows of the first fit it consists of updates, and keeps nothing."""
@@ -189,6 +201,24 @@ def test_smaller_numbers_of_passes_end_the_fits_of_a_growing_stream(rng):
     assert stream._inference.kept.n_fits == n_fits
     streamed(stream.set_params(max_iter=10), X[:30])
     assert stream._inference.kept.n_fits == n_fits + 1
+
+
+@pytest.mark.parametrize(
+    "annealing, params",
+    [("none", {"effort": 4.0}), ("structured", {"restarts": "race", "n_init": 2})],
+)
+@pytest.mark.parametrize("model", CLASSES)
+def test_a_growing_stream_refuses_what_its_fits_would_refuse(model, annealing, params, rng):
+    """Every new fit failed without a word, so that the stream went on with updates alone."""
+    X = csr_matrix(parts_of_counts(rng, 60))
+    stream = CLASSES[model](5, annealing=annealing, random_state=0).partial_fit(X[:30])
+    before = pickle.dumps(stream)
+    with pytest.raises(ValueError, match=f"{next(iter(params))}=.* cannot be combined"):
+        stream.set_params(**params).partial_fit(X[30:])
+    stream.set_params(**pickle.loads(before).get_params())
+    assert_identical(stream.partial_fit(X[30:]), pickle.loads(before).partial_fit(X[30:]))
+    # Updates alone have nothing to refuse.
+    stream.set_params(max_iter=1, **params).partial_fit(X[:5])
 
 
 def test_a_growing_stream_says_when_it_is_fitted_or_fails(rng, monkeypatch, capsys):

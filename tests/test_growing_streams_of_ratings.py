@@ -467,3 +467,18 @@ def test_factors_of_a_growing_stream_are_turned_towards_those_before():
             assert_allclose(left, np.eye(2), atol=0.05)
             compared += 1
     assert compared >= 3
+
+
+@pytest.mark.parametrize("n_first", [200, 500])
+def test_a_long_batch_is_fitted_whatever_came_before(n_first, rng, monkeypatch):
+    """A stream that had been fitted to few ratings had one update with all that followed."""
+    monkeypatch.setattr(keeping, "_MOST_OF_GROWING", 1.5)
+    X, y = shuffled(rng, drawn(rng, 80))
+    est = of_pairs(annealing="none", n_users=80)
+    stream = clone(est).partial_fit(X[:n_first], y[:n_first])
+    assert stream._inference.fitted == (n_first == 500)
+    stream.partial_fit(X[n_first:], y[n_first:])
+    assert stream._inference.kept.is_over and not stream._inference.kept.batches
+    fit = clone(est).set_params(gibbs_sweeps=0).fit(X, y)
+    assert_allclose(stream.predict(X), fit.predict(X), rtol=1e-4)
+    assert stream.partial_fit(X[:1], y[:1])._inference.kept is None

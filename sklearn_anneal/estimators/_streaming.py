@@ -115,6 +115,9 @@ class Streams(Interface[D, U, M]):
         units = self._make_units(X, weights)
         if not first:
             self._check_parameters(X, units)
+            if self._inference.kept is not None and self.max_iter > 1:
+                # A new fit that is refused would count as one that fails, and change nothing.
+                self._plan(self.annealing_, units)
         for batch in self._stream_batches(X, units):
             self._update(X, batch)
         self._warn_of_stream()

@@ -755,10 +755,10 @@ class AnnealedPMF(RatingStreams):
 
         Without ``total_samples``, and with it if the method has no schedule, the stream is fitted,
         as by ``fit``, to all ratings so far whenever these have grown by a half: from 200 ratings
-        for each factor on, up to about 20,000. Until then the ratings are kept, and nothing is kept
-        later. Factors are turned until items are as near as possible to those before. A fit that
-        fails changes nothing, and the update with the batch remains. All other calls are updates,
-        and with ``max_iter=1`` all calls are.
+        for each factor on, up to about 20,000, or to the end of the batch that goes beyond. Until
+        then the ratings are kept, and nothing is kept later. Factors are turned until items are as
+        near as possible to those before. A fit that fails changes nothing, and the update with the
+        batch remains. All other calls are updates, and with ``max_iter=1`` all calls are.
 
         The schedule of updates runs within the first tenth of ``total_samples``, whatever its
         number of passes in ``fit`` is. Plain inference follows, so that one pass over the stream

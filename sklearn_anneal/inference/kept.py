@@ -38,7 +38,8 @@ class Kept:
     as their copies would be, so that heavy ones are drawn more often, and count less then.
 
     Fits that grow with the stream are fits to all its data, whenever it has grown by a half, until
-    it is so long that nothing is kept any more.
+    it is so long that nothing is kept any more. The batch with which it is may be a long one, which
+    is fitted as a whole, as a first one is.
     """
 
     batches: tuple[Any, ...]
@@ -117,8 +118,6 @@ class Kept:
     def is_due(self) -> bool:
         """Whether enough new data have come for another fit, or for a comparison with old ones."""
         if self.n_first == 0 or not self.batches:
-            return False
-        if self.grows and self.n_seen > most_rows_of_fits(self.n_first):
             return False
         enough = self.n_first if self.is_sample else _GROWTH * self.batches[0].n_rows
         return self.n_new >= enough
