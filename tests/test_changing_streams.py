@@ -272,6 +272,22 @@ def test_a_fit_that_fails_leaves_the_update_and_says_so(monkeypatch, capsys):
     assert streamed(stream, X).score(X) > -7.0
 
 
+def test_fits_that_fail_are_tried_again_only_as_the_stream_grows(monkeypatch):
+    """Each takes as long as one that succeeds, and rows are not kept until one does."""
+    X, calls = sorted_rows(0)[np.random.default_rng(0).permutation(2000)], []
+    stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:200])
+
+    def fails(*args):
+        calls.append(args)
+        raise np.linalg.LinAlgError("ill-defined")
+
+    monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_start_anew", fails)
+    for start in range(200, 2000, 20):
+        stream.partial_fit(X[start : start + 20])
+        assert sum(batch.n_rows for batch in stream._inference.kept.batches) <= 1600
+    assert 2 <= len(calls) <= 6
+
+
 def test_a_stream_of_single_updates_from_some_time_on_keeps_a_sample():
     X = sorted_rows(0, 1000)
     stream = streamed(AnnealedBayesianGaussianMixture(5, random_state=0), X[:400])
@@ -293,8 +309,8 @@ def kept_of(batches, n_first, rng):
         if not kept.n_first and kept.n_seen >= n_first:
             kept = replace(kept.fitted(joined(kept.batches), n_first, rng), level=0.0)
         elif kept.is_due:
-            kept = kept.thinned(rng)
-    return kept.thinned(rng)
+            kept = kept.reduced(rng)
+    return kept.reduced(rng)
 
 
 @pytest.mark.parametrize("kind", ["equal", "skewed", "heavy", "merged", "sequences", "classes"])

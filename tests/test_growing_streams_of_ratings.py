@@ -275,7 +275,7 @@ def test_parameters_of_a_much_longer_stream_are_positive_definite(params, rng):
 
 def test_what_a_growing_stream_of_ratings_keeps_is_bounded(rng, monkeypatch):
     """Later ratings of a user are added to what updates and fits have known."""
-    monkeypatch.setattr(keeping, "_MOST_OF_GROWING", 1.2)
+    monkeypatch.setattr(keeping, "_MOST_WITHOUT_SAMPLE", 1.2)
     X, y = shuffled(rng, drawn(rng))
     stream, sizes = of_pairs(annealing="none", max_iter=10), []
     for start in range(0, 840, 60):
@@ -472,7 +472,7 @@ def test_factors_of_a_growing_stream_are_turned_towards_those_before():
 @pytest.mark.parametrize("n_first", [200, 500])
 def test_a_long_batch_is_fitted_whatever_came_before(n_first, rng, monkeypatch):
     """A stream that had been fitted to few ratings had one update with all that followed."""
-    monkeypatch.setattr(keeping, "_MOST_OF_GROWING", 1.5)
+    monkeypatch.setattr(keeping, "_MOST_WITHOUT_SAMPLE", 1.5)
     X, y = shuffled(rng, drawn(rng, 80))
     est = of_pairs(annealing="none", n_users=80)
     stream = clone(est).partial_fit(X[:n_first], y[:n_first])

@@ -64,7 +64,7 @@ class RatingStreams(RatingRefinements):
         ctx.model, ctx.prior, ctx.q = turned_towards(ctx.model, ctx.q, means)
         return opened, method, units
 
-    def _complete_update(self, batch: Ratings, units: Ratings) -> None:
+    def _complete_update(self, batch: Ratings, units: Ratings, follows_fit: bool) -> None:
         ids = units.ids
         # After a fit, all ratings of pairs so far are among the data. Users of a matrix do not
         # come again.

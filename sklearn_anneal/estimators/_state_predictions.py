@@ -663,8 +663,10 @@ class StatePredictions(
             total = weights @ each
         return float(finite(total, _OVERFLOW)), float(weights @ units.lengths)
 
-    def _complete_fit_of_stream(self, ctx: Context, units: Sequences) -> None:
-        self._complete_fit(ctx, units, None)
+    def _complete_update(self, batch: Sequences, units: Sequences, follows_fit: bool) -> None:
+        # Updates leave the design effect as the last fit has estimated it.
+        if follows_fit:
+            self._complete_fit(self._inference.ctx, units, None)
 
     def _complete_fit(self, ctx: Context, units: Any, given: Any) -> None:
         effect = 1.0

@@ -161,7 +161,7 @@ class Streams(Interface[D, U, M]):
                 bound, temperature = self._run_update(again[0], again[2])
             except (np.linalg.LinAlgError, ValueError) as error:
                 # A sample can be ill-defined where all the data are not. The update remains.
-                inference.kept = inference.kept.failed()
+                inference.kept = inference.kept.failed(inference.ctx.rng)
                 if self.verbose:
                     messages.say(f"a new fit failed, and the update remains: {error}")
             else:
@@ -177,15 +177,13 @@ class Streams(Interface[D, U, M]):
         final = bound if first or np.isfinite(bound) else self.lower_bound_
         trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace)
-        self._complete_update(batch, units)
-        if follows_fit:
-            self._complete_fit_of_stream(inference.ctx, units)
+        self._complete_update(batch, units, follows_fit)
         messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
 
-    def _complete_update(self, batch: U, units: U) -> None:
+    def _complete_update(self, batch: U, units: U, follows_fit: bool) -> None:
         """Set the fitted attributes that are computed from the data of a stream again.
 
-        ``units`` are the batch, or all of the data after a fit.
+        ``units`` are the batch, or, if a fit was made, the data of the fit.
         """
 
     def _run_update(self, inference: Inference, units: U) -> tuple[float, float]:
@@ -257,9 +255,6 @@ class Streams(Interface[D, U, M]):
             return inference, self.annealing_, units
         return self._begun_anew(X, inference)
 
-    def _complete_fit_of_stream(self, ctx: Context, units: U) -> None:
-        """Set what a fit estimates beside the parameters, and updates leave as it is."""
-
     def _begun_anew(self, X: D, inference: Inference) -> tuple[Inference, Annealing, U]:
         """The stream after a fit to the data that were kept, its method, and these data."""
         assert inference.kept is not None
@@ -277,7 +272,7 @@ class Streams(Interface[D, U, M]):
         if kept is None or not kept.is_due:
             return False
         if self.max_iter <= 1:  # A larger number can be set again.
-            inference.kept = kept if kept.grows else kept.thinned(ctx.rng)
+            inference.kept = kept.reduced(ctx.rng)
             return False
         if not kept.is_sample:
             return True

@@ -1,4 +1,4 @@
-"""Data points of a stream that are kept for fits, at its beginning and where the stream changes."""
+"""Data points of a stream that are kept for fits, while it is short and where it changes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..data.units import ROWS_OF_A_CLASS
 # A fit is repeated if new rows were predicted worse than those of the last fit by so many nats, and
 # by so many standard deviations of a mean over rows of Gaussian columns.
 _FALL, _DEVIATIONS = 0.5, 3.0
-# Rows are compared when a stream has grown by so much. If it is longer than the sample that is
-# kept, which has at most so many times the rows of the first fit, they are as many as these.
+# A stream is fitted anew when it has grown by so much. If it is longer than the sample that is
+# kept, which has at most so many times the rows of the first fit, as many as these are compared.
 _GROWTH, _MOST = 0.5, 8.0
 # A sample has at least so many sequences.
 _FEWEST = 12
@@ -25,25 +25,23 @@ _SHARE_OF_OLD = 0.5
 _GENERALIZATION = 0.125
 # The number of fits that are allowed for each time that the stream doubles.
 _FITS_PER_DOUBLING = 4.0
-# A stream whose fits grow with it has no more of them after so many times the rows of the first.
-_MOST_OF_GROWING = 100.0
+# A stream that keeps no sample has no more fits after so many times the rows of the first.
+_MOST_WITHOUT_SAMPLE = 100.0
 
 
 @dataclass(frozen=True)
 class Kept:
     """Data points of a stream, as copies.
 
-    Until the first fit these are all batches. Afterwards they are the data of the last fit, or a
-    random sample of the data until then, and the batches since. Data points are drawn for a sample
-    as their copies would be, so that heavy ones are drawn more often, and count less then.
-
-    Fits that grow with the stream are fits to all its data, whenever it has grown by a half, until
-    it is so long that nothing is kept any more. The batch with which it is may be a long one, which
-    is fitted as a whole, as a first one is.
+    Until the first fit these are all batches. Afterwards they are the data of the last fit, and the
+    batches since, until there are too many. A stream that keeps a sample goes on with a random one
+    of its data until then. Data points are drawn for it as their copies would be, so that heavy
+    ones are drawn more often, and count less then. Another stream keeps nothing any more, but the
+    batch that makes it too long, which is fitted as a first one is.
     """
 
     batches: tuple[Any, ...]
-    grows: bool = False
+    keeps_sample: bool = True
     n_seen: int = 0  # rows of the stream so far
     n_new: int = 0  # rows since the last fit, or since they were last compared
     n_first: int = 0  # rows that the first fit needs; 0 before it
@@ -72,20 +70,19 @@ class Kept:
     def fitted(self, units: Any, n_first: int, rng: np.random.Generator) -> Kept:
         """Return what is kept after a fit to some data."""
         n_first, number = self.n_first or n_first, self.n_fits + 1
-        if self.grows:
-            fitted = Kept((), True, self.n_seen, 0, n_first, number)
+        if not self.keeps_sample:
+            fitted = Kept((), False, self.n_seen, 0, n_first, number)
             return fitted if fitted.is_over else replace(fitted, batches=(joined([units]),))
         size = _n_units(units, _MOST * n_first)
         share = min(size / units.n_units, 1.0)
         kept = sampled(units, size, share, rng)
-        return Kept((kept,), False, self.n_seen, 0, n_first, number, share=self.share * share)
+        return Kept((kept,), True, self.n_seen, 0, n_first, number, share=self.share * share)
 
-    def failed(self) -> Kept:
+    def failed(self, rng: np.random.Generator) -> Kept:
         """Return what is kept after a fit that failed, which counts as others do."""
-        kept = replace(self, n_fits=self.n_fits + 1)
-        if self.grows:
-            kept = replace(kept, batches=(joined(self.batches),), n_new=0)
-        return kept
+        # Rows that have been compared are a sample already.
+        kept = self if len(self.batches) == 1 else self.reduced(rng)
+        return replace(kept, n_fits=self.n_fits + 1)
 
     @property
     def is_fresh(self) -> bool:
@@ -95,7 +92,7 @@ class Kept:
     @property
     def room(self) -> float:
         """The number of rows that can still come until no fit is made any more."""
-        if not self.grows or self.n_first == 0:
+        if self.keeps_sample or self.n_first == 0:
             return np.inf
         return max(most_rows_of_fits(self.n_first) - self.n_seen, 0.0)
 
@@ -142,22 +139,21 @@ class Kept:
         numbers = effective_rows(self.batches[1:]), effective_rows([some])
         least = [_FALL + _DEVIATIONS * np.sqrt(n_columns / (2.0 * n)) for n in numbers]
         level = self.level
-        if self.is_sample and self.is_new:
+        if self.is_new:
             # No fit predicts new rows as well as its own, and one to more rows is not to be had.
             least[0] += _GENERALIZATION * n_columns
             level -= max(min(fall[0], least[0]), 0.0)
         allowed = self.n_fits <= _FITS_PER_DOUBLING * np.log2(self.n_seen / self.n_first)
         falls = fall[0] > least[0] or fall[1] > least[1]
-        return bool(falls and allowed), replace(self.thinned(rng), level=level)
+        return bool(falls and allowed), replace(self.reduced(rng), level=level)
 
-    def thinned(self, rng: np.random.Generator) -> Kept:
-        """Return a random sample of all data so far."""
-        old, new = self.batches[0], self.batches[1:]
-        n_units = old.n_units / self.share + sum(batch.n_units for batch in new)
+    def reduced(self, rng: np.random.Generator) -> Kept:
+        """Return what is kept if no fit follows now: all data, or a random sample of them."""
+        old, new, share = self.batches[0], self.batches[1:], 1.0
         units = joined([scaled(old, 1.0 / self.share), *new])
-        share = 1.0
         size = _n_units(units, _MOST * self.n_first)
-        if self.is_sample or size < units.n_units:
+        if self.keeps_sample and (self.is_sample or size < units.n_units):
+            n_units = old.n_units / self.share + sum(batch.n_units for batch in new)
             # Data points that were left out do not come back where more have a place later.
             share = min(size / n_units, self.share)
             units = sampled(units, share * n_units, share, rng)
@@ -167,7 +163,7 @@ class Kept:
 
 def most_rows_of_fits(n_first: float) -> float:
     """Return up to how many rows fits grow with a stream, given the rows of the first."""
-    return _MOST_OF_GROWING * n_first
+    return _MOST_WITHOUT_SAMPLE * n_first
 
 
 def joined(batches: Sequence[Any]) -> Any:

@@ -62,7 +62,7 @@ def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> floa
         return np.inf
     scheduled = strategy.schedule_length() > 0 or not strategy.needs_start
     # A method without a finish runs throughout, and can begin where a fit has ended.
-    if scheduled if strategy.finish else not model.fits_grow:
+    if scheduled if strategy.finish else model.keeps_sample:
         return np.inf
     summary = batch.summary(model)
     return float(model.resolved(summary).least_weight_of_fit(summary))
@@ -70,7 +70,7 @@ def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> floa
 
 def nothing_kept(model: Model, n_seen: int = 0) -> Kept:
     """Return what is kept of a stream before its first fit: nothing of so many rows."""
-    return Kept((), isinstance(model, Streamed) and model.fits_grow, n_seen)
+    return Kept((), not isinstance(model, Streamed) or model.keeps_sample, n_seen)
 
 
 def nothing_replayed(model: Model, strategy: Annealing) -> Replayed | None:

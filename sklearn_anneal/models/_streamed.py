@@ -11,8 +11,8 @@ from ..families import Natural
 # A stream is fitted to its first rows once there are so many for each component, and this share of
 # those that represent others, which are five for each component and column of full covariances.
 _ROWS_OF_FIT, _SHARE_OF_FIT = 25, 0.2
-# The same for fits that grow with the stream, so that the first one needs not be good: in rows, and
-# in ratings, which also have to be so many where rows are users.
+# The same where each fit to more data predicts better, so that the first one needs not be good: in
+# rows, and in ratings, which also have to be so many where rows are users.
 _ROWS_OF_GROWING_FIT, _RATINGS_OF_GROWING_FIT = 2, 200
 
 
@@ -24,18 +24,17 @@ class Streamed:
     learns_soon : bool
         Whether hyperparameters wait for few updates only. Variances of noise do, because little is
         found in the data while they are as large as those of the data.
-    fits_grow : bool
-        Whether a stream is fitted anew whenever it has grown by a half, as long as its data are
-        kept. Each fit to more counts or ratings predicts better, because most words are rare, and
-        most users and items have few ratings. Fits to more rows of groups predict little better,
-        and are repeated where other groups come.
+    keeps_sample : bool
+        Whether a stream that has become long keeps a random sample, to which it is fitted anew
+        where other groups come. A fit to a sample of counts or ratings would lose more than it
+        gains, because most words are rare, and most users and items have few ratings.
     adds_counts : bool
         Whether all that data add to natural parameters are expected counts, or sums of positive
         numbers.
     """
 
     learns_soon: ClassVar[bool] = False
-    fits_grow: ClassVar[bool] = False
+    keeps_sample: ClassVar[bool] = True
     adds_counts: ClassVar[bool] = False
 
     def least_weight(self, summary: Any) -> float:
@@ -79,7 +78,7 @@ def least_rows_of_fit(n_components: int, least_rows: float) -> float:
 
 
 def least_rows_of_growing_fit(n_components: int) -> float:
-    """Return the number of first rows to which a stream is fitted whose fits grow with it."""
+    """Return the number of first rows to which a stream is fitted that keeps no sample."""
     return np.inf if n_components == 1 else float(_ROWS_OF_GROWING_FIT * n_components)
 
 

@@ -148,7 +148,7 @@ class GammaProcessNMF(
     Hofman and Blei (2015), Scalable recommendation with hierarchical Poisson factorization.
     """
 
-    fits_grow = adds_counts = True
+    keeps_sample, adds_counts = False, True
     # The start of activations anew at every pass does much of what annealing is for. Temperatures
     # above 1 help with texts, and leave too many components in use for dense counts.
     recommended: ClassVar[Recommended] = {

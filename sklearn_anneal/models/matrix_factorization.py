@@ -121,7 +121,7 @@ class MatrixFactorization(
     """
 
     learns_soon = True
-    fits_grow = True
+    keeps_sample = False
     recommended: ClassVar[Recommended] = {
         "deterministic": {
             "form": "likelihood",

@@ -121,7 +121,7 @@ class LatentDirichlet(
     learning for latent Dirichlet allocation, section 2.
     """
 
-    fits_grow = adds_counts = True
+    keeps_sample, adds_counts = False, True
     local_step_name: ClassVar[str] = "mean_field"
     divides_tokens: ClassVar[bool] = True
     absent: AbsentWords | None = None
