@@ -2,12 +2,13 @@
 Colours of a stream of pixels
 =============================
 
-``partial_fit`` takes rows as they come. Here a mixture of Gaussians reads the pixels of a photograph
-in batches of a few hundred, in random order, and every pixel is then painted in the mean colour of
-its component. The mixture is fitted anew, with its annealing and its search, whenever the pixels so
-far have grown by a half. It keeps at most 1,200 of them, eight times the 25 for each component that
-the first fit needs; batches of a longer stream update what the last fit has found. Six colours are
-enough to recognise the flower, and a stream of a tenth of the pixels has found them.
+``partial_fit`` takes rows as they come. Here a mixture of Gaussians reads the pixels of a
+photograph in batches of a few hundred, in random order, and every pixel is then painted in the
+mean colour of its component. The mixture is fitted anew, with its annealing and its search,
+whenever the pixels so far have grown by a half. It keeps at most 1,200 of them, eight times the 25
+for each component that the first fit needs; batches of a longer stream update what the last fit
+has found. Six colours are enough to recognise the flower, and a stream of a tenth of the pixels
+has found them.
 """
 
 import matplotlib.pyplot as plt
