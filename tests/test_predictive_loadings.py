@@ -122,6 +122,20 @@ def test_scores_are_between_the_bounds_of_rows_and_predictive_densities(
     assert (scores - bounds).sum() > 0.3 * (exact - bounds).sum()
 
 
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_rows_of_columns_without_noise_are_not_scored_below_the_bound_of_the_fit(seed, missing):
+    """Binary columns are explained exactly, by factors that have to be on together."""
+    rng = np.random.default_rng(seed)
+    yes = (rng.random((200, 4)) < [0.1, 0.3, 0.05, 0.5]).astype(float)
+    X = np.c_[yes, yes @ rng.standard_normal((4, 4)) + 0.5 * rng.standard_normal((200, 4))]
+    if missing:
+        X[rng.random(X.shape) < 0.02] = np.nan
+    est = AnnealedSpikeSlabFactorAnalysis(random_state=0, activation_prior="learned").fit(X)
+    # The bound of the fit includes the divergence of the loadings, and is lower.
+    assert est.score(X) > est.lower_bound_ / len(X)
+
+
 def test_scores_of_an_unknown_row_do_not_depend_on_others(rng):
     X = few_factors(6)(rng, 40)
     X[rng.random(X.shape) < 0.1] = np.nan

@@ -132,7 +132,9 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         principal components, which rounds of EM refine.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated in a pass. None: 5 in
-        passes of ``fit`` in which rows start anew, and 100 in all other cases.
+        passes of ``fit`` in which rows start anew, and 100 in all other cases. Predictions begin
+        with up to 5 updates at each of eight temperatures from 200 on, and without them, and the
+        higher bound of a row decides.
     sweep_tol : float, default=1e-3
         The updates of a row end after a round that has changed no probability, and no factor, by
         more than this.

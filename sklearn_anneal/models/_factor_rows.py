@@ -18,6 +18,11 @@ from ._gaussian_factors import always_on, inferred
 from ._loadings import Loadings
 
 kernels = partial(compiled, "spike_slab")
+# Inverse temperatures through which rows that nobody has inferred before are cooled, the sweeps at
+# each of them, and the nats by which the bound of a row has to be higher for it.
+_COOLING = np.geomspace(0.005, 1.0, 9)[:-1]
+_SWEEPS_PER_TEMPERATURE = 5
+_RISE = 0.01
 
 
 class Moments(NamedTuple):
@@ -74,6 +79,7 @@ class Likelihood:
         weights: Sequence[np.ndarray],
         start: tuple[np.ndarray, np.ndarray] | None,
         n_sweeps: int,
+        cooling: Sequence[float] | np.ndarray = (),
     ) -> Inferred:
         """Return q(z, s) of a block of rows.
 
@@ -90,6 +96,8 @@ class Likelihood:
             factors of a linear regression.
         n_sweeps : int
             Largest number of sweeps.
+        cooling : sequence of float
+            Inverse temperatures at which a few sweeps are made first. Factors that can be off only.
         """
         prior = self.activation_prior
         scaled = self.moments.means / np.sqrt(self.noise_variance)
@@ -116,24 +124,48 @@ class Likelihood:
             logits, means = (np.array(part, order="C") for part in start)
         activations = np.empty(projections.shape)
         energies, entropies = np.empty(len(block.X)), np.empty(len(block.X))
-        run(
-            projections,
-            gram,
-            logit(prior),
-            inverse_temperature,
-            int(start is None),
-            n_sweeps,
-            self.tol,
-            logits,
-            means,
-            activations,
-            energies,
-            entropies,
-        )
+        few = min(n_sweeps, _SWEEPS_PER_TEMPERATURE)
+        steps = [(np.array([hot]), few) for hot in cooling] + [(inverse_temperature, n_sweeps)]
+        for i, (at, sweeps) in enumerate(steps):
+            run(
+                projections,
+                gram,
+                logit(prior),
+                at,
+                int(start is None and i == 0),
+                sweeps,
+                self.tol,
+                logits,
+                means,
+                activations,
+                energies,
+                entropies,
+            )
         energies += np.log1p(-prior).sum() - 0.5 * (constants + squares)
         moments = self._sums(block, weights, activations, means, gram, inverse_temperature)
         found = Inferred(activations, moments, energies, entropies, (logits, means))
         return self._of_columns(found, block)
+
+    def infer_anew(self, block: RowBlock, n_sweeps: int) -> Inferred:
+        """Return q(z, s) at T = 1 of rows that no visit has inferred before, without sums.
+
+        Where there is little noise, factors that explain a row together are switched off one by one
+        by sweeps that start anew, and rows of the fit would end far below the optimum at which
+        passes left them. Sweeps therefore start from high temperatures, too, and the higher bound
+        of each row decides.
+        """
+        found = self.infer(block, 1.0, (), None, n_sweeps)
+        if always_on(self.activation_prior) or not n_sweeps:
+            return found
+        cooled = self.infer(block, 1.0, (), None, n_sweeps, _COOLING)
+        rise = cooled.energies + cooled.entropies - found.energies - found.entropies
+        higher = rise > _RISE
+        return found._replace(
+            activations=np.where(higher, cooled.activations, found.activations),
+            energies=np.where(higher, cooled.energies, found.energies),
+            entropies=np.where(higher, cooled.entropies, found.entropies),
+            local=tuple(map(partial(np.where, higher), cooled.local, found.local)),
+        )
 
     def _sums(
         self,

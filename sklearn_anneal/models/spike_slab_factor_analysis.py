@@ -709,7 +709,7 @@ class SpikeSlabFactorAnalysis(
         factors, activations = np.empty((2, units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
         for block in centered_blocks(units):
-            found = likelihood.infer(block, 1.0, (), None, self.n_sweeps(False))
+            found = likelihood.infer_anew(block, self.n_sweeps(False))
             activations[block.rows] = found.activations.T
             means = found.local[1] if found.factors is None else found.factors
             factors[block.rows] = (found.activations * means).T
