@@ -92,8 +92,9 @@ class AnnealedFactorialMixture(
         instead. None: ``init_params`` decides.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated in a pass. None: 5 in
-        passes of ``fit`` in which rows start anew, and 100 in all other cases. ``"enumerate"`` does
-        not use it.
+        passes of ``fit`` in which rows start anew, and 100 in all other cases. Predictions begin
+        with up to 5 updates at each of eight temperatures from 200 on, and without them, and the
+        higher bound of a row decides. ``"enumerate"`` does not use it.
     sweep_tol : float, default=1e-3
         The updates of a row end after one round that has changed no probability by more than this.
     tol : float, default=1e-6

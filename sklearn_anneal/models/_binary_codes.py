@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,10 @@ _BLOCK, _LANES = 1536, 64
 # Default number of sweeps over a row: few at visits that start anew in order to explore, many at
 # other visits.
 FEW_SWEEPS, MANY_SWEEPS = 5, 100
+# Inverse temperatures through which rows of predictions are cooled, with few sweeps at each. The
+# bound of a row has to be higher by so many nats for it.
+_COOLING = np.geomspace(0.005, 1.0, 9)[:-1]
+_RISE = 0.01
 # The inverse of a smaller variance, times what learned shares of it and sums over rows make of it,
 # would overflow.
 _LEAST_VARIANCE = 1e-300
@@ -80,6 +84,46 @@ def centered_blocks(units: Rows) -> Iterator[RowBlock]:
             there = ~np.isnan(X)
             X, observed = np.where(there, X, 0.0), there.astype(np.float64)
         yield RowBlock(rows, X, observed)
+
+
+def inferred_anew(likelihood: Any, block: RowBlock, n_sweeps: int, cools: bool) -> Inferred:
+    """Return q(z) at T = 1 of rows that no visit has inferred before, without sums.
+
+    Sweeps that start at a linear regression can switch off, one by one, components that explain a
+    row together, and other rows end far below their optimum, too, above all where there is little
+    noise. If it ``cools``, sweeps start from high temperatures as well, and the higher bound of
+    each row decides. The likelihood is that of a visit, whose ``infer`` also takes the inverse
+    temperatures of this ``cooling``; ``is_local`` says whether sweeps end in one of several optima.
+    """
+    how = block, 1.0, (), None, n_sweeps
+    found: Inferred = likelihood.infer(*how)
+    if not (cools and likelihood.is_local and n_sweeps):
+        return found
+    cooled: Inferred = likelihood.infer(*how, _COOLING)
+    rise = cooled.energies + cooled.entropies - found.energies - found.entropies
+    if not (rise > _RISE).any():
+        return found
+
+    def better(of_cooled: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.where(rise > _RISE, of_cooled, other)
+
+    local = found.local
+    if isinstance(local, tuple):
+        local = tuple(map(better, cooled.local, local))
+    return found._replace(
+        activations=better(cooled.activations, found.activations),
+        energies=better(cooled.energies, found.energies),
+        entropies=better(cooled.entropies, found.entropies),
+        local=local if isinstance(local, tuple) else better(cooled.local, local),
+    )
+
+
+def at_temperatures(
+    cooling: Sequence[float] | np.ndarray, inverse_temperature: np.ndarray, n_sweeps: int
+) -> list[tuple[np.ndarray, int]]:
+    """Return inverse temperatures one after another, and the largest number of sweeps at each."""
+    few = min(n_sweeps, FEW_SWEEPS)
+    return [*((np.array([hot]), few) for hot in cooling), (inverse_temperature, n_sweeps)]
 
 
 def check_variances(variances: float | np.ndarray) -> None:

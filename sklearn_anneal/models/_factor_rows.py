@@ -13,16 +13,17 @@ from scipy.special import logit
 from ..families import Natural
 from . import _packed_gaussians
 from ._base import LOG_2PI, compiled
-from ._binary_codes import Inferred, RowBlock, second_moments, weighted_product
+from ._binary_codes import (
+    Inferred,
+    RowBlock,
+    at_temperatures,
+    second_moments,
+    weighted_product,
+)
 from ._gaussian_factors import always_on, inferred
 from ._loadings import Loadings
 
 kernels = partial(compiled, "spike_slab")
-# Inverse temperatures through which rows that nobody has inferred before are cooled, the sweeps at
-# each of them, and the nats by which the bound of a row has to be higher for it.
-_COOLING = np.geomspace(0.005, 1.0, 9)[:-1]
-_SWEEPS_PER_TEMPERATURE = 5
-_RISE = 0.01
 
 
 class Moments(NamedTuple):
@@ -71,6 +72,11 @@ class Likelihood:
     noise_variance: np.ndarray
     activation_prior: np.ndarray
     tol: float
+
+    @property
+    def is_local(self) -> bool:
+        """Whether sweeps end in one of several optima."""
+        return not always_on(self.activation_prior)
 
     def infer(
         self,
@@ -124,9 +130,7 @@ class Likelihood:
             logits, means = (np.array(part, order="C") for part in start)
         activations = np.empty(projections.shape)
         energies, entropies = np.empty(len(block.X)), np.empty(len(block.X))
-        few = min(n_sweeps, _SWEEPS_PER_TEMPERATURE)
-        steps = [(np.array([hot]), few) for hot in cooling] + [(inverse_temperature, n_sweeps)]
-        for i, (at, sweeps) in enumerate(steps):
+        for i, (at, sweeps) in enumerate(at_temperatures(cooling, inverse_temperature, n_sweeps)):
             run(
                 projections,
                 gram,
@@ -145,27 +149,6 @@ class Likelihood:
         moments = self._sums(block, weights, activations, means, gram, inverse_temperature)
         found = Inferred(activations, moments, energies, entropies, (logits, means))
         return self._of_columns(found, block)
-
-    def infer_anew(self, block: RowBlock, n_sweeps: int) -> Inferred:
-        """Return q(z, s) at T = 1 of rows that no visit has inferred before, without sums.
-
-        Where there is little noise, factors that explain a row together are switched off one by one
-        by sweeps that start anew, and rows of the fit would end far below the optimum at which
-        passes left them. Sweeps therefore start from high temperatures, too, and the higher bound
-        of each row decides.
-        """
-        found = self.infer(block, 1.0, (), None, n_sweeps)
-        if always_on(self.activation_prior) or not n_sweeps:
-            return found
-        cooled = self.infer(block, 1.0, (), None, n_sweeps, _COOLING)
-        rise = cooled.energies + cooled.entropies - found.energies - found.entropies
-        higher = rise > _RISE
-        return found._replace(
-            activations=np.where(higher, cooled.activations, found.activations),
-            energies=np.where(higher, cooled.energies, found.energies),
-            entropies=np.where(higher, cooled.entropies, found.entropies),
-            local=tuple(map(partial(np.where, higher), cooled.local, found.local)),
-        )
 
     def _sums(
         self,

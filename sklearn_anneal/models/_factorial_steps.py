@@ -12,7 +12,14 @@ from scipy.special import logit
 
 from ..families import Natural
 from ._base import LOG_2PI, compiled
-from ._binary_codes import Inferred, RowBlock, second_moments, weighted_product, weighted_total
+from ._binary_codes import (
+    Inferred,
+    RowBlock,
+    at_temperatures,
+    second_moments,
+    weighted_product,
+    weighted_total,
+)
 
 kernels = partial(compiled, "factorial_mixture")
 
@@ -125,6 +132,11 @@ class Likelihood:
     states: States | None
     tol: float
 
+    @property
+    def is_local(self) -> bool:
+        """Whether sweeps end in one of several optima."""
+        return self.states is None
+
     def infer(
         self,
         block: RowBlock,
@@ -132,6 +144,7 @@ class Likelihood:
         weights: Sequence[np.ndarray],
         start: np.ndarray | None,
         n_sweeps: int,
+        cooling: Sequence[float] | np.ndarray = (),
     ) -> Inferred:
         """Return q(z) of a block of rows.
 
@@ -147,6 +160,8 @@ class Likelihood:
             Logits from which the sweeps start; None for those of :meth:`_relaxed`.
         n_sweeps : int
             Largest number of sweeps.
+        cooling : sequence of float
+            Inverse temperatures at which a few sweeps are made first, but if states are enumerated.
         """
         inverse_temperature = np.ascontiguousarray(x, dtype=np.float64)
         if self.states is not None:
@@ -157,20 +172,21 @@ class Likelihood:
         energies, entropies = np.empty(len(X)), np.empty(len(X))
         # The kernel overwrites the start.
         logits = self._relaxed(projections) if start is None else np.array(start, order="C")
-        kernels().mean_field(
-            projections,
-            self.gram,
-            self.root,
-            self._log_odds(),
-            inverse_temperature,
-            int(start is None),
-            n_sweeps,
-            self.tol,
-            logits,
-            activations,
-            energies,
-            entropies,
-        )
+        for i, (at, sweeps) in enumerate(at_temperatures(cooling, inverse_temperature, n_sweeps)):
+            kernels().mean_field(
+                projections,
+                self.gram,
+                self.root,
+                self._log_odds(),
+                at,
+                int(start is None and i == 0),
+                sweeps,
+                self.tol,
+                logits,
+                activations,
+                energies,
+                entropies,
+            )
         residuals = activations.T @ self.moments.switched.means
         residuals -= X
         energies -= 0.5 / self.noise_variance * np.einsum("nd,nd->n", residuals, residuals)

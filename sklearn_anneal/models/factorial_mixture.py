@@ -21,6 +21,7 @@ from ._binary_codes import (
     BinaryCodes,
     centered_blocks,
     check_variances,
+    inferred_anew,
 )
 from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
@@ -298,7 +299,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         if self.n_components < 2:
             return None
         rows: Any = units.spread(ROWS_FOR_SWAPS)
-        activations, _ = self.infer(rows, q)
+        activations, _ = self.infer(rows, q, cools=False)
         weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
         every = self.standard(q)["mean"]
         means = every[self.switched]
@@ -465,8 +466,8 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
 
     # Functions of the fitted parameters
 
-    def infer(self, units: Rows, q: Natural) -> tuple[np.ndarray, np.ndarray]:
-        """Infer the activations of rows at T = 1.
+    def infer(self, units: Rows, q: Natural, cools: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Infer the activations of rows at T = 1, from high temperatures too if it ``cools``.
 
         Returns
         -------
@@ -479,7 +480,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         activations = np.empty((units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
         for block in centered_blocks(units):
-            found = likelihood.infer(block, 1.0, (), None, self.n_sweeps(False))
+            found = inferred_anew(likelihood, block, self.n_sweeps(False), cools)
             activations[block.rows] = found.activations.T
             bounds[block.rows] = found.energies + found.entropies
         return activations, bounds

@@ -21,6 +21,7 @@ from ._binary_codes import (
     BinaryCodes,
     centered_blocks,
     check_variances,
+    inferred_anew,
 )
 from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
@@ -436,7 +437,7 @@ class SpikeSlabFactorAnalysis(
     def _explained(self, units: Rows, q: Natural) -> tuple[np.ndarray, Residuals]:
         """Return E u of a sample of the rows, (n_rows, n_components), and what they leave."""
         rows: Any = units.spread(ROWS_FOR_SWAPS)
-        factors, _, _ = self.infer(rows, q)
+        factors, _, _ = self.infer(rows, q, cools=False)
         return factors, self._residuals(rows, q, factors)
 
     def _residuals(self, rows: Rows, q: Natural, factors: np.ndarray) -> Residuals:
@@ -692,9 +693,11 @@ class SpikeSlabFactorAnalysis(
     # Functions of the fitted parameters
 
     def infer(
-        self, units: Rows, q: Natural, moments: Moments | None = None
+        self, units: Rows, q: Natural, moments: Moments | None = None, cools: bool = True
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Infer the factors of rows at T = 1, given the moments of q if they are known.
+        """Infer the factors of rows at T = 1, from high temperatures too if it ``cools``.
+
+        The moments of q are given if they are known.
 
         Returns
         -------
@@ -709,7 +712,7 @@ class SpikeSlabFactorAnalysis(
         factors, activations = np.empty((2, units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
         for block in centered_blocks(units):
-            found = likelihood.infer_anew(block, self.n_sweeps(False))
+            found = inferred_anew(likelihood, block, self.n_sweeps(False), cools)
             activations[block.rows] = found.activations.T
             means = found.local[1] if found.factors is None else found.factors
             factors[block.rows] = (found.activations * means).T
