@@ -340,6 +340,30 @@ def test_jitter_displaces_means_by_prior_standard_deviations(local_step, rng):
     assert moved["precision"] is ctx.q["precision"]
 
 
+def overlapping(rng, n):
+    """Sums of parts that have columns in common, with little noise."""
+    parts = rng.random((9, 20)) < 0.4
+    return (rng.random((n, 9)) < 0.35) @ parts + 0.1 * rng.standard_normal((n, 20))
+
+
+def test_a_search_ends_with_rows_that_are_cooled_anew():
+    """Passes leave each row in the optimum where it was."""
+    rises = []
+    for seed in (3, 4):
+        X = overlapping(np.random.default_rng(seed), 300)
+        est = AnnealedFactorialMixture(9, random_state=0).fit(X)
+        found = est.search_results_
+        cooled, bounds = found["move"] == "cooling", found["lower_bound"]
+        assert cooled.sum() >= 1
+        others = np.append(bounds[found["kept"] & ~cooled], est.restart_lower_bounds_)
+        rises.append(est.lower_bound_ - others.max())
+    assert min(rises) > 1.0
+    # Nothing is cooled where all states are enumerated, or without a search.
+    for params in ({"local_step": "enumerate"}, {"annealing": "none"}):
+        est = AnnealedFactorialMixture(3, random_state=0, **params).fit(X[:50])
+        assert "cooling" not in est.search_results_["move"]
+
+
 @pytest.mark.parametrize("seed", [1, 3])
 def test_bounds_of_new_rows_are_near_to_sums_over_all_states(seed):
     """Sweeps that start at a linear regression alone end far below for some of them."""

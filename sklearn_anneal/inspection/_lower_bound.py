@@ -21,6 +21,7 @@ _MARKS = {
     "start": ("new start", "v"),
     "plain": ("start without annealing", "<"),
     "reorder": ("other order of components", "X"),
+    "cooling": ("rows cooled anew", "d"),
     "continuation": ("more passes", ">"),
     "extension": ("another part of the model", "h"),
     "reduction": ("components in use alone", "p"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -50,6 +51,7 @@ class LocalStart(NamedTuple):
     # linear regression.
     local: list | None
     n_sweeps: int  # largest number of sweeps over a row
+    cools: bool = False  # whether activations are found anew, from high temperatures too
 
 
 class Inferred(NamedTuple):
@@ -177,7 +179,8 @@ class BinaryCodesVisit(Visit[Rows]):
         self, units: Rows, local: Any, exploring: bool, noise: float, rng: np.random.Generator
     ) -> LocalStart:
         # Activations are assignments, which have no parameters that noise could be mixed with.
-        return LocalStart(None if exploring else local, self.model.n_sweeps(exploring))
+        local = None if exploring else local
+        return LocalStart(local, self.model.n_sweeps(exploring), self.model.cools)
 
     def forgets(self, exploring: bool, noise: float) -> bool:
         return exploring
@@ -203,6 +206,8 @@ class BinaryCodesVisit(Visit[Rows]):
             if tempered:
                 x, start = self._inverse_temperatures(block, start, local.n_sweeps)
                 found_x[rows] = factor = x
+            elif local.cools:
+                start = inferred_anew(likelihood, block, local.n_sweeps, cools=True).local
             # Weights without noise are needed where noise is a deviation, and where there is none.
             kinds = [weights * factor]
             if noise is not None:
@@ -259,9 +264,12 @@ class BinaryCodes(Streamed, ConjugateModel[Rows, S]):
         to explore, and 100 at others.
     learns : tuple of str
         Names of the hyperparameters that are learned.
+    cools : bool
+        Whether visits at T = 1 find activations anew, from high temperatures too.
     """
 
     learns_soon = True
+    cools: bool = False
 
     max_sweeps: int | None
     learns: tuple[str, ...]
@@ -322,6 +330,12 @@ class BinaryCodes(Streamed, ConjugateModel[Rows, S]):
     def learns_late(self) -> bool:
         """Whether hyperparameters are learned once the bound hardly rises."""
         return bool(self.learns)
+
+    def with_cooling(self) -> Self:
+        """Return a copy whose visits cool activations."""
+        model = copy(self)
+        model.cools = True
+        return model
 
     def n_sweeps(self, exploring: bool) -> int:
         """Return the largest number of sweeps over a row.

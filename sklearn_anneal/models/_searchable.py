@@ -77,6 +77,10 @@ class Searchable(ABC, Generic[U, S]):
     learns_shapes: bool = False
     search_options: SearchOptions = SearchOptions()
 
+    def cooling(self) -> Self | None:
+        """Return the model whose visits cool local variables; None if these have one optimum."""
+        return None
+
     @abstractmethod
     def swapped(
         self,

@@ -281,6 +281,9 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         precision = change.T @ q["precision"] @ change
         return model, prior, {"precision": precision, "natural_mean": change.T @ q["natural_mean"]}
 
+    def cooling(self) -> Self | None:
+        return None if self.local_step_name == "enumerate" else self.with_cooling()
+
     def other_starts(self) -> tuple[Self, ...]:
         other = copy(self)
         other.init_params = "random_from_data" if self.init_params == "random" else "random"

@@ -352,6 +352,9 @@ class SpikeSlabFactorAnalysis(
     def tries_other_start_first(self) -> bool:
         return self.missing
 
+    def cooling(self) -> Self | None:
+        return None if always_on(self.activation_prior) else self.with_cooling()
+
     def other_starts(self) -> tuple[Self, ...]:
         """Return the model itself: other draws of its only kind of start are worth trying.
 

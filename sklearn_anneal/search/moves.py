@@ -342,6 +342,32 @@ class Continuation(Move):
 
 
 @dataclass(frozen=True)
+class Cooling(Move):
+    """The same parameters, and local variables that are cooled anew, from high temperatures.
+
+    Passes change the local variables of a data point a little, and leave it in its optimum.
+    """
+
+    name = "cooling"
+    counts = False
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        model = kept.ctx.model
+        cooling = model.cooling() if isinstance(model, Searchable) else None
+        if cooling is None:
+            return None
+        ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
+        ctx.exploring = False
+        found = Progress(ctx, PLAIN)
+        hot: Any = replace(ctx, model=cooling)
+        found.local = visit(hot, PLAIN, problem.units, SEQUENTIAL).local
+        return found
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return stop
+
+
+@dataclass(frozen=True)
 class Extension(Move):
     """A part of the model that waits for the end of the search, if the bound is higher with it.
 

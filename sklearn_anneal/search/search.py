@@ -21,6 +21,7 @@ from ..models._searchable import Searchable
 from ..parallel.workers import Workers
 from .moves import (
     Continuation,
+    Cooling,
     Extension,
     FirstStart,
     Merge,
@@ -415,8 +416,9 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
         shapes = (Reshape(guided=True), *[Reshape(guided=False)] * _RANDOM_SHAPES)
         turns += [Reshape(guided=True), Reshape(guided=False)]
     before = (*guard, *tried, *shapes, *order)
+    cooling = (Cooling(),) if effort > 0 and isinstance(problem.model, Searchable) else ()
     # A fit that is extended converges with the extension.
-    after = (*order, *extension, *continuation, *reduction)
+    after = (*order, *extension, *continuation, *cooling, *reduction)
     fewest = min(how.least_passes, how.least_visits / max(problem.units.n_observations, 1.0))
     return Moves(before, tuple(turns), after, effort, plan.automatic, fewest)
 
@@ -490,7 +492,8 @@ def _moved(
             result.before_end = replace(result, attempts=list(result.attempts))
     # A search that is resumed may have made some of these moves, each of which was a turn.
     for move in moves.after[0 if ended is None else result.turn - ended.turn :]:
-        if not course.stopped():
+        turn = result.turn
+        while result.turn == turn and not course.stopped():
             make(move)
     return result
 
