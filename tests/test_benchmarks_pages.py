@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 @pytest.mark.parametrize(
     "module",
     [
+        "factorial_mixture.drawn",
         "mixture.numbers",
         "over_dispersed_counts",
         "peers.compare",
@@ -121,6 +122,7 @@ def test_tables_that_nobody_chose_are_prepared_by_their_rules(monkeypatch):
     [
         ("over_dispersed_counts", ("drawn, negative binomial", "zero_inflated_poisson")),
         ("streams", ("separated 10 in 05", "drawn, sticky 8")),
+        ("factorial_mixture.drawn", ("| 5 | 20 | Gaussian |", "In all 1 fits")),
     ],
 )
 def test_a_quick_run_writes_its_tables(module, parts, no_data, tmp_path):

@@ -1,20 +1,55 @@
-"""Swaps of the parts of factorial mixtures: one part is given up, and another one is sought."""
+"""Moves of the parts of factorial mixtures: other parts for one, or for one of a pair."""
 
 from __future__ import annotations
 
+from itertools import product
+from typing import NamedTuple
+
 import numpy as np
+from scipy.linalg import eigh
 
 # Rounds in which a new part is refined: its rows are those that it explains better than nothing.
 _ROUNDS = 5
+# Parts μ_j and μ_k explain sums a μ_j + b μ_k with four pairs (a, b). These are the pairs of the
+# parts as they are, and with μ_j + μ_k or μ_j − μ_k for μ_j, or μ_k + μ_j or μ_k − μ_j for μ_k.
+_SUMS = np.array(
+    [
+        [(0, 0), (1, 0), (0, 1), (1, 1)],
+        [(0, 0), (1, 1), (0, 1), (1, 2)],
+        [(0, 0), (1, -1), (0, 1), (1, 0)],
+        [(0, 0), (1, 0), (1, 1), (2, 1)],
+        [(0, 0), (1, 0), (-1, 1), (0, 1)],
+    ]
+)
+# Recombinations and refits look at so many rows.
+_ROWS = 2000
+# Recombinations look at so many pairs for each part, and at so many of these at a time.
+_PAIRS, _PAIRS_AT_ONCE = 4, 16
+# A refit is tried with these numbers of parts, with so many starts of each, and at temperatures in
+# units of the variance of the rows.
+_SIZES, _STARTS, _TEMPERATURES = (3, 4, 5), 4, np.geomspace(0.25, 0.0025, 20)
+# Passes at T = 0 that end it.
+_LAST = 3
+# Noise in the choice of parts for a refit, on the scale of logarithms.
+_NOISE_OF_CHOICE = 0.3
+# The largest variance of residuals in a direction is so many times that of noise where there is
+# something left to explain.
+_EXCESS = 1.1
 # Differences of losses below this number of nats per row are left to chance.
 _CHANCE = 0.005
 
 
+class Explained(NamedTuple):
+    """Rows, and what is known of them."""
+
+    activations: np.ndarray  # E z, (n_rows, n_components)
+    X: np.ndarray  # relative to the center of the data and an offset, (n_rows, n_features)
+    weights: np.ndarray  # (n_rows,)
+
+
 def swapped_means(
     means: np.ndarray,
-    activations: np.ndarray,
-    X: np.ndarray,
-    weights: np.ndarray,
+    rows: Explained,
     noise_variance: float,
     rng: np.random.Generator,
     guided: bool,
@@ -24,17 +59,14 @@ def swapped_means(
     Parameters
     ----------
     means : ndarray of shape (n_components, n_features)
-    activations : ndarray of shape (n_rows, n_components)
-        E z of the rows.
-    X : ndarray of shape (n_rows, n_features)
-        Rows relative to the center of the data.
-    weights : ndarray of shape (n_rows,)
+    rows : Explained
     noise_variance : float
     rng : numpy.random.Generator
     guided : bool
         Whether the part that is given up is the one whose loss matters least, up to chance, and
         not any one.
     """
+    activations, X, weights = rows
     residuals = X - activations @ means
     k = len(means)
     given_up = int(rng.integers(k))
@@ -58,3 +90,221 @@ def swapped_means(
     result = means.copy()
     result[given_up] = found
     return result
+
+
+class Replaced(NamedTuple):
+    """The means of all parts after some of them were replaced."""
+
+    means: np.ndarray  # (n_components, n_features)
+    numbers: np.ndarray  # those that were replaced, or whose activations change
+    shares: np.ndarray  # the shares of the rows in which these are active
+
+
+def recombined_means(
+    means: np.ndarray, rows: Explained, noise_variance: float, rng: np.random.Generator
+) -> Replaced | None:
+    """Return the means of all parts after one was added to another or subtracted from it.
+
+    Parts a − b and b explain the rows a by both of them, and none by a + b. No step changes the
+    activations of nearly all rows at once, as it would take to find a and b. Of the pairs whose
+    activations depend on each other most, the one is chosen with which the rows have the smallest
+    residuals, up to chance, given the activations of all other parts. The arguments are those of
+    :func:`swapped_means`.
+    """
+    activations, X, weights = _some(rows, rng)
+    gram, along = means @ means.T, (X - activations @ means) @ means.T
+    pairs = _dependent_pairs(activations, weights)
+    gains = np.empty((len(pairs), len(_SUMS) - 1))
+    for begin in range(0, len(pairs), _PAIRS_AT_ONCE):
+        some = pairs[begin : begin + _PAIRS_AT_ONCE]
+        least = _losses_of_pairs(some, gram, along, activations).min(axis=3) @ weights
+        gains[begin : begin + len(some)] = (least[:, :1] - least[:, 1:]) / (2.0 * noise_variance)
+    way = gains.argmax(axis=1)
+    gain = gains.max(axis=1)
+    if not (gain > 0.0).any():
+        return None
+    chance = _CHANCE * weights.sum()
+    best = int(np.argmax(np.where(gain > 0.0, gain + chance * rng.gumbel(size=len(gain)), -np.inf)))
+    pair = pairs[best]
+    states = _losses_of_pairs(pair[None], gram, along, activations)[0, way[best] + 1].argmin(axis=1)
+    active = np.array([(states == 1) | (states == 3), states >= 2], dtype=float)
+    result = means.copy()
+    changed, other = pair if way[best] < 2 else pair[::-1]
+    result[changed] += (1.0 if way[best] % 2 == 0 else -1.0) * means[other]
+    return Replaced(result, pair, active @ weights / weights.sum())
+
+
+def _some(rows: Explained, rng: np.random.Generator) -> Explained:
+    """Return some of the rows."""
+    chosen = np.sort(rng.permutation(len(rows.X))[:_ROWS])
+    return Explained(*(part[chosen] for part in rows))
+
+
+def _correlations(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the correlations of parts in absolute terms, and 0 of each with itself."""
+    centered = activations - np.average(activations, axis=0, weights=weights)
+    covariance = (centered.T * weights) @ centered
+    deviations = np.sqrt(np.maximum(np.diagonal(covariance), np.finfo(float).tiny))
+    found = np.abs(covariance / np.outer(deviations, deviations))
+    np.fill_diagonal(found, 0.0)
+    return np.asarray(found)
+
+
+def _dependent_pairs(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the pairs of parts whose activations have the largest correlations, (n_pairs, 2)."""
+    correlations = _correlations(activations, weights)
+    k = len(correlations)
+    pairs = np.column_stack(np.triu_indices(k, 1))
+    order = np.argsort(-correlations[pairs[:, 0], pairs[:, 1]], kind="stable")
+    return np.asarray(pairs[order[: _PAIRS * k]])
+
+
+def _losses_of_pairs(
+    pairs: np.ndarray, gram: np.ndarray, along: np.ndarray, activations: np.ndarray
+) -> np.ndarray:
+    """Return squared distances of rows from all sums of pairs, up to what does not depend on these.
+
+    They have the shape (n_pairs, n_ways, n_rows, 4), where rows are less all other parts.
+    """
+    of_pairs = gram[pairs[:, :, None], pairs[:, None, :]]
+    products = along.T[pairs] + np.einsum("pab,bpn->pan", of_pairs, activations.T[pairs.T])
+    squares = np.einsum("vsa,pab,vsb->pvs", _SUMS, of_pairs, _SUMS)
+    found = squares[:, :, None] - 2.0 * np.einsum("pan,vsa->pvns", products, _SUMS)
+    return np.asarray(found)
+
+
+def refitted_means(
+    means: np.ndarray, rows: Explained, noise_variance: float, rng: np.random.Generator
+) -> Replaced | None:
+    """Return the means of all parts after some were fitted anew to what the others leave.
+
+    Three parts that are each a mixture of three others, say, explain hardly fewer rows than these,
+    and nothing leads from one to the other. The parts are those along which residuals are larger
+    than noise, up to chance. They are fitted with an offset over all of their states, in the few
+    dimensions that they span, at falling temperatures from several starts. A part that is on where
+    it should be off has then no advantage, and a regression of the rows on all parts decides. The
+    arguments are those of :func:`swapped_means`.
+    """
+    rows = _some(rows, rng)
+    activations, X, weights = rows
+    residuals, roots = X - activations @ means, np.sqrt(weights / weights.sum())[:, None]
+    variances, directions = _principal(residuals * roots, 1)
+    shape = 1.0 + np.sqrt(X.shape[1] / len(X))
+    if not variances[0] > _EXCESS * noise_variance * shape**2:
+        return None
+    order = _to_refit(means, activations, weights, directions[0], rng)
+    k = len(means)
+    least, found = (
+        _explained_by(activations, rows) - 2.0 * noise_variance * _CHANCE * weights.sum(),
+        None,
+    )
+    for size in sorted({min(size, k) for size in _SIZES}):
+        chosen = order[:size]
+        rest = residuals + activations[:, chosen] @ means[chosen]
+        y = rest @ _principal(rest * roots, size + 1)[1].T
+        states = np.array(list(product((0.0, 1.0), repeat=size)))
+        fits = (_fitted_anew(y, weights, states, i % 2 == 0, rng) for i in range(_STARTS))
+        active = min(fits, key=lambda one: one[0])[1]
+        for flipped in states:
+            every = activations.copy()
+            every[:, chosen] = np.where(flipped > 0.0, 1.0 - active, active)
+            loss = _explained_by(every, rows)
+            if loss < least:
+                least, found = loss, (every, chosen)
+    if found is None:
+        return None
+    every, chosen = found
+    weighted = every.T * weights
+    shares = weighted[chosen].sum(axis=1) / weights.sum()
+    return Replaced(_solved(weighted @ every, weighted @ X), chosen, shares)
+
+
+def _to_refit(
+    means: np.ndarray,
+    activations: np.ndarray,
+    weights: np.ndarray,
+    direction: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the numbers of parts in the order in which they are chosen for a refit.
+
+    The first one has the largest coefficient in the regression of a direction on all parts. Others
+    have large ones, too, or activations that depend on those of parts before them.
+    """
+    k = len(means)
+    gram = means @ means.T
+    ridge = 1e-3 * np.trace(gram) / k * np.eye(k)
+    along = np.abs(np.linalg.solve(gram + ridge, means @ direction))
+    along *= np.sqrt(np.diagonal(gram))
+    along /= max(along.max(), np.finfo(float).tiny)
+    order: list[int] = []
+    dependence = np.zeros(k)
+    correlations = _correlations(activations, weights)
+    for _ in range(min(max(_SIZES), k)):
+        keys = np.log(along + dependence + np.finfo(float).tiny)
+        keys += _NOISE_OF_CHOICE * rng.gumbel(size=k)
+        keys[order] = -np.inf
+        order.append(int(np.argmax(keys)))
+        dependence = np.maximum(dependence, correlations[order[-1]])
+    return np.array(order)
+
+
+def _explained_by(activations: np.ndarray, rows: Explained) -> float:
+    """Return the sum of squares that a regression on activations explains, times −1."""
+    weighted = activations.T * rows.weights
+    first = weighted @ rows.X
+    return -float((first * _solved(weighted @ activations, first)).sum())
+
+
+def _principal(rows: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest eigenvalues of Σ x xᵀ, and their eigenvectors as rows."""
+    transposed = rows.shape[1] > rows.shape[0]
+    gram = rows @ rows.T if transposed else rows.T @ rows
+    n = len(gram)
+    values, vectors = eigh(gram, subset_by_index=[max(n - number, 0), n - 1])
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
+    if transposed:
+        vectors = vectors @ rows
+        lengths = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+        vectors = vectors / np.maximum(lengths, np.finfo(float).tiny)
+    return values, vectors
+
+
+def _solved(second: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the parts of a regression, some of which may never be active."""
+    ridge = 1e-9 * np.trace(second) + np.finfo(float).tiny
+    return np.asarray(np.linalg.solve(second + ridge * np.eye(len(second)), first))
+
+
+def _squares(y: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Return ‖c‖² − 2 yᵀ c of rows and centers, (n_rows, n_centers)."""
+    return np.asarray((centers**2).sum(axis=1) - 2.0 * (y @ centers.T))
+
+
+def _fitted_anew(
+    y: np.ndarray, weights: np.ndarray, states: np.ndarray, of_rows: bool, rng: np.random.Generator
+) -> tuple[float, np.ndarray]:
+    """Return Σ w min (‖c‖² − 2 yᵀ c) of parts that were fitted to rows, and the activations.
+
+    The start are random rows, or draws from a Gaussian, without an offset.
+    """
+    m = states.shape[1]
+    variance = float(weights @ (y**2).sum(axis=1) / weights.sum())
+    if of_rows:
+        parts = y[rng.integers(len(y), size=m)]
+    else:
+        parts = np.sqrt(variance / 4.0) * rng.standard_normal((m, y.shape[1]))
+    parts = np.vstack([parts, np.zeros(y.shape[1])])
+    every = np.column_stack([states, np.ones(len(states))])
+    for temperature in [*(_TEMPERATURES * variance), *[0.0] * _LAST]:
+        losses = _squares(y, every @ parts)
+        if temperature > 0.0:
+            shares = np.exp((losses.min(axis=1, keepdims=True) - losses) / (2.0 * temperature))
+            shares *= (weights / shares.sum(axis=1))[:, None]
+            second, first = (every.T * shares.sum(axis=0)) @ every, (shares @ every).T @ y
+        else:
+            active = every[losses.argmin(axis=1)]
+            second, first = (active.T * weights) @ active, (active.T * weights) @ y
+        parts = _solved(second, first)
+    losses = _squares(y, every @ parts)
+    return float(weights @ losses.min(axis=1)), states[losses.argmin(axis=1)]

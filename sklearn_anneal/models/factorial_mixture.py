@@ -26,10 +26,18 @@ from ._binary_codes import (
 from ._componentwise import Componentwise, Given
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._factorial_steps import Likelihood, Moments, States
-from ._part_moves import swapped_means
+from ._part_moves import (
+    Explained,
+    Replaced,
+    recombined_means,
+    refitted_means,
+    swapped_means,
+)
 from ._predictive_loadings import gains_of_answers
-from ._searchable import Rearranged, Searchable
+from ._searchable import Rearranged, Searchable, SearchOptions
 
+# The least and the largest prior probability of parts that moves have changed.
+_SHARES = 0.01, 0.99
 _FACTORS = Factors([Factor(MatrixGaussian(), {key: key for key in MatrixGaussian.keys})])
 # Rows × states whose predictive densities are in memory at a time.
 _ENTRIES = 2**20
@@ -117,6 +125,8 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
     Ghahramani (1995), Factorial learning and the EM algorithm; Mandt et al. (2016), Variational
     tempering, section 4 and Eq. 12.
     """
+
+    search_options = SearchOptions(noises=(0.1,), starts_anew=False, recombines=True)
 
     recommended: ClassVar[Recommended] = {
         "deterministic": {
@@ -301,18 +311,56 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         """Return a Gaussian around the means, one of which is new, as found in the residuals."""
         if self.n_components < 2:
             return None
+        every, rows = self._explained(units, q)
+        means = every[self.switched]
+        found = swapped_means(means, rows, self.noise_variance, rng, guided)
+        if found is means:
+            return None
+        return self, prior, self._around(found, summary, every[: self.switched.start])
+
+    def recombined(
+        self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator
+    ) -> Rearranged | None:
+        """Return a Gaussian around the means after one was added to or taken from another."""
+        return self._replaced(recombined_means, units, q, summary, prior, rng)
+
+    def refitted(
+        self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator
+    ) -> Rearranged | None:
+        """Return a Gaussian around the means, some of which were fitted anew by themselves."""
+        return self._replaced(refitted_means, units, q, summary, prior, rng)
+
+    def _replaced(
+        self,
+        replaced: Callable[..., Replaced | None],
+        units: Rows,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+    ) -> Rearranged | None:
+        if self.n_components < 2:
+            return None
+        every, rows = self._explained(units, q)
+        found = replaced(every[self.switched], rows, self.noise_variance, rng)
+        if found is None:
+            return None
+        model = self
+        if "activation_prior" in self.learns:
+            model = copy(self)
+            model.activation_prior = self.activation_prior.copy()
+            model.activation_prior[found.numbers] = found.shares.clip(*_SHARES)
+        return model, prior, model._around(found.means, summary, every[: self.switched.start])
+
+    def _explained(self, units: Rows, q: Natural) -> tuple[np.ndarray, Explained]:
+        """Return E μ, with an offset if there is one, and what the parts explain of a sample."""
         rows: Any = units.spread(ROWS_FOR_SWAPS)
         activations, _ = self.infer(rows, q, cools=False)
         weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
         every = self.standard(q)["mean"]
-        means = every[self.switched]
         X = np.asarray(rows.X, dtype=np.float64) - rows.center
         X -= every[: self.switched.start].sum(axis=0)
-        noise = self.noise_variance
-        found = swapped_means(means, activations, X, weights, noise, rng, guided)
-        if found is means:
-            return None
-        return self, prior, self._around(found, summary, every[: self.switched.start])
+        return every, Explained(activations, X, weights)
 
     def _around(
         self, means: np.ndarray, summary: Summary, offset: np.ndarray | None = None
