@@ -6,7 +6,8 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
+
+from ._dependence import correlations, in_order, principal
 
 # Rounds in which a new part is refined: its rows are those that it explains better than nothing.
 _ROUNDS = 5
@@ -30,8 +31,6 @@ _PAIRS, _PAIRS_AT_ONCE = 4, 16
 _SIZES, _STARTS, _TEMPERATURES = (3, 4, 5), 4, np.geomspace(0.25, 0.0025, 20)
 # Passes at T = 0 that end it.
 _LAST = 3
-# Noise in the choice of parts for a refit, on the scale of logarithms.
-_NOISE_OF_CHOICE = 0.3
 # The largest variance of residuals in a direction is so many times that of noise where there is
 # something left to explain.
 _EXCESS = 1.1
@@ -140,22 +139,12 @@ def _some(rows: Explained, rng: np.random.Generator) -> Explained:
     return Explained(*(part[chosen] for part in rows))
 
 
-def _correlations(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the correlations of parts in absolute terms, and 0 of each with itself."""
-    centered = activations - np.average(activations, axis=0, weights=weights)
-    covariance = (centered.T * weights) @ centered
-    deviations = np.sqrt(np.maximum(np.diagonal(covariance), np.finfo(float).tiny))
-    found = np.abs(covariance / np.outer(deviations, deviations))
-    np.fill_diagonal(found, 0.0)
-    return np.asarray(found)
-
-
 def _dependent_pairs(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the pairs of parts whose activations have the largest correlations, (n_pairs, 2)."""
-    correlations = _correlations(activations, weights)
-    k = len(correlations)
+    dependence = correlations(activations, weights)
+    k = len(dependence)
     pairs = np.column_stack(np.triu_indices(k, 1))
-    order = np.argsort(-correlations[pairs[:, 0], pairs[:, 1]], kind="stable")
+    order = np.argsort(-dependence[pairs[:, 0], pairs[:, 1]], kind="stable")
     return np.asarray(pairs[order[: _PAIRS * k]])
 
 
@@ -188,7 +177,7 @@ def refitted_means(
     rows = _some(rows, rng)
     activations, X, weights = rows
     residuals, roots = X - activations @ means, np.sqrt(weights / weights.sum())[:, None]
-    variances, directions = _principal(residuals * roots, 1)
+    variances, directions = principal(residuals * roots, 1)
     shape = 1.0 + np.sqrt(X.shape[1] / len(X))
     if not variances[0] > _EXCESS * noise_variance * shape**2:
         return None
@@ -201,7 +190,7 @@ def refitted_means(
     for size in sorted({min(size, k) for size in _SIZES}):
         chosen = order[:size]
         rest = residuals + activations[:, chosen] @ means[chosen]
-        y = rest @ _principal(rest * roots, size + 1)[1].T
+        y = rest @ principal(rest * roots, size + 1)[1].T
         states = np.array(list(product((0.0, 1.0), repeat=size)))
         fits = (_fitted_anew(y, weights, states, i % 2 == 0, rng) for i in range(_STARTS))
         active = min(fits, key=lambda one: one[0])[1]
@@ -237,16 +226,7 @@ def _to_refit(
     along = np.abs(np.linalg.solve(gram + ridge, means @ direction))
     along *= np.sqrt(np.diagonal(gram))
     along /= max(along.max(), np.finfo(float).tiny)
-    order: list[int] = []
-    dependence = np.zeros(k)
-    correlations = _correlations(activations, weights)
-    for _ in range(min(max(_SIZES), k)):
-        keys = np.log(along + dependence + np.finfo(float).tiny)
-        keys += _NOISE_OF_CHOICE * rng.gumbel(size=k)
-        keys[order] = -np.inf
-        order.append(int(np.argmax(keys)))
-        dependence = np.maximum(dependence, correlations[order[-1]])
-    return np.array(order)
+    return in_order(along, correlations(activations, weights), max(_SIZES), rng)
 
 
 def _explained_by(activations: np.ndarray, rows: Explained) -> float:
@@ -254,20 +234,6 @@ def _explained_by(activations: np.ndarray, rows: Explained) -> float:
     weighted = activations.T * rows.weights
     first = weighted @ rows.X
     return -float((first * _solved(weighted @ activations, first)).sum())
-
-
-def _principal(rows: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest eigenvalues of Σ x xᵀ, and their eigenvectors as rows."""
-    transposed = rows.shape[1] > rows.shape[0]
-    gram = rows @ rows.T if transposed else rows.T @ rows
-    n = len(gram)
-    values, vectors = eigh(gram, subset_by_index=[max(n - number, 0), n - 1])
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1].T
-    if transposed:
-        vectors = vectors @ rows
-        lengths = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
-        vectors = vectors / np.maximum(lengths, np.finfo(float).tiny)
-    return values, vectors
 
 
 def _solved(second: np.ndarray, first: np.ndarray) -> np.ndarray:

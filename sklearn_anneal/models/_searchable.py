@@ -44,7 +44,7 @@ class SearchOptions:
     least_passes : int
         The number of passes as which the first fit counts at least in the budget of a search. A fit
         that converges in few passes may have done so far from the best optimum.
-    recombines : bool
+    recombines, refits : bool
         Whether recombinations and refits are among the moves that take turns.
     least_visits : float
         The same in observations that passes visit, which is less than ``least_passes`` for many
@@ -59,6 +59,7 @@ class SearchOptions:
     patience: int | None = None
     pause_factor: float = 1.0
     recombines: bool = False
+    refits: bool = False
     least_passes: int = 48
     least_visits: float = 500_000.0
 

@@ -126,7 +126,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
     tempering, section 4 and Eq. 12.
     """
 
-    search_options = SearchOptions(noises=(0.1,), starts_anew=False, recombines=True)
+    search_options = SearchOptions(noises=(0.1,), starts_anew=False, recombines=True, refits=True)
 
     recommended: ClassVar[Recommended] = {
         "deterministic": {

@@ -34,6 +34,7 @@ from ._factor_moves import (
     most_alike,
     sought,
 )
+from ._factor_refits import refitted
 from ._factor_rows import Likelihood, Moments, RowPartition
 from ._gaussian_factors import (
     always_on,
@@ -43,7 +44,7 @@ from ._gaussian_factors import (
     transformation,
 )
 from ._loadings import Loadings
-from ._searchable import Rearranged, Searchable
+from ._searchable import Rearranged, Searchable, SearchOptions
 
 # The factors of q by whether cells are missing, so that columns have precisions of their own.
 _FACTORS = {
@@ -137,6 +138,8 @@ class SpikeSlabFactorAnalysis(
     Altosaar, Ranganath and Blei (2018), Proximity variational inference, section 4; Titsias and
     Lázaro-Gredilla (2011), Spike and slab variational inference, for q(z_k, s_k).
     """
+
+    search_options = SearchOptions(refits=True)
 
     recommended: ClassVar[Recommended] = {
         "deterministic": {
@@ -409,6 +412,28 @@ class SpikeSlabFactorAnalysis(
         start = means[kept].copy()
         means[free] = 0.0
         return self._with_sought(kept, [start], left, means, summary)
+
+    def refitted(
+        self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator
+    ) -> Rearranged | None:
+        """Return a Gaussian around the loadings, some of which were fitted anew by themselves."""
+        if self.n_components < 2 or always_on(self.activation_prior):
+            return None
+        rows: Any = units.spread(ROWS_FOR_SWAPS)
+        factors, activations, _ = self.infer(rows, q, cools=False)
+        left, means = self._residuals(rows, q, factors), self.standard(q)["mean"].copy()
+        learns = "activation_prior" in self.learns
+        own = left.values, left.weights, factors, activations, means, self.activation_prior, learns
+        found = refitted(*own, rng)
+        if found is None:
+            return None
+        means[found.numbers] = found.loadings
+        model = self.with_order(np.arange(self.n_components))
+        model.activation_prior[found.numbers] = found.activation_prior
+        if "loading_variance" in self.learns:
+            variances = np.maximum((found.loadings**2).mean(axis=1), _TINY)
+            model.loading_variance[found.numbers] = variances
+        return model, model.prior(None), model._around(means, summary)
 
     def _with_sought(
         self,
