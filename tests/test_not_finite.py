@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from harness import alternating, assert_identical, change_models, models, one_of_each_class, quick
+from sklearn.base import clone
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, AnnealedHMM
 
 
 def without_bound(value):
@@ -87,3 +90,31 @@ def test_bound_that_a_method_does_not_evaluate_is_no_failure(entry, rng):
         estimator.partial_fit(X)
     np.testing.assert_array_equal(np.isfinite(estimator.lower_bounds_), [True, False] * 2)
     assert estimator.lower_bound_ == estimator.lower_bounds_[2]
+
+
+def far_apart(rng, k=2):
+    """Rows of groups that are far apart, in real numbers and in counts."""
+    group = np.arange(90) % k
+    return rng.normal(60.0 * group[:, None], 1.0, (90, 3)), rng.poisson(
+        1.0 + 90.0 * group[:, None], (90, 3)
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_probabilities_that_underflow_are_no_errors(seed):
+    """scikit-learn's mixtures can be fitted after ``np.seterr(all="raise")``, too."""
+    real, counts = far_apart(np.random.default_rng(seed))
+    holes = np.where(np.random.default_rng(seed).random(real.shape) < 0.2, np.nan, real)
+    fits = [
+        (AnnealedBayesianGaussianMixture(4, random_state=0), holes),
+        (AnnealedBayesianMixture(4, emission="poisson", random_state=0), counts),
+        (AnnealedBayesianMixture(4, emission="negative_binomial", random_state=0), counts),
+        (AnnealedHMM(3, duration="auto", random_state=0), real),
+    ]
+    for est, X in fits:
+        with np.errstate(all="raise"):
+            est.fit(X).predict(X)
+            found = est.impute(X, n_draws=2, random_state=0)
+        usual = clone(est).fit(X)
+        assert usual.lower_bound_ == est.lower_bound_
+        np.testing.assert_array_equal(usual.impute(X, n_draws=2, random_state=0), found)

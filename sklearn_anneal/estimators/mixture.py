@@ -684,6 +684,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     @in_frames
     @by_parts
+    @explains("Prediction")
     def impute(
         self,
         X,
