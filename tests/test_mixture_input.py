@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM
 from sklearn_anneal.datasets import delete_cells, make_mixture
 from sklearn_anneal.estimators import _emissions
 from sklearn_anneal.inspection import ComponentProfilesDisplay
+from sklearn_anneal.models.components import categorical_columns
 
 pd = pytest.importorskip("pandas")
 
@@ -572,3 +574,34 @@ def test_equal_rows_of_small_weight_are_as_many_as_were_given():
     assert np.isfinite(fitted.lower_bound_)
     with pytest.raises(ValueError, match="n_components = 13, n_samples = 12"):
         mixture(n_components=13, emission="bernoulli").fit(X, sample_weight=few)
+
+
+def _few_answers(rng):
+    group = rng.integers(0, 3, 300)
+    X = (group[:, None] + rng.integers(0, 3, (300, 5))) % 5
+    return np.where(rng.random(X.shape) < 0.05, -1, X)
+
+
+@pytest.mark.parametrize("init_params", ["random_from_data", "kmeans", "k-means++"])
+def test_starts_and_moves_are_the_same_where_categories_are_many(init_params, rng, monkeypatch):
+    """Points are sparse then, and the mean of a missing cell is left out."""
+    X = _few_answers(rng)
+    emissions = "categorical", [("a", "categorical", [0, 1, 4]), ("b", "poisson", [2, 3])]
+    for emission, table in zip(emissions, (X, np.abs(X)), strict=True):
+        given = {"emission": emission, "init_params": init_params, "random_state": 0}
+        dense = AnnealedBayesianMixture(3, **given).fit(table)
+        with monkeypatch.context() as patch:
+            patch.setattr(categorical_columns, "_MANY_LEVELS", 0)
+            sparse = AnnealedBayesianMixture(3, **given).fit(table)
+        assert sparse.lower_bound_ == pytest.approx(dense.lower_bound_, abs=0.01)
+
+
+def test_many_categories_take_no_table_of_all_rows_and_categories(rng):
+    X = rng.integers(0, 4000, (4000, 2))
+    tracemalloc.start()
+    try:
+        AnnealedBayesianMixture(3, emission="categorical", random_state=0).fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * X.max() * len(X)  # a table of one column

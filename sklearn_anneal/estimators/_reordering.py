@@ -24,8 +24,8 @@ class Reorders(Interface[D, U, M]):
         Attributes, predictions, samples and displays follow, and so do ``partial_fit``, warm starts
         and files. Predictions are the same but for the order of the components, and so is
         ``lower_bound_``. There are two exceptions. The activations of a row are updated one
-        component after another in factorial mixtures and nets, so that a row with several optima
-        can reach another one in another order. A stick-breaking prior of weights
+        component after another in factorial mixtures, sparse factors and nets, so that a row with
+        several optima can reach another one in another order. A stick-breaking prior of weights
         ("dirichlet_process") expects large components first: the posterior of the weights is then
         computed for the same assignments in the new order. This changes weights and predictions by
         the share of a few rows in all, and ``lower_bound_``, with the last of ``lower_bounds_``,

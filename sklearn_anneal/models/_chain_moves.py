@@ -6,13 +6,13 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.sparse import issparse
 
 from ..data.units import Sequences
 from ..families import Natural, Tempering
 from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
 from ._left_out import LeftOut, left_out
+from ._points import n_distinct
 from .components._base import Components, clusterings
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class ExchangeableStates(Exchangeable[Sequences, "Summary"], Componentwise["Summ
             return np.minimum(np.searchsorted(ends, passed), k - 1)
         points = self.points(units)
         weights = None if units.weights is None else units.per_frame(units.weights)
-        n_distinct = len(np.unique(points.indices if issparse(points) else points, axis=0))
-        clusters = clusterings().KMeans(min(k, n_distinct), n_init=1, random_state=random_state)
+        k = n_distinct(points, k)
+        clusters = clusterings().KMeans(k, n_init=1, random_state=random_state)
         labels: np.ndarray = clusters.fit(points, sample_weight=weights).labels_
         return labels
 

@@ -36,6 +36,7 @@ from ._exchangeable import Assigned, Exchangeable
 from ._known_classes import KnownClasses, exclude_others
 from ._left_out import LeftOut, left_out
 from ._mixture_steps import rows_at_a_time, values_at
+from ._points import n_distinct
 from ._streamed import Streamed, least_rows_of_fit
 from ._weights import WEIGHTS, Weights
 from .components._base import (
@@ -44,7 +45,6 @@ from .components._base import (
     Components,
     Joint,
     clusterings,
-    n_distinct,
 )
 from .components._linear import scaled
 

@@ -20,6 +20,7 @@ from ...kernels import LOADING
 from .._base import Expected, Known, LocalStep, Recommended
 from .._known_classes import exclude_others
 from .._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
+from .._points import n_distinct
 from ._predictive_moments import CellMoments
 
 # Starts by k-means use no more than this many rows.
@@ -862,14 +863,6 @@ class Components(ABC, Generic[P, R]):
         None stands for components that know no missing cells.
         """
         return None
-
-
-def n_distinct(points: np.ndarray, most: int) -> int:
-    """Return the number of distinct points, or ``most`` if there are more."""
-    # Nearly always, a few points are enough to see it.
-    if len(np.unique(points[: 4 * most], axis=0)) >= most:
-        return most
-    return min(most, len(np.unique(points, axis=0)))
 
 
 def moved(old: np.ndarray, new: ArrayLike, rho: float) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from ...data.units import Rows, cell_patterns
 from ...families import Factor, Factors, Natural
 from .._base import DataSummary, Expected, Known, merged, whole
+from .._points import beside
 from ._base import Components, Draws, Joint, Profile, RawStatistics
 from ._linear import scaled
 
@@ -370,10 +371,10 @@ class BlockComponents(Components[Summaries, BlockSums]):
             [p.drawn_rows(self.rows_of(n, rows), labels, expected[n], rng) for n, p in parts]
         )
 
-    def embedding(self, rows: Rows) -> np.ndarray:
+    def embedding(self, rows: Rows) -> Any:
         parts = self.parts.items()
         # Columns of different kinds have no common unit.
-        return scaled(np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in parts]))
+        return scaled(beside([part.embedding(self.rows_of(n, rows)) for n, part in parts]))
 
     @property
     def n_parameters(self) -> int:

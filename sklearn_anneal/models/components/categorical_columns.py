@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ...data.tables import Coded, Packing
 from ...data.units import Rows
@@ -22,6 +23,9 @@ from ._linear import (
     kernels,
     table_of,
 )
+
+# Categories of all columns from which on points are sparse.
+_MANY_LEVELS = 500
 
 
 @lru_cache(maxsize=64)
@@ -193,9 +197,11 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
             out[own, column] = drawn_labels(of_levels.T[labels[own]], rng)
         return out
 
-    def embedding(self, rows: Rows) -> np.ndarray:
+    def embedding(self, rows: Rows) -> Any:
         coded: Coded = rows.X  # type: ignore[assignment]
         levels = coded.levels()
+        if sum(self.n_levels) > _MANY_LEVELS:
+            return self._sparse_embedding(levels)
         points = []
         for column, n in zip(levels.T, self.n_levels, strict=True):
             one_hot = np.equal.outer(column, np.arange(n)).astype(np.float64)
@@ -203,6 +209,18 @@ class CategoricalColumns(PackedComponents[None, LevelSums]):
             one_hot[column < 0] = one_hot.sum(axis=0) / known
             points.append(one_hot)
         return np.hstack(points)
+
+    def _sparse_embedding(self, levels: np.ndarray) -> csr_array:
+        """Return the same as a sparse array, in which missing cells have no coordinates.
+
+        A table of all rows and categories would take more memory than the data by far.
+        """
+        known = levels >= 0
+        kind = np.int32 if max(known.sum(), sum(self.n_levels)) < 2**31 else np.int64
+        places = levels + np.cumsum([0, *self.n_levels[:-1]])
+        pointers = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
+        one_hot = np.ones(pointers[-1]), places[known].astype(kind), pointers.astype(kind)
+        return csr_array(one_hot, shape=(len(levels), sum(self.n_levels)))
 
     @property
     def n_parameters(self) -> int:
