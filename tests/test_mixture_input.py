@@ -12,6 +12,7 @@ from designs import in_turn
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix
 from sklearn import config_context
+from sklearn.base import clone
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils._param_validation import InvalidParameterError
 
@@ -605,3 +606,22 @@ def test_many_categories_take_no_table_of_all_rows_and_categories(rng):
     finally:
         tracemalloc.stop()
     assert peak < 8 * X.max() * len(X)  # a table of one column
+
+
+@pytest.mark.parametrize("emission", ["poisson", "negative_binomial", "zero_inflated_poisson"])
+def test_scores_of_sparse_counts_take_no_dense_table(emission, rng):
+    small = rng.poisson(0.3, (60, 30)).astype(float)
+    small[:5, 0] = np.nan
+    est = AnnealedBayesianMixture(2, emission=emission, annealing="none", random_state=0)
+    est.fit(csr_array(small))
+    assert_allclose(est.score_samples(csr_array(small)), est.score_samples(small), rtol=1e-12)
+    rows, columns = rng.integers(0, 1500, 20_000), rng.integers(0, 1000, 20_000)
+    X = csr_array((np.ones(20_000), (rows, columns)), shape=(1500, 1000))
+    est = clone(est).set_params(max_iter=1).fit(X)
+    tracemalloc.start()
+    try:
+        est.score_samples(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < X.shape[0] * X.shape[1]  # a dense table has eight times as many bytes

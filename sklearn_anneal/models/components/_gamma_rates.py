@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csc_array, issparse
 
 from ...data.units import Rows
 from ...families import Factor, Gamma, Natural
@@ -181,6 +181,8 @@ class CountRates(GammaRates):
 
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         """Return the sums of the log predictive densities of the observed cells."""
+        if issparse(rows.X):
+            return self._log_predictive_of_sparse(csc_array(rows.X), q)
         X = unpacked(rows).X
         out = np.zeros((len(X), self.n_components))
         for d, column in enumerate(X.T):
@@ -188,6 +190,18 @@ class CountRates(GammaRates):
             counts, where = np.unique(column, return_inverse=True)
             out += np.nan_to_num(self._log_predictive(counts[:, None], d, q), nan=0.0)[where]
         return out
+
+    def _log_predictive_of_sparse(self, X: csc_array, q: Natural) -> np.ndarray:
+        """Do the same for sparse counts: rows are zeros, from which few cells of them differ."""
+        X.sum_duplicates()
+        of_zeros, out = np.zeros(self.n_components), np.zeros((X.shape[0], self.n_components))
+        for d, (begin, end) in enumerate(zip(X.indptr[:-1], X.indptr[1:], strict=True)):
+            cells = np.concatenate([[0.0], X.data[begin:end]])
+            counts, where = np.unique(cells, return_inverse=True)
+            each = np.nan_to_num(self._log_predictive(counts[:, None], d, q), nan=0.0)[where]
+            of_zeros += each[0]
+            out[X.indices[begin:end]] += each[1:] - each[0]
+        return out + of_zeros
 
     @abstractmethod
     def _log_predictive(self, x: np.ndarray, d: int, q: Natural) -> np.ndarray:
