@@ -28,7 +28,10 @@ def mixed_rows(rng, n_mixed):
     loadings = rng.standard_normal((6, 20))
     factors, X = drawn(rng, loadings, 500)
     mixing = np.eye(6)
-    mixing[:n_mixed, :n_mixed] = np.linalg.qr(rng.standard_normal((n_mixed, n_mixed)))[0]
+    for k in range(n_mixed - 1):
+        turn = np.eye(6)
+        turn[k : k + 2, k : k + 2] = [[np.cos(0.7), np.sin(0.7)], [-np.sin(0.7), np.cos(0.7)]]
+        mixing = mixing @ turn
     mixed = mixing @ loadings
     own = factors @ np.linalg.inv(mixing)
     residuals = (X - own @ mixed) / 0.1
@@ -47,13 +50,14 @@ def test_a_refit_finds_factors_that_others_are_mixtures_of(n_mixed, learns):
         assert set(range(n_mixed)) <= set(found.numbers)
         result = mixed.copy()
         result[found.numbers] = 0.1 * found.loadings
-        n_found += alike(result, loadings) > 0.99
-        if learns:
-            assert np.abs(found.activation_prior - 0.15).max() < 0.1
-        else:
+        is_found = alike(result, loadings) > 0.99
+        n_found += is_found
+        if not learns:
             assert (found.activation_prior == 0.15).all()
-    # Three factors have optima of their own.
-    assert n_found >= (4 if n_mixed == 2 else 3)
+        elif is_found:
+            assert np.abs(found.activation_prior - 0.15).max() < 0.05
+    # Each refit has few starts, and a search makes several.
+    assert n_found >= 3
 
 
 def test_independent_factors_are_left_as_they_are(rng):
