@@ -67,13 +67,11 @@ def test_independent_factors_are_left_as_they_are(rng):
 
 def test_fits_find_sparse_factors_where_some_were_mixtures_of_others():
     moves = []
-    for seed in (500, 501):
+    for k, d, noise, share, seed in ((12, 40, 0.1, 0.15, 500), (20, 64, 0.2, 0.1, 501)):
         rng = np.random.default_rng(seed)
-        loadings = rng.standard_normal((12, 40))
-        active = rng.random((800, 12)) < 0.15
-        factors = active * rng.standard_normal((800, 12))
-        X = (factors @ loadings + 0.1 * rng.standard_normal((800, 40)))[:400]
-        est = AnnealedSpikeSlabFactorAnalysis(12, random_state=seed - 500).fit(X)
+        loadings, n = rng.standard_normal((k, d)), max(400, 30 * k)
+        _, X = drawn(rng, loadings, 2 * n, noise, share)
+        est = AnnealedSpikeSlabFactorAnalysis(k, random_state=seed - 500).fit(X[:n])
         assert alike(est.components_, loadings) > 0.98
         found = est.search_results_
         moves += list(found["move"][found["kept"]])

@@ -47,4 +47,20 @@ def principal(rows: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
         vectors = vectors @ rows
         lengths = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
         vectors = vectors / np.maximum(lengths, np.finfo(float).tiny)
-    return values, vectors
+    # Signs would depend on rounding errors.
+    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=1)[:, None], axis=1)
+    return values, np.where(largest < 0.0, -vectors, vectors)
+
+
+def drawn_rows(
+    weights: np.ndarray, key: np.ndarray, number: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the numbers of random rows, which are drawn as often as they weigh.
+
+    Neither the order of the rows nor copies in place of weights make a difference, as rows are in
+    the order of a ``key``, (n_rows,).
+    """
+    order = np.argsort(key, kind="stable")
+    ends = np.cumsum(weights[order])
+    places = np.searchsorted(ends[:-1], ends[-1] * rng.random(number), side="right")
+    return np.asarray(order[places])

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from ._dependence import correlations, in_order, principal
+from ._dependence import correlations, drawn_rows, in_order, principal
 
 # So many rows are fitted.
 _ROWS = 500
 # A refit is tried with these numbers of factors, with so many starts for each of them but one, and
 # by rounds of EM, in the first of which evidence counts by these shares.
-_SIZES, _STARTS, _ROUNDS = (2, 3), 4, 15
+_SIZES, _STARTS, _ROUNDS = (2, 3), 6, 15
 _SHARES = np.geomspace(0.1, 1.0, 7)
 # Rounds after the best of these.
 _LAST = 40
@@ -75,12 +75,15 @@ def refitted(
         Whether it is learned.
     rng : numpy.random.Generator
     """
-    some = np.sort(rng.permutation(len(values))[:_ROWS])
-    values, weights, factors, activations = (
-        part[some] for part in (values, weights, factors, activations)
-    )
+    if len(values) > _ROWS:
+        some = np.sort(rng.permutation(len(values))[:_ROWS])
+        values, weights, factors, activations = (
+            part[some] for part in (values, weights, factors, activations)
+        )
+    if not np.isfinite((values**2).sum() + (factors**2).sum() + (loadings**2).sum()):
+        return None
     dependence = correlations(activations, weights)
-    if dependence.max() * np.sqrt(len(values)) < _DEPENDENT:
+    if dependence.max() * np.sqrt(weights.sum()) < _DEPENDENT:
         return None
     order = in_order(dependence.max(axis=1), dependence, max(_SIZES), rng)
     gain, found = 2.0 * _CHANCE * weights.sum(), None
@@ -93,7 +96,8 @@ def refitted(
         own = activation_prior[chosen]
         before = _fitted(y, weights, loadings[chosen] @ basis.T, own, states, learns, np.ones(3))
         for _ in range(_STARTS * (size - 1)):
-            start = y[rng.choice(len(y), size=size, p=_odds(y, weights))]
+            energies = (y**2).sum(axis=1)
+            start = y[drawn_rows(weights * energies, energies, size, rng)]
             shares = np.append(_SHARES, np.ones(_ROUNDS - len(_SHARES)))
             fit = _fitted(y, weights, start, own, states, learns, shares)
             if fit.log_evidence - before.log_evidence > gain:
@@ -105,12 +109,6 @@ def refitted(
     fit = _fitted(*best, learns, np.ones(_LAST))
     wide = np.linalg.solve(fit.second + np.eye(len(chosen)), (fit.means.T * weights) @ rest)
     return Refitted(chosen, wide, fit.activation_prior)
-
-
-def _odds(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the probability of each row to be a start, in proportion to its square."""
-    energies = weights * (y**2).sum(axis=1)
-    return np.asarray(energies / energies.sum())
 
 
 def _fitted(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._dependence import correlations, in_order, principal
+from ._dependence import correlations, drawn_rows, in_order, principal
 
 # Rounds in which a new part is refined: its rows are those that it explains better than nothing.
 _ROUNDS = 5
@@ -76,11 +76,12 @@ def swapped_means(
         chance = _CHANCE * weights.sum()
         given_up = int(np.argmin(losses - chance * rng.gumbel(size=k)))
     residuals += np.outer(activations[:, given_up], means[given_up])
-    energies = weights * (residuals**2).sum(axis=1)
-    total = energies.sum()
+    energies = (residuals**2).sum(axis=1)
+    total = weights @ energies
     if not (np.isfinite(total) and total > 0):
         return means
-    found = residuals[rng.choice(len(X), p=energies / total)]
+    (number,) = drawn_rows(weights * energies, energies, 1, rng)
+    found = residuals[number]
     for _ in range(_ROUNDS):
         active = (residuals @ found > 0.5 * (found @ found)) * weights
         if not active.any():
@@ -135,6 +136,8 @@ def recombined_means(
 
 def _some(rows: Explained, rng: np.random.Generator) -> Explained:
     """Return some of the rows."""
+    if len(rows.X) <= _ROWS:
+        return rows
     chosen = np.sort(rng.permutation(len(rows.X))[:_ROWS])
     return Explained(*(part[chosen] for part in rows))
 
@@ -177,8 +180,10 @@ def refitted_means(
     rows = _some(rows, rng)
     activations, X, weights = rows
     residuals, roots = X - activations @ means, np.sqrt(weights / weights.sum())[:, None]
+    if not np.isfinite((residuals**2).sum()):
+        return None
     variances, directions = principal(residuals * roots, 1)
-    shape = 1.0 + np.sqrt(X.shape[1] / len(X))
+    shape = 1.0 + np.sqrt(X.shape[1] / weights.sum())
     if not variances[0] > _EXCESS * noise_variance * shape**2:
         return None
     order = _to_refit(means, activations, weights, directions[0], rng)
@@ -257,7 +262,7 @@ def _fitted_anew(
     m = states.shape[1]
     variance = float(weights @ (y**2).sum(axis=1) / weights.sum())
     if of_rows:
-        parts = y[rng.integers(len(y), size=m)]
+        parts = y[drawn_rows(weights, y[:, 0], m, rng)]
     else:
         parts = np.sqrt(variance / 4.0) * rng.standard_normal((m, y.shape[1]))
     parts = np.vstack([parts, np.zeros(y.shape[1])])

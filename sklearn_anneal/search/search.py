@@ -48,6 +48,8 @@ _LEAST_RISE = 1e-4
 # The search ends after each move has been in vain this many times in a row, unless a model says how
 # many moves that are.
 _PATIENCE = 3
+# A move that ends a search is made again at most so often while it pays.
+_MOST_AT_END = 4
 # Shapes are changed at random this many times before moves take turns, and on while it pays.
 _RANDOM_SHAPES = 4
 
@@ -499,6 +501,11 @@ def _moved(
         turn = result.turn
         while result.turn == turn and not course.stopped():
             make(move)
+            assert result.before_end is not None
+            made = result.attempts[len(result.before_end.attempts) :]
+            # A move that has paid would be made again, also by a search that is resumed.
+            if result.turn == turn and sum(one.move == move.name for one in made) >= _MOST_AT_END:
+                result.turn += 1
     return result
 
 

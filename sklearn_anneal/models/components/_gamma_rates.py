@@ -20,6 +20,10 @@ from ._linear import LinearComponents, LinearSums, filled, unpacked
 _MEANS = (1e-3, 1e3)
 _RATES = (Factor(Gamma(), {"shape": "shape", "rate": "rate"}),)
 
+# Log densities of zeros that are larger, in absolute terms, are not subtracted from those of
+# counts.
+_LARGE = 1e4
+
 
 class Moments(NamedTuple):
     """The moments of some rows."""
@@ -192,15 +196,23 @@ class CountRates(GammaRates):
         return out
 
     def _log_predictive_of_sparse(self, X: csc_array, q: Natural) -> np.ndarray:
-        """Do the same for sparse counts: rows are zeros, from which few cells of them differ."""
+        """Do the same for sparse counts: rows are zeros, from which few cells of them differ.
+
+        Where zeros are hardly possible, differences from them would have few correct digits.
+        """
         X.sum_duplicates()
         of_zeros, out = np.zeros(self.n_components), np.zeros((X.shape[0], self.n_components))
         for d, (begin, end) in enumerate(zip(X.indptr[:-1], X.indptr[1:], strict=True)):
             cells = np.concatenate([[0.0], X.data[begin:end]])
             counts, where = np.unique(cells, return_inverse=True)
             each = np.nan_to_num(self._log_predictive(counts[:, None], d, q), nan=0.0)[where]
-            of_zeros += each[0]
-            out[X.indices[begin:end]] += each[1:] - each[0]
+            if np.abs(each[0]).max() > _LARGE:
+                column = np.tile(each[0], (X.shape[0], 1))
+                column[X.indices[begin:end]] = each[1:]
+                out += column
+            else:
+                of_zeros += each[0]
+                out[X.indices[begin:end]] += each[1:] - each[0]
         return out + of_zeros
 
     @abstractmethod
