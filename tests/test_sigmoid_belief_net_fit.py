@@ -46,6 +46,7 @@ def test_sizes_are_checked(sizes, words, rng):
     [
         {"n_samples": 0},
         {"n_score_samples": 0},
+        {"transform_temperature": 0.0},
         {"optimizer": "newton"},
         {"learning_rate_init": 0.0},
         {"learning_rate_decay": -1.0},

@@ -148,6 +148,12 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         The same for ``recognition_coefs_`` and ``recognition_intercepts_``.
     n_score_samples : int, default=100
         Number of draws of the hidden units per row in predictions.
+    transform_temperature : float, default=1.0
+        T of ``transform``, whose activations are σ(u / T) for log odds u of the units. With 1 they
+        are the means of the units given the row, most of which are near 0 or 1, and say little of
+        how far a row is from turning a unit. With 2 they are graded, and mostly of more use to a
+        classifier (:doc:`/results/sigmoid_belief_net_speed`). Nothing but ``transform`` depends on
+        it.
     early_stopping : bool, default=False
         Whether to keep some rows from training, and to stop when their bound no longer rises. The
         fit then ends at the parameters with the highest such bound since the end of the schedule.
@@ -273,6 +279,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         "init_bias": [Interval(Real, None, None, closed="neither")],
         **dict.fromkeys(_STARTS, [list, tuple, None]),
         "n_score_samples": [Interval(Integral, 1, None, closed="left")],
+        "transform_temperature": [Interval(Real, 0, None, closed="neither")],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
@@ -297,6 +304,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         recognition_coefs_init=None,
         recognition_intercepts_init=None,
         n_score_samples=100,
+        transform_temperature=1.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
@@ -327,6 +335,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         self.recognition_coefs_init = recognition_coefs_init
         self.recognition_intercepts_init = recognition_intercepts_init
         self.n_score_samples = n_score_samples
+        self.transform_temperature = transform_temperature
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -584,12 +593,13 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     @by_parts
     @explains("Prediction")
     def transform(self, X, *, layer=1):
-        """Mean activations of a hidden layer given each row.
+        """Activations of a hidden layer given each row, which are means of its units.
 
         Units that a fit did not need are on in nearly all rows, or in nearly none, and their
         activations hardly vary. Scale the activations, for example by
         :class:`sklearn.preprocessing.StandardScaler`, before a classifier whose penalty depends on
-        their scale: those small differences are often of use to it.
+        their scale: those small differences are often of use to it. Give
+        ``transform_temperature=2`` as well, with which activations are graded.
 
         Parameters
         ----------
@@ -603,8 +613,9 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         Returns
         -------
         activations : ndarray of shape (n_samples, n_l)
-            E_q[h_l | x], in [0, 1]. The dtype is that of X if X has floating-point numbers, else
-            float64.
+            E_q[h_l | x], in [0, 1], with ``transform_temperature=1``; otherwise the log odds of the
+            layer's units are divided by the temperature first. The dtype is that of X if X has
+            floating-point numbers, else float64.
         """
         ctx, X = self._rows(X)
         depth = ctx.model.depth
@@ -614,12 +625,17 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         if layer == 1:
             for rows in BinaryRows(X).chunks():
                 x = ctx.model.binary(X[rows], ctx.model.keys_of(X[rows], None))
-                found[rows] = expit(x @ ctx.q["V1"].T + ctx.q["a1"])
+                found[rows] = self._activations(x @ ctx.q["V1"].T + ctx.q["a1"])
             return found
         for rows, drawn, share in self._draws(ctx, X):
-            mean = drawn.values[layer] - drawn.residuals[layer - 1]
-            found[rows] += share * mean.reshape(-1, *found[rows].shape).mean(axis=0)
+            of_draws = self._activations(drawn.logits[layer - 1])
+            found[rows] += share * of_draws.reshape(-1, *found[rows].shape).mean(axis=0)
         return found
+
+    def _activations(self, log_odds: np.ndarray) -> np.ndarray:
+        """Return the activations of units with these log odds at the temperature of transform."""
+        activations: np.ndarray = expit(log_odds / self.transform_temperature)
+        return activations
 
     @by_parts
     @explains("Prediction")
