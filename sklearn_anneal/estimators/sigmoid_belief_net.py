@@ -32,6 +32,8 @@ from ._validation import as_csr, check_n_samples, check_sparse, explains, finite
 
 # γ of the mean over steps that a fit returns: about the last tenth of them.
 _AVERAGING = 10.0
+# Sizes of the first steps by default.
+_RATES = {"adam": 0.15, "rmsprop": 0.1, "sgd": 0.15}
 # Factor of the sizes of steps with proximity, whose constraint makes the gradients of the
 # recognition network noise.
 _CONSTRAINED = 0.2
@@ -94,16 +96,19 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         tighter and the gradients less noisy, in proportionally more time.
     optimizer : {"adam", "rmsprop", "sgd"}, default="adam"
         How gradients become steps. ``"sgd"`` has a momentum of 0.9.
-    learning_rate_init : float, default=0.1
-        Size of the first step of the net's weights and biases. The gradient is that of the bound
-        per row. Steps of the weights between two layers, and of the biases, are smaller by the
-        factor (64 / n)^0.4 where the layer below has n > 64 units, because its log probability
-        changes by all of them, and those of the recognition network are half as large. The net's
-        biases also move so that a step of its weights leaves the mean log odds where they are
-        (Montavon and Müller [6]_). A pass has one step per batch, so that a table of a few rows
-        needs larger steps, smaller batches or more passes.
-    learning_rate_decay : float, default=0.0
-        δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
+    learning_rate_init : float or "auto", default="auto"
+        Size of the first step of the net's weights and biases. ``"auto"``: 0.15, and 0.1 with
+        ``optimizer="rmsprop"``, whose steps vary more. The gradient is that of the bound per row.
+        Steps of the weights between two layers, and of the biases, are smaller by the factor
+        (96 / n)^0.7 where the layer below has n > 96 units, because its log probability changes by
+        all of them, and those of the recognition network are half as large. The net's biases also
+        move so that a step of its weights leaves the mean log odds where they are (Montavon and
+        Müller [6]_). A pass has one step per batch, so that a table of a few rows needs larger
+        steps, smaller batches or more passes.
+    learning_rate_decay : float, default=0.0005
+        δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)), because the large first
+        steps find a better net, and smaller ones then come nearer to it. With 0 all have the same
+        size, as suits a stream whose rows change for good.
     weight_decay : float or "auto", default="auto"
         λ. A step of size ρ also shrinks all weights, but no biases, by the share ρ λ √(b / n) of
         themselves, where n is the weight of all rows, or of those of a stream, and b that of the
@@ -270,7 +275,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "optimizer": [StrOptions(set(OPTIMIZERS))],
-        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "learning_rate_decay": [Interval(Real, 0, None, closed="left")],
         "weight_decay": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "average": ["boolean"],
@@ -292,8 +297,8 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         annealing="none",
         n_samples=5,
         optimizer="adam",
-        learning_rate_init=0.1,
-        learning_rate_decay=0.0,
+        learning_rate_init="auto",
+        learning_rate_decay=0.0005,
         weight_decay="auto",
         average=True,
         binarize=None,
@@ -480,12 +485,12 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         return float(self.weight_decay)
 
     def _make_model(self, X: np.ndarray | csr_array, units: BinaryRows) -> SigmoidBeliefNet:
-        sizes = X.shape[1], *self._sizes()
+        sizes, rate = (X.shape[1], *self._sizes()), self.learning_rate_init
         return SigmoidBeliefNet(
             sizes,
             self.n_samples,
             OPTIMIZERS[self.optimizer](
-                self.learning_rate_init,
+                _RATES[self.optimizer] if rate == "auto" else rate,
                 self.learning_rate_decay,
                 averaging=_AVERAGING if self.average else None,
                 factors=step_factors(sizes),
