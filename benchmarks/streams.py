@@ -1,9 +1,9 @@
 """Streams that are read once against fits: held-out densities by the size of the batches.
 
-Mixtures of Gaussians, hidden Markov models, factorial mixtures, sparse factors, topics, and
-factorisations of counts and of ratings read real and drawn data in batches, by ``partial_fit``.
-They are compared with default fits to the same data, and with streams of updates alone, which
-``max_iter=1`` makes of them.
+Mixtures of Gaussians, hidden Markov models, factorial mixtures, sparse factors, topics,
+factorisations of counts and of ratings, and nets read real and drawn data in batches, by
+``partial_fit``. They are compared with default fits to the same data, and with streams of updates
+alone, which ``max_iter=1`` makes of them; topics and counts also with streams of other libraries.
 
 ``--write`` writes the page ``doc/results/streams.md``; without it the page is printed. ``--quick``
 is a small run that shows that everything works and whose figures mean nothing. Data whose file is
@@ -28,15 +28,18 @@ from sklearn_anneal import (
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
+    AnnealedSigmoidBeliefNet,
     AnnealedSpikeSlabFactorAnalysis,
 )
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
 
+from . import streams_of_peers
 from .common import RESULTS
-from .common.data import DataNotFoundError
+from .common.data import DataNotFoundError, load
 from .common.measuring import progress
+from .common.peers import versions
 from .common.report import Page, machine, write_or_print
-from .suite.data import corpus
+from .suite.data import MNIST, corpus, pixels, words
 from .suite.instances import INSTANCES as OF_SUITE
 from .suite.instances import Instance
 
@@ -68,6 +71,25 @@ LONGER = {
     )
     for name, k, n in (("ap", 5, 1500), ("newsgroups20", 10, 6000))
 }
+
+
+def black_pixels(at_most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures of MNIST in black and white, and half as many others."""
+    images = load(MNIST)["images"]
+    rows = np.random.default_rng(0).permutation(len(images))[: 3 * at_most // 2]
+    X = (images[rows].reshape(len(rows), -1) > 127).astype(np.int64)
+    return X[:at_most], X[at_most:]
+
+
+# Nets with one hidden layer of so many units.
+NETS = {
+    f"nets/{name}": Instance(f"nets/{name}", 32, data, file)
+    for name, data, file in (
+        ("digits", partial(pixels, 1200), None),
+        ("words", words, "newsgroups_w100.npz"),
+        ("mnist", partial(black_pixels, 2000), "mnist.npz"),
+    )
+}
 SIZES, N_SEEDS = (20, 100, 500), 3
 SIZES_OF_RATINGS = (300, 1000, 5000)
 # The longest piece of a sequence, so that a batch has at least one whole sequence.
@@ -80,10 +102,9 @@ CLASSES: dict[str, Any] = {
     "factors": AnnealedSpikeSlabFactorAnalysis,
     "topics": AnnealedLatentDirichletAllocation,
     "counts": AnnealedGammaProcessNMF,
+    "nets": AnnealedSigmoidBeliefNet,
 }
-
-
-INSTANCES = OF_SUITE | LONGER
+INSTANCES = OF_SUITE | LONGER | NETS
 
 
 class Data(NamedTuple):
@@ -170,7 +191,10 @@ def measured(
     """The held-out score per row or frame, and the seconds, of a fit and of each stream."""
     train, test = divided(name, seed, ordered)
     cls = CLASSES.get(INSTANCES[name].family, AnnealedBayesianGaussianMixture)
-    make = {"n_components": INSTANCES[name].n_components, "random_state": seed}
+    k, number = INSTANCES[name].n_components, "n_components"
+    if cls is AnnealedSigmoidBeliefNet:
+        number = "hidden_layer_sizes"
+    make = {number: k, "random_state": seed}
     found: dict[Any, tuple[float, float]] = {}
 
     def keep(key: Any, begun: float, est: Any) -> None:
@@ -182,7 +206,7 @@ def measured(
     for size in sizes:
         for kind, also in (("stream", {}), ("updates", {"max_iter": 1})):
             est, begun = cls(**make, **also), time.process_time()
-            for batch in batches(train, max(size, 2 * make["n_components"])):
+            for batch in batches(train, max(size, 2 * k if number == "n_components" else 1)):
                 est.partial_fit(batch.X, **batch.how())
             keep((kind, size), begun, est)
     return found
@@ -300,6 +324,53 @@ def section_of_ratings(page: Page, quick: bool) -> None:
     in_all(page, "In this table", pairs)
 
 
+def section_of_peers(page: Page, quick: bool) -> None:
+    """Add the table of streams of other libraries."""
+    size, names = SIZES[1], (*TOPICS, *COUNTS, *LONGER)
+    lines, gains = [], []
+    for name in COUNTS[:1] if quick else names:
+        try:
+            each = [
+                streams_of_peers.measured(
+                    INSTANCES[name], divided(name, seed, False)[0].X, seed, size
+                )
+                for seed in range(1 if quick else N_SEEDS)
+            ]
+        except DataNotFoundError as error:
+            progress(f"{name} is left out: {error}")
+            continue
+        progress(f"{name}, other libraries")
+        behind = {
+            kind: np.median([one[kind][0] - one["ours"][0] for one in each]) for kind in each[0]
+        }
+        seconds = {kind: np.median([one[kind][1] for one in each]) for kind in each[0]}
+        ours = np.median([one["ours"][0] for one in each])
+        for kind, by in behind.items():
+            score = f"{ours:.3f}" if kind == "ours" else f"{by:+.3f}"
+            lines.append([name, kind, score, f"{seconds[kind]:.2g}"])
+        gains.append(-max(by for kind, by in behind.items() if not kind.startswith("ours")))
+    found = np.array(gains)
+    page.section(
+        "Topics and counts against streams of other libraries",
+        f"Batches of {size} rows. The score of our stream, and by how much others differ from it, "
+        "in nats per token of one half of each held-out row given the other half: medians over "
+        "the seeds. Proportions of topics are inferred by the same code from the topics of each "
+        "library. *scikit-learn*: `partial_fit` of `LatentDirichletAllocation`, by default for a "
+        "million documents, or told their number, and of `MiniBatchNMF` for the Kullback-Leibler "
+        "divergence, whose rates are taken as they are or with a tenth of the margins of the "
+        "table, whichever is better for the held-out tokens. *gensim*: `update` of `LdaModel` "
+        'with `alpha="auto"` and `eta="auto"`, and so many passes over each batch. '
+        f"{versions(streams_of_peers.PEERS)}. Seconds are processor time.",
+    )
+    page.table(["data", "stream", "score", "seconds"], lines)
+    if len(found):
+        page.lines += [
+            f"Our stream is ahead of the best of the others by {np.median(found):.3f} nats in the "
+            f"median of {len(found)} tables, by {found.min():.3f} at least.",
+            "",
+        ]
+
+
 def written(quick: bool) -> str:
     page = Page()
     page.lines += ["# Streams against fits", ""]
@@ -316,7 +387,8 @@ def written(quick: bool) -> str:
         "fit is repeated with a sample of rows where later or earlier ones are predicted worse "
         "than expected. Topics and factorisations of counts are fitted so from two rows for "
         "each component on, up to 200, and ratings from 200 for each factor on, up to 20,000. "
-        "They are updated afterwards. A stream that ends with a fit to all rows is this fit. "
+        "They are updated afterwards. Nets repeat steps with random rows of the stream. A stream "
+        "that ends with a fit to all rows is this fit. "
         "Sequences are divided into pieces of at most "
         f"{PIECE} frames. Full covariances, default settings, {N_SEEDS} seeds.",
         "",
@@ -332,7 +404,10 @@ def written(quick: bool) -> str:
         of_counts = section(page, "Topics and factorisations of counts", counts, quick, **how)
         by = "sorted by the largest component of a fit"
         section(page, f"Topics and factorisations of counts, {by}", counts, quick, True, **how)
+        section_of_peers(page, quick)
         section_of_ratings(page, quick)
+        title = "Nets with one hidden layer"
+        section(page, title, tuple(NETS), quick, unit="row, of which the score is a bound")
     page.lines += ["## All tables in random order", ""]
     in_all(page, "Rows and sequences", found)
     in_all(page, "Topics and counts", of_counts)

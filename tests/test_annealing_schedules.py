@@ -66,7 +66,7 @@ def test_every_fit_with_a_finish_ends_at_temperature_one(name, rng):
 
 
 def test_stream_whose_size_is_withdrawn_has_no_schedule_any_more(rng):
-    est = mixture(DeterministicAnnealing(initial_temperature=4.0), total_samples=1000)
+    est = mixture(DeterministicAnnealing(initial_temperature=4.0), total_samples=1000, max_iter=1)
     assert est.partial_fit(MIXTURE.data(rng, 40)).temperatures_[-1] > 1
     est.set_params(total_samples=None).partial_fit(MIXTURE.data(rng, 20))
     assert est.temperatures_[-1] == 1
@@ -77,7 +77,7 @@ def test_stream_whose_size_is_withdrawn_has_no_schedule_any_more(rng):
 @pytest.mark.parametrize("n_passes", [1, 7, 50])
 def test_stream_with_a_size_runs_the_whole_schedule_in_its_first_tenth(n_passes, rng):
     method = DeterministicAnnealing(initial_temperature=3.0, schedule="linear", n_passes=n_passes)
-    est = mixture(method, total_samples=1000)
+    est = mixture(method, total_samples=1000, max_iter=1)
     for n in (30, 20, 40, 10, 5):
         est.partial_fit(MIXTURE.data(rng, n))
     # The temperature of a batch is that of its end.
@@ -88,7 +88,7 @@ def test_stream_with_a_size_runs_the_whole_schedule_in_its_first_tenth(n_passes,
 
 def test_stream_counts_weights(rng):
     method = DeterministicAnnealing(initial_temperature=3.0, schedule="linear")
-    est = mixture(method, total_samples=1000)
+    est = mixture(method, total_samples=1000, max_iter=1)
     est.partial_fit(MIXTURE.data(rng, 40), sample_weight=np.full(40, 0.5))
     est.partial_fit(MIXTURE.data(rng, 10))
     np.testing.assert_allclose(est.temperatures_, [3 - 2 * 0.2, 3 - 2 * 0.3], rtol=1e-12)

@@ -158,6 +158,24 @@ def test_stream_begins_with_a_fit_to_enough_rows(total_samples):
         assert stream.score(X[2000:]) > whole.fit(X[:2000]).score(X[2000:]) - 0.1
 
 
+@pytest.mark.parametrize("annealing", ANNEALING)
+def test_stream_of_known_length_is_fitted_with_every_method(annealing):
+    """Updates that ran a schedule instead were far behind, the fewer rows the further."""
+    rng = np.random.default_rng(0)
+    X = 4.0 * rng.normal(size=(5, 4))[rng.integers(0, 5, 1000)]
+    X += rng.standard_normal(X.shape)
+    make = AnnealedBayesianGaussianMixture(5, annealing=annealing, random_state=0)
+    fit, stream = clone(make).fit(X[:600]), clone(make).set_params(total_samples=600)
+    for batch in np.split(X[:600], 20):
+        stream.partial_fit(batch)
+    assert stream.score(X[600:]) > fit.score(X[600:]) - 0.05
+    # The method is that of the last fit, with all its settings, and updates are at T = 1.
+    assert type(stream.annealing_) is ANNEALING[annealing]
+    assert "auto" not in map(str, stream.annealing_.get_params().values())
+    if stream.annealing_.finish:
+        assert (stream.temperatures_ == 1).all()
+
+
 def test_step_of_a_batch_depends_on_the_rows_so_far_in_batches_of_its_size(rng):
     """A batch of m rows after n others has ρ = (τ + 1 + n / m)^−κ, whatever the other sizes are."""
     X = rng.normal(size=(200, 3))

@@ -251,15 +251,16 @@ def test_every_method_makes_growing_streams_of_ratings(name, rng):
     assert not ctx.model.holds_users
 
 
-def test_a_stream_of_known_length_is_fitted_too_without_a_schedule(rng):
+@pytest.mark.parametrize("annealing", ["none", "deterministic"])
+def test_a_stream_of_known_length_is_fitted_too(annealing, rng):
     X, y = shuffled(rng, drawn(rng, 40, observed=0.8))
-    est = of_pairs(annealing="none")
+    est = of_pairs(annealing=annealing)
     fit = clone(est).fit(X, y)
     stream = streamed(clone(est).set_params(total_samples=len(y)), X, y)
     assert n_fits(stream) >= 2
     assert stream.score(X, y) > fit.score(X, y) - 0.05
-    scheduled = of_pairs(annealing="deterministic", total_samples=len(y))
-    assert streamed(scheduled, X, y)._inference.kept is None
+    alone = clone(est).set_params(total_samples=len(y), max_iter=1)
+    assert streamed(alone, X, y)._inference.kept is None
 
 
 @pytest.mark.parametrize("params", [{}, {"biases": False}, {"hierarchical": False}])

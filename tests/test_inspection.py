@@ -96,13 +96,14 @@ def test_a_dot_ends_the_annealed_phase(display):
 
 def test_the_dot_counts_calls_in_a_stream():
     X = blobs()
-    stream = mixture(annealing=StochasticAnnealing(n_passes=2), total_samples=10 * len(X))
+    method = StochasticAnnealing(n_passes=2)
+    stream = mixture(annealing=method, total_samples=10 * len(X), max_iter=1)
     for part in np.array_split(np.random.default_rng(0).permutation(X), 4) * 3:
         stream.partial_fit(part)
     assert stream.n_iter_ == 12
     # The schedule is over when a tenth of the stream is, which is the end of the fourth call.
     assert end_of_annealing(LowerBoundDisplay.from_estimator(stream)) == [3]
-    stream.fit(X).partial_fit(X)
+    stream.set_params(max_iter=200).fit(X).partial_fit(X)
     assert end_of_annealing(LowerBoundDisplay.from_estimator(stream)) == [2]
     plain = mixture(annealing=StochasticAnnealing(n_passes=2)).partial_fit(X)
     assert end_of_annealing(LowerBoundDisplay.from_estimator(plain)) == []

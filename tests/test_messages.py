@@ -146,7 +146,7 @@ def test_a_race_tells_which_restarts_are_given_up(capsys):
 
 
 def test_streams_tell_where_they_are(capsys):
-    est = mixture(verbose=1, verbose_interval=1, total_samples=120)
+    est = mixture(verbose=1, verbose_interval=1, total_samples=120, max_iter=1)
     X = rows()
     begin, first = lines_of(capsys, est.partial_fit, X)
     assert "DeterministicAnnealing(" in begin

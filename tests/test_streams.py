@@ -89,6 +89,7 @@ def test_a_stream_learns_its_variances_after_ten_batches_and_a_hundred_rows(draw
 )
 def test_one_pass_over_a_stream_ends_at_temperature_one(entry, params, name, calls, rng):
     est = entry.make(annealing=quick(name, 50), total_samples=60 * calls, **params)
+    est.set_params(max_iter=1)  # updates alone
     for _ in range(calls):
         est.partial_fit(entry.data(rng, 60))
     assert not est.annealing_.is_annealing(context_of(est).state)
@@ -130,6 +131,7 @@ def test_a_stream_that_is_used_before_its_schedule_ends_says_so_once(entry, para
     X = entry.data(rng, 60)
     how = {"initial_temperature": 1.5} if name == "deterministic" else {}
     est = entry.make(annealing=quick(name, 50, **how), total_samples=60_000, **params)
+    est.set_params(max_iter=1)  # updates alone
     uses = [getattr(est, name) for name in METHODS if hasattr(est, name)]
 
     def said(call):
@@ -159,7 +161,7 @@ def top_words(lda, n=8):
 
 def one_pass(lda, X, calls=20, seed=0):
     order = np.random.default_rng(seed).permutation(X.shape[0])
-    lda.set_params(total_samples=X.shape[0])
+    lda.set_params(total_samples=X.shape[0], max_iter=1)
     for part in np.array_split(order, calls):
         lda.partial_fit(X[part])
     return lda
@@ -250,7 +252,7 @@ def collapsed(**params):
     """A stream whose topics become equal at a high temperature."""
     hot = DeterministicAnnealing(initial_temperature=20.0, schedule="constant")
     return AnnealedLatentDirichletAllocation(
-        5, annealing=hot, batch_size=20, total_samples=4000, random_state=0, **params
+        5, annealing=hot, batch_size=20, total_samples=4000, max_iter=1, random_state=0, **params
     )
 
 

@@ -275,23 +275,24 @@ class KnownClasses(GivenCovariates[D]):
     def partial_fit(self, X, y=None, sample_weight=None, *, classes=None, covariates=None):
         """Update the model with one batch of a stream.
 
-        The first batch fixes the priors that depend on data. The annealing schedule runs within the
-        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
-        inference follows, so that one pass over the stream ends at T = 1, and further passes are
-        plain. Without ``total_samples`` the length of the stream is unknown, and all updates are
-        plain. The exception is ``"structured"``, which has no schedule and runs throughout. If
-        components coincide after the schedule, a warning says so; the check is repeated whenever
-        the stream has doubled.
+        The model is fitted to all rows so far, as by :meth:`fit` with its annealing, whenever these
+        have grown by a half: from 25 rows for each component on, and one for each component and
+        column with full covariances, up to eight times as many. Batches that come before the first
+        fit and between fits update the model by plain inference. Each fit determines its priors
+        anew, and components keep the numbers of those that they resemble. Afterwards a random
+        sample of that size is kept. The fit is repeated with it where later rows, or earlier ones,
+        are predicted worse than expected, by 0.5 nats each or more, because other groups have come.
+        A repeated fit that fails changes nothing, and the update with the batch remains.
+        ``"structured"``, which has no schedule, runs in updates, too.
 
-        Without ``total_samples``, and with it if the method has no schedule, the model is fitted to
-        all rows so far, as by :meth:`fit`, whenever these have grown by a half: from 25 rows for
-        each component on, and one for each component and column with full covariances, up to eight
-        times as many. Batches that come before the first fit and between fits update the model.
-        Each fit determines its priors anew, and components keep the numbers of those that they
-        resemble. Afterwards a random sample of that size is kept. The fit is repeated with it where
-        later rows, or earlier ones, are predicted worse than expected, by 0.5 nats each or more,
-        because other groups have come. A repeated fit that fails changes nothing, and the update
-        with the batch remains. ``max_iter=1`` makes a stream of updates alone.
+        ``max_iter=1`` makes a stream of updates alone, which keeps no rows. The first batch fixes
+        the priors that depend on data. The annealing schedule runs within the first tenth of
+        ``total_samples``, whatever its number of passes in ``fit`` is. Plain inference follows, so
+        that one pass over the stream ends at T = 1, and further passes are plain. Without
+        ``total_samples`` the length of the stream is unknown, and all updates are plain.
+
+        If components coincide after fits or after the schedule, a warning says so; the check is
+        repeated whenever the stream has doubled.
 
         Parameters
         ----------

@@ -44,19 +44,12 @@ class Streams(Interface[D, U, M]):
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream.
 
-        The first batch fixes the priors that depend on data. The annealing schedule runs within the
-        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
-        inference follows, so that one pass over the stream ends at T = 1, and further passes are
-        plain. Without ``total_samples`` the length of the stream is unknown, and all updates are
-        plain. The exception is ``"structured"``, which has no schedule and runs throughout. If
-        components coincide after the schedule, a warning says so; the check is repeated whenever
-        the stream has doubled.
-
-        Without ``total_samples``, and with it if the method has no schedule, most models are fitted
-        to all rows so far, as by ``fit``, whenever these have grown by a half, as long as they are
-        kept. Batches that come before the first fit and between fits update the model. Each fit
-        determines its priors anew, and components keep the numbers of those that they resemble. A
-        repeated fit that fails changes nothing, and the update with the batch remains.
+        Most models are fitted to all rows so far, as by ``fit`` with its annealing, whenever these
+        have grown by a half, as long as they are kept. Batches that come before the first fit and
+        between fits update the model by plain inference. Each fit determines its priors anew, and
+        components keep the numbers of those that they resemble. A repeated fit that fails changes
+        nothing, and the update with the batch remains. ``"structured"``, which has no schedule,
+        runs in updates, too.
 
         - Mixtures, hidden Markov models, factorial mixtures and sparse factors: from 25 rows for
           each component on, and one for each component and column with full covariances, up to
@@ -66,14 +59,22 @@ class Streams(Interface[D, U, M]):
         - Topics and factorisations of counts: from two rows for each component on, up to 200. All
           that follow are updates, and nothing is kept.
 
-        Nets keep random rows of the stream instead, as copies. Unless a schedule runs, further
-        steps with these follow each batch, and fill up batches of fewer rows than ``batch_size``:
-        as many as ``fit`` makes for as many rows with ``max_iter`` passes. Once there are 32 rows
-        for each unit of the largest hidden layer, and 6,400, at most half as many again are kept,
-        and steps become fewer, down to one row that is seen again for each new one.
+        Nets keep random rows of the stream instead, as copies. Unless a schedule runs (see below),
+        further steps with these follow each batch, and fill up batches of fewer rows than
+        ``batch_size``: as many as ``fit`` makes for as many rows with ``max_iter`` passes. Once
+        there are 32 rows for each unit of the largest hidden layer, and 6,400, at most half as many
+        again are kept, and steps become fewer, down to one row that is seen again for each new one.
         In further passes over the ``total_samples`` rows of a stream it is one from the beginning.
 
-        ``max_iter=1`` makes a stream of updates alone, which keeps nothing.
+        ``max_iter=1`` makes a stream of updates alone, which keeps nothing. The first batch fixes
+        the priors that depend on data. The annealing schedule of such a stream, and of nets, runs
+        within the first tenth of ``total_samples``, whatever its number of passes in ``fit`` is.
+        Plain inference follows, so that one pass over the stream ends at T = 1, and further passes
+        are plain. Without ``total_samples`` the length of the stream is unknown, and all updates
+        are plain.
+
+        If components coincide after fits or after the schedule, a warning says so; the check is
+        repeated whenever the stream has doubled.
 
         Parameters
         ----------
@@ -143,7 +144,7 @@ class Streams(Interface[D, U, M]):
         if first:
             inference, method = self._opened(X, units)
             if self.verbose:
-                what = f"{described(self)} · {described(inference.strategy)}"
+                what = f"{described(self)} · {self._method_of_stream(inference, method)}"
                 messages.say(f"{what} · first batch of {self._words_for(units)}")
         elif units.is_empty:
             return
@@ -179,6 +180,11 @@ class Streams(Interface[D, U, M]):
         self._keep(inference, method, trace)
         self._complete_update(batch, units, follows_fit)
         messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
+
+    def _method_of_stream(self, inference: Inference, method: Annealing) -> str:
+        """Describe the method of the fits of a stream, or that of its updates if it has none."""
+        runs = inference.strategy if inference.kept is None else method
+        return "plain updates" if runs is loop.PLAIN else described(runs)
 
     def _complete_update(self, batch: U, units: U, follows_fit: bool) -> None:
         """Set the fitted attributes that are computed from the data of a stream again.
@@ -331,16 +337,17 @@ class Streams(Interface[D, U, M]):
         if earlier is not None and earlier.fitted:  # The data are a sample of those so far.
             seen = earlier.seen
         random_state = check_random_state(self.random_state)
-        unscheduled = earlier is not None or self.total_samples is None
+        least = self._least_weight_of_fit(model, units)
+        # Fits anneal by themselves, and a schedule would have to run twice.
+        unscheduled = earlier is not None or self.total_samples is None or least < np.inf
         runs = without_schedule(strategy) if unscheduled else strategy
-        least = self._least_weight_of_fit(model, runs, units)
         # A stream is not begun with what a fit would refuse later.
         plan = self._plan(strategy_of_fit, units) if least < np.inf else None
         kept = None if earlier is None else earlier.kept
         if seen >= least:
             assert plan is not None
             fit = model_of_fit, strategy_of_fit, plan
-            ctx = self._fitted_to_kept_rows(*fit, runs, units, random_state)
+            ctx, strategy = self._fitted_to_kept_rows(*fit, runs, units, random_state)
         else:
             how = model, runs, units, self._settings(units), random_state
             given = self._start_for(model, runs)
@@ -359,9 +366,9 @@ class Streams(Interface[D, U, M]):
             inference.checked, inference.warned = earlier.checked, earlier.warned
         return inference, strategy if unscheduled else runs
 
-    def _least_weight_of_fit(self, model: M, runs: Annealing, units: U) -> float:
-        """The weight from which on a stream is fitted, whose updates some method ``runs``."""
-        return streaming.least_weight_of_fit(model, runs, units) if self.max_iter > 1 else np.inf
+    def _least_weight_of_fit(self, model: M, units: U) -> float:
+        """The weight from which on a stream is fitted to its data, or infinity if it never is."""
+        return streaming.least_weight_of_fit(model, units) if self.max_iter > 1 else np.inf
 
     def _fitted_to_kept_rows(
         self,
@@ -371,16 +378,17 @@ class Streams(Interface[D, U, M]):
         runs: Annealing,
         units: U,
         random_state: np.random.RandomState,
-    ) -> Context:
-        """Fit the model as ``fit`` does; return the context with its clocks at their beginning.
+    ) -> tuple[Context, Annealing]:
+        """Fit the model as ``fit`` does; return the context and the method with all its settings.
 
-        ``runs`` is what the updates of the stream run of the ``strategy``.
+        The clocks of the context are at their beginning. ``runs`` is what the updates of the stream
+        run of the ``strategy``.
         """
         found = self._start_anew(model, strategy, plan, units, None, None, random_state)
         ctx = self._context_of_stream(found.kept.ctx, units)
         blank = replace(ctx, state={"updates": 0, "passes": 0.0})
         ctx.state = blank.state | runs.initial_state(blank)
-        return ctx
+        return ctx, found.strategy
 
     def _context_of_stream(self, ctx: Context, units: U) -> Context:
         """The context with which a stream goes on, given that of a fit and its data."""

@@ -238,10 +238,10 @@ class AnnealedHMM(StatePredictions):
         batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
         has settled already, and 0.6 in others.
     total_samples : float or None, default=None
-        Number of sequences in the whole stream that ``partial_fit`` will see. The annealing
-        schedule runs within the first tenth of them. With None the size is taken to be the number
-        of sequences so far, and the stream is not annealed. If sequences have weights, it is the
-        sum of these.
+        Number of sequences in the whole stream that ``partial_fit`` will see. The parameters
+        describe so much data from the beginning. With None the size is taken to be the number of
+        sequences so far. If sequences have weights, it is the sum of these. Updates alone
+        (``max_iter=1``) are annealed within the first tenth of it, and plain with None.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -326,8 +326,8 @@ class AnnealedHMM(StatePredictions):
     temperatures_ : ndarray of shape (n_passes,)
         Temperature of each pass. For local tempering, the mean over sequences.
     annealing_ : Annealing
-        The method that ran, with the value of every setting that was ``"auto"``, except in a stream
-        without ``total_samples``, which does not run it.
+        The method that ran (in a stream: in its last fit), with the value of every setting that was
+        ``"auto"``.
     converged_ : bool
         Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
         it ran to the end of its passes.
@@ -806,23 +806,22 @@ class AnnealedHMM(StatePredictions):
     def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None):
         """Update the model with one batch of sequences of a stream.
 
-        The first batch fixes the priors that depend on data. The annealing schedule runs within the
-        first tenth of ``total_samples``, whatever its number of passes in ``fit`` is. Plain
-        inference follows, so that one pass over the stream ends at T = 1. Without ``total_samples``
-        the length of the stream is unknown, and all updates are plain (except for ``"structured"``,
-        which has no schedule and runs throughout). If states coincide after the schedule, a warning
-        says so; the check is repeated whenever the stream has doubled.
+        The model is fitted to all frames so far, as by :meth:`fit` with its annealing, whenever
+        these have grown by a half: from 25 frames for each state on, and one for each state and
+        column with full covariances, up to eight times as many, or twelve sequences if these are
+        longer. Batches that come before the first fit and between fits update the model by plain
+        inference. Each fit determines its priors anew, and states keep the numbers of those that
+        they resemble. Afterwards a random sample of that size is kept. The fit is repeated with it
+        where later frames, or earlier ones, are predicted worse than expected, by 0.5 nats each or
+        more, because other groups have come. A repeated fit that fails changes nothing, and the
+        update with the batch remains.
 
-        Without ``total_samples``, and with it if the method has no schedule, the model is fitted to
-        all frames so far, as by :meth:`fit`, whenever these have grown by a half: from 25 frames
-        for each state on, and one for each state and column with full covariances, up to eight
-        times as many, or twelve sequences if these are longer. Batches that come before the first
-        fit and between fits update the model. Each fit determines its priors anew, and states keep
-        the numbers of those that they resemble. Afterwards a random sample of that size is kept.
-        The fit is repeated with it where later frames, or earlier ones, are predicted worse than
-        expected, by 0.5 nats each or more, because other groups have come. A repeated fit that
-        fails changes nothing, and the update with the batch remains. ``max_iter=1`` makes a stream
-        of updates alone.
+        ``max_iter=1`` makes a stream of updates alone, which keeps no frames and fixes with the
+        first batch the priors that depend on data. The annealing schedule runs within the first
+        tenth of ``total_samples``, whatever its number of passes in ``fit`` is, and plain inference
+        follows, so that one pass over the stream ends at T = 1. Without ``total_samples`` all
+        updates are plain. If states coincide after fits or after the schedule, a warning says so;
+        the check is repeated whenever the stream has doubled.
 
         Parameters
         ----------

@@ -26,7 +26,6 @@ from ._base import BaseAnnealed
 from ._counts import as_native, checked_counts, refuse_texts
 from ._interface import DECAY_OR_AUTO, EQUAL_RATES
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
-from ._streaming import without_schedule
 from ._tables import validated_table
 from ._topic_predictions import TopicPredictions, perplexity_of
 from ._topic_training import (
@@ -181,10 +180,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         changes by less than ``perp_tol`` between two of them. With 0 or less it is not evaluated.
         Structured inference always makes all of its passes.
     total_samples : float or None, default=None
-        Number of documents in the whole stream that ``partial_fit`` will see. The annealing
-        schedule runs within the first tenth of them. With None the size is taken to be the number
-        of documents so far, and of all methods only structured inference runs in updates, which
-        needs no schedule. If documents have weights, it is the sum of these.
+        Number of documents in the whole stream that ``partial_fit`` will see. The parameters
+        describe so much data from the beginning. With None the size is taken to be the number of
+        documents so far. If documents have weights, it is the sum of these. Updates alone
+        (``max_iter=1``) are annealed within the first tenth of it, and plain with None, but for
+        structured inference, which needs no schedule.
     perp_tol : float, default=0.1
         Change of the perplexity below which ``evaluate_every`` stops the fit.
     mean_change_tol : float, default=1e-3
@@ -265,9 +265,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     temperatures_ : ndarray of shape (n_iter,)
         Temperature of each pass. For local tempering, the mean over documents.
     annealing_ : Annealing
-        The method that ran, with the value of every setting that was ``"auto"``. A stream without
-        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
-        not determined there.
+        The method that ran, with the value of every setting that was ``"auto"``. In a stream it is
+        that of the last fit. Before the first one, and where plain updates are all, an initial
+        temperature of ``"auto"`` is not determined.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
         The value of α that was used. It is an array if α was given as an array or learned.
     topic_word_prior_ : float or ndarray, of shape (n_features,) or (n_components, n_features)
@@ -606,9 +606,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                 return 0.0 if kept is None else kept.room
             n_seen = kept.n_seen
         model = self._make_model_of_stream(X, units)
-        strategy = self._strategy(model)
-        runs = without_schedule(strategy) if self.total_samples is None else strategy
-        least = self._least_weight_of_fit(model, runs, units)
+        least = self._least_weight_of_fit(model, units)
         return most_rows_of_fits(least) - n_seen if least < np.inf else 0.0
 
     def _fitted_attributes(self, ctx: Context) -> Attributes:

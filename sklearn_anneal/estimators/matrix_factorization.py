@@ -232,9 +232,10 @@ class AnnealedPMF(RatingStreams):
         1, with τ = 0, so that the step of a batch is its share of all ratings so far.
     total_samples : float or None, default=None
         Size of the whole stream that ``partial_fit`` will see: the number of users for matrices, or
-        of ratings for pairs. The annealing schedule runs within the first tenth of it. With None
-        the size is taken to be that of the stream so far, and the stream is not annealed. If there
-        are weights, it is the sum of these.
+        of ratings for pairs. The parameters describe so much data from the beginning. With None the
+        size is taken to be that of the stream so far. If there are weights, it is the sum of these.
+        Updates alone (``max_iter=1``) are annealed within the first tenth of it, and plain with
+        None.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -301,9 +302,9 @@ class AnnealedPMF(RatingStreams):
         Temperature of each pass. For local tempering, the mean over users, or over ratings if they
         are given as pairs.
     annealing_ : Annealing
-        The method that ran, with the value of every setting that was ``"auto"``. A stream without
-        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
-        not determined there.
+        The method that ran, with the value of every setting that was ``"auto"``. In a stream it is
+        that of the last fit. Before the first one, and where plain updates are all, an initial
+        temperature of ``"auto"`` is not determined.
     converged_ : bool
         Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
         it ran to the end of its passes.
@@ -753,18 +754,17 @@ class AnnealedPMF(RatingStreams):
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream of new ratings.
 
-        Without ``total_samples``, and with it if the method has no schedule, the stream is fitted,
-        as by ``fit``, to all ratings so far whenever these have grown by a half: from 200 ratings
-        for each factor on, up to about 20,000, or to the end of the batch that goes beyond. Until
-        then the ratings are kept, and nothing is kept later. Factors are turned until items are as
-        near as possible to those before. A fit that fails changes nothing, and the update with the
-        batch remains. All other calls are updates, and with ``max_iter=1`` all calls are.
+        The stream is fitted, as by ``fit`` with its annealing, to all ratings so far whenever these
+        have grown by a half: from 200 ratings for each factor on, up to about 20,000, or to the end
+        of the batch that goes beyond. Until then the ratings are kept, and nothing is kept later.
+        Factors are turned until items are as near as possible to those before. A fit that fails
+        changes nothing, and the update with the batch remains. All other calls are plain updates,
+        or those of ``"structured"``, which has no schedule.
 
-        The schedule of updates runs within the first tenth of ``total_samples``, whatever its
-        number of passes in ``fit`` is. Plain inference follows, so that one pass over the stream
-        ends at T = 1, and further passes are plain. Without ``total_samples`` all updates are
-        plain, as with ``annealing="none"``. The exception is ``"structured"``, which has no
-        schedule and runs throughout.
+        With ``max_iter=1`` all calls are updates. The schedule runs within the first tenth of
+        ``total_samples`` then, whatever its number of passes in ``fit`` is. Plain inference
+        follows, so that one pass over the stream ends at T = 1, and further passes are plain.
+        Without ``total_samples`` all updates are plain.
 
         Parameters
         ----------

@@ -225,9 +225,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
         batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
         has settled already, and 0.6 in others.
     total_samples : float or None, default=None
-        Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
-        runs within the first tenth of them. With None the size is taken to be the number of rows so
-        far, and the stream is not annealed. If rows have weights, it is the sum of these.
+        Number of rows in the whole stream that ``partial_fit`` will see. The parameters describe so
+        much data from the beginning. With None the size is taken to be the number of rows so far.
+        If rows have weights, it is the sum of these. Updates alone (``max_iter=1``) are annealed
+        within the first tenth of it, and plain with None.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -307,9 +308,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
     temperatures_ : ndarray of shape (n_passes,)
         Temperature of each pass. For local tempering, the mean over rows.
     annealing_ : Annealing
-        The method that ran, with the value of every setting that was ``"auto"``. A stream without
-        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
-        not determined there.
+        The method that ran, with the value of every setting that was ``"auto"``. In a stream it is
+        that of the last fit. Before the first one, and where plain updates are all, an initial
+        temperature of ``"auto"`` is not determined.
     converged_ : bool
         Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
         it ran to the end of its passes.

@@ -177,9 +177,10 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         batches changes them less. ``"auto"`` is 0.8 in updates of a stream that follow a fit, which
         has settled already, and 0.6 in others.
     total_samples : float or None, default=None
-        Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
-        runs within the first tenth of them. With None the size is taken to be the number of rows so
-        far, and the stream is not annealed. If rows have weights, it is the sum of these.
+        Number of rows in the whole stream that ``partial_fit`` will see. The parameters describe so
+        much data from the beginning. With None the size is taken to be the number of rows so far.
+        If rows have weights, it is the sum of these. Updates alone (``max_iter=1``) are annealed
+        within the first tenth of it, and plain with None.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.

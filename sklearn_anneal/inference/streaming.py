@@ -51,18 +51,13 @@ def represented_weight(
     return min(seen, float(total)) if few else float(total)
 
 
-def least_weight_of_fit(model: Model, strategy: Annealing, batch: Units) -> float:
+def least_weight_of_fit(model: Model, batch: Units) -> float:
     """Return the weight of the first batches from which on a stream is fitted to these.
 
     It is infinite if a stream consists of updates alone. A single update leaves components wide,
-    and later ones, which are local, never divide those that have covered two groups meanwhile. A
-    schedule would have to run twice.
+    and later ones, which are local, never divide those that have covered two groups meanwhile.
     """
     if not isinstance(model, Streamed):
-        return np.inf
-    scheduled = strategy.schedule_length() > 0 or not strategy.needs_start
-    # A method without a finish runs throughout, and can begin where a fit has ended.
-    if scheduled if strategy.finish else model.keeps_sample:
         return np.inf
     summary = batch.summary(model)
     return float(model.resolved(summary).least_weight_of_fit(summary))
