@@ -46,6 +46,7 @@ def test_sizes_are_checked(sizes, words, rng):
     [
         {"n_samples": 0},
         {"n_score_samples": 0},
+        {"transform_temperature": 0.0},
         {"optimizer": "newton"},
         {"learning_rate_init": 0.0},
         {"learning_rate_decay": -1.0},
@@ -247,7 +248,7 @@ def test_steps_are_smaller_above_many_units_and_in_the_recognition_network(rng):
     X = stripes(rng, 300, d=256)
     how = {"hidden_layer_sizes": (100, 8), "average": False, "weight_decay": 0.0, "tol": 0.0}
     start, moved = (net(**how, learning_rate_init=0.1, max_iter=n).fit(X) for n in (0, 1))
-    above_columns, above_100 = 0.1 * 4.0**-0.4, 0.1 * (100 / 64) ** -0.4
+    above_columns, above_100 = 0.1 * (256 / 96) ** -0.7, 0.1 * (100 / 96) ** -0.7
     for name, sizes in {
         "coefs_": (above_columns, above_100),
         "recognition_coefs_": (0.5 * above_columns, 0.5 * above_100),
@@ -259,6 +260,19 @@ def test_steps_are_smaller_above_many_units_and_in_the_recognition_network(rng):
             assert np.median(np.abs(after - before)) == pytest.approx(size, rel=1e-3)
             assert np.abs(after - before).max() <= size * (1 + 1e-9)
     np.testing.assert_allclose(np.abs(moved.intercepts_[2]), above_100, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("optimizer", "size"), [("adam", 0.15), ("sgd", 0.15), ("rmsprop", 0.1)])
+def test_sizes_of_steps_by_default(optimizer, size, rng):
+    """They fall with the number of steps, and those of RMSProp are smaller."""
+    X = stripes(rng, 60)
+    found = net(optimizer=optimizer, learning_rate_init="auto").fit(X)
+    assert context_of(found).model.optimizer.rate(1) == size
+    assert context_of(found).model.optimizer.rate(2001) == pytest.approx(size / 2.0)
+    given = net(optimizer=optimizer, learning_rate_init=size).fit(X)
+    assert given.lower_bound_ == found.lower_bound_
+    with pytest.raises(ValueError, match="'learning_rate_init' parameter"):
+        net(learning_rate_init="adaptive").fit(X)
 
 
 def test_weights_decay_by_the_share_of_the_batch(rng):

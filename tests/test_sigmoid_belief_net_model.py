@@ -304,16 +304,16 @@ def test_steps_of_centered_weights_are_steps_of_the_parameters(sizes, rng):
 @pytest.mark.parametrize("optimizer", [Adam(0.1), SGD(0.1, momentum=0.75)])
 def test_learned_decay_is_that_of_a_prior_whose_variance_is_learned(optimizer, rng):
     """Element by element; a unit that is always on has the information of a tenth of a row."""
-    sizes, n, share = (70, 4, 3), 40, 0.25
+    sizes, n, share = (120, 4, 3), 40, 0.25
     model = net(sizes, weight_decay=None, optimizer=optimizer)
     q = drawn_parameters(model, rng)
     q["b2"][0] = 50.0
-    X = binary_rows(rng, n, 70)
+    X = binary_rows(rng, n, 120)
     X[:, 0] = 0.0
     found, adam = model.decay(q, model.summary(BinaryRows(X)), share), optimizer.gain is None
     top = expit(q["b2"])
     means = [(X.sum(axis=0) + 0.5) / (n + 1.0), expit(top @ q["W2"] + q["b1"]), top]
-    for l, factor in ((1, (64 / 70) ** 0.4), (2, 1.0)):  # noqa: E741
+    for l, factor in ((1, (96 / 120) ** 0.7), (2, 1.0)):  # noqa: E741
         W, above, below = q[f"W{l}"], means[l], means[l - 1]
         for j in range(len(W)):
             rows = max(n * above[j] * (1 - above[j]), 0.1)

@@ -10,7 +10,8 @@ import pytest
 from harness import context_of
 from models.sigmoid_belief_net import log_evidence, stripes
 from models.sigmoid_belief_net import small_sigmoid_belief_net as net
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logit, logsumexp
+from sklearn.base import clone
 
 from sklearn_anneal.models.sigmoid_belief_net import of_rows
 
@@ -102,6 +103,28 @@ def test_activations_are_those_of_the_recognition_network(fitted):
     for layer in (0, 3, 1.5, "top"):
         with pytest.raises(ValueError, match="layer should be an integer from 1 to 2"):
             fitted.transform(X, layer=layer)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_temperature_of_activations_divides_log_odds(temperature, fitted):
+    """No other prediction depends on it, and a fit neither."""
+    X = every_row()
+    q, hidden = context_of(fitted).q, plain.states((6, 3, 2))
+    before = fitted.score_samples(X), fitted.reconstruct(X)
+    means = fitted.transform(X)
+    fitted.set_params(transform_temperature=temperature, n_score_samples=2000)
+    first = fitted.transform(X)
+    np.testing.assert_allclose(logit(first), logit(means) / temperature, rtol=1e-10)
+    # Layers below the one that is returned keep their distribution.
+    exact = np.array([np.exp(plain.log_recognition(q, x, hidden)) for x in X])
+    of_units = expit((hidden[0] @ q["V2"].T + q["a2"]) / temperature)
+    np.testing.assert_allclose(fitted.transform(X, layer=2), exact @ of_units, atol=0.03)
+    fitted.set_params(n_score_samples=100)
+    for old, new in zip(before, (fitted.score_samples(X), fitted.reconstruct(X)), strict=True):
+        np.testing.assert_array_equal(old, new)
+    again = clone(fitted).set_params(n_score_samples=2).fit(X)
+    other = clone(again).set_params(transform_temperature=1.0).fit(X)
+    assert again.lower_bound_ == other.lower_bound_
 
 
 def test_reconstructions_are_posterior_predictive_means(fitted):

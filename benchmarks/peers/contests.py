@@ -308,6 +308,8 @@ _NETS: dict[str, dict[str, Any]] = {
     "ours, without decay": {"weight_decay": 0.0},
     "ours, two layers": {"hidden_layer_sizes": (_UNITS, 32)},
 }
+# Settings that change the units alone, and no probability of a picture.
+_GRADED = {"ours, graded units": {"transform_temperature": 2.0}}
 
 
 def _net(how: dict[str, Any], seed: int) -> Any:
@@ -329,7 +331,9 @@ def _binary_pictures() -> tuple[np.ndarray, ...]:
     return X[first], y[first], X[rest], y[rest]
 
 
-def _nets(score: Callable[..., float], pixels: Any, score_of_machine: Any) -> dict[str, Contestant]:
+def _nets(
+    score: Callable[..., float], pixels: Any, score_of_machine: Any, ours: dict[str, Any] = _NETS
+) -> dict[str, Contestant]:
     """Nets and restricted Boltzmann machines; ``score`` takes a fitted one and the pictures."""
     parts = _binary_pictures()
 
@@ -344,7 +348,7 @@ def _nets(score: Callable[..., float], pixels: Any, score_of_machine: Any) -> di
         return f"`{as_code(how)}`" if how else "defaults"
 
     return {
-        **{k: contestant(partial(_net, how), score, settings(how)) for k, how in _NETS.items()},
+        **{k: contestant(partial(_net, how), score, settings(how)) for k, how in ours.items()},
         **{
             k: contestant(partial(_machine, how), score_of_machine, settings(how), "sklearn")
             for k, how in _MACHINES.items()
@@ -357,7 +361,7 @@ def _units(scaled: bool = False) -> dict[str, Contestant]:
     def score(made: Any, parts: tuple[np.ndarray, ...]) -> float:
         return libraries.accuracy(made.transform, parts, scaled)
 
-    return _nets(score, score, score)
+    return _nets(score, score, score, _NETS | _GRADED)
 
 
 def _digits() -> dict[str, Contestant]:

@@ -23,6 +23,7 @@ from ..common.measuring import milliseconds, progress, reached, spread
 from ..common.report import Page
 from ..common.speed import Fit, Speed, add_methods, of_passes, pass_times
 from ..suite import data
+from .features import measure_features
 
 # The time of an epoch may be at most this many times that of its matrix products.
 TARGET = 2.0
@@ -70,6 +71,9 @@ class Size(speed.Size):
         Names of binary tables that are fitted with steps of several sizes, and the hidden layers.
     divisions : int
         The number of their divisions.
+    labelled, units, labelled_divisions
+        Names of tables with classes, numbers of hidden units that are their features, and the
+        number of divisions of these tables.
     """
 
     images: Shape = Shape(4_000, 784, (200, 200, 200))
@@ -99,6 +103,11 @@ class Size(speed.Size):
         ("noise, wide", (20,)),
     )
     divisions: int = 2
+    labelled: tuple[str, ...] = (
+        *("votes", "tumours", "300 digits", "1,200 digits", "mushrooms", "words", "images"),
+    )
+    units: tuple[int, ...] = (16, 64, 128)
+    labelled_divisions: int = 2
 
 
 FULL = Size(5, (1, 3))
@@ -113,6 +122,9 @@ QUICK = Size(
     steps=(("drawn", (3,)),),
     few=(("noise", (3,)),),
     divisions=1,
+    labelled=("tumours",),
+    units=(3,),
+    labelled_divisions=1,
 )
 
 
@@ -253,20 +265,19 @@ def measure_steps(page: Page, size: Size) -> None:
     page.section(
         "Sizes of steps",
         "Held-out scores, which bound the log probability of a row, in nats, with steps of several "
-        "sizes (`learning_rate_init`) and everything else at its default. *No decay*: with the "
+        "sizes (`learning_rate_init`; the default is 0.15) and everything else at its default. "
+        "*Constant*: with the default size and `learning_rate_decay=0`. *No decay*: with the "
         "default size and `weight_decay=0`. *Columns alone*: independent "
         "columns with their frequencies. *Last step*: with `average=False`, so that the fit "
         "returns the parameters after its last step and not a mean over steps. Means over "
         f"{size.divisions} divisions of the rows, whose nets start differently too; the highest of "
         "each line is in bold. A fit makes 100 passes at most, and one update for 100 rows.",
     )
-    default = AnnealedSigmoidBeliefNet().learning_rate_init
     settings: dict[str, dict[str, Any]] = {
-        f"{default:g}, the default" if step is None else f"{step:g}": {
-            "learning_rate_init": step or default
-        }
+        "default" if step is None else f"{step:g}": {"learning_rate_init": step or "auto"}
         for step in _STEPS
     }
+    settings["constant"] = {"learning_rate_decay": 0.0}
     settings["no decay"] = {"weight_decay": 0.0}
     settings["last step"] = {"average": False}
     page.table(_HEAD + list(settings), compared(size.steps, settings, size))
@@ -329,6 +340,9 @@ SPEED = Speed(
         "methods": measure_methods,
         "steps": measure_steps,
         "few": measure_few,
+        "features": lambda page, size: measure_features(
+            page, size.labelled, size.units, size.labelled_divisions
+        ),
     },
     full=FULL,
     quick=QUICK,

@@ -32,6 +32,8 @@ from ._validation import as_csr, check_n_samples, check_sparse, explains, finite
 
 # γ of the mean over steps that a fit returns: about the last tenth of them.
 _AVERAGING = 10.0
+# Sizes of the first steps by default.
+_RATES = {"adam": 0.15, "rmsprop": 0.1, "sgd": 0.15}
 # Factor of the sizes of steps with proximity, whose constraint makes the gradients of the
 # recognition network noise.
 _CONSTRAINED = 0.2
@@ -94,16 +96,19 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         tighter and the gradients less noisy, in proportionally more time.
     optimizer : {"adam", "rmsprop", "sgd"}, default="adam"
         How gradients become steps. ``"sgd"`` has a momentum of 0.9.
-    learning_rate_init : float, default=0.1
-        Size of the first step of the net's weights and biases. The gradient is that of the bound
-        per row. Steps of the weights between two layers, and of the biases, are smaller by the
-        factor (64 / n)^0.4 where the layer below has n > 64 units, because its log probability
-        changes by all of them, and those of the recognition network are half as large. The net's
-        biases also move so that a step of its weights leaves the mean log odds where they are
-        (Montavon and Müller [6]_). A pass has one step per batch, so that a table of a few rows
-        needs larger steps, smaller batches or more passes.
-    learning_rate_decay : float, default=0.0
-        δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
+    learning_rate_init : float or "auto", default="auto"
+        Size of the first step of the net's weights and biases. ``"auto"``: 0.15, and 0.1 with
+        ``optimizer="rmsprop"``, whose steps vary more. The gradient is that of the bound per row.
+        Steps of the weights between two layers, and of the biases, are smaller by the factor
+        (96 / n)^0.7 where the layer below has n > 96 units, because its log probability changes by
+        all of them, and those of the recognition network are half as large. The net's biases also
+        move so that a step of its weights leaves the mean log odds where they are (Montavon and
+        Müller [6]_). A pass has one step per batch, so that a table of a few rows needs larger
+        steps, smaller batches or more passes.
+    learning_rate_decay : float, default=0.0005
+        δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)), because the large first
+        steps find a better net, and smaller ones then come nearer to it. With 0 all have the same
+        size, as suits a stream whose rows change for good.
     weight_decay : float or "auto", default="auto"
         λ. A step of size ρ also shrinks all weights, but no biases, by the share ρ λ √(b / n) of
         themselves, where n is the weight of all rows, or of those of a stream, and b that of the
@@ -148,6 +153,12 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         The same for ``recognition_coefs_`` and ``recognition_intercepts_``.
     n_score_samples : int, default=100
         Number of draws of the hidden units per row in predictions.
+    transform_temperature : float, default=1.0
+        T of ``transform``, whose activations are σ(u / T) for log odds u of the units. With 1 they
+        are the means of the units given the row, most of which are near 0 or 1, and say little of
+        how far a row is from turning a unit. With 2 they are graded, and mostly of more use to a
+        classifier (:doc:`/results/sigmoid_belief_net_speed`). Nothing but ``transform`` depends on
+        it.
     early_stopping : bool, default=False
         Whether to keep some rows from training, and to stop when their bound no longer rises. The
         fit then ends at the parameters with the highest such bound since the end of the schedule.
@@ -264,7 +275,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "optimizer": [StrOptions(set(OPTIMIZERS))],
-        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "learning_rate_decay": [Interval(Real, 0, None, closed="left")],
         "weight_decay": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "average": ["boolean"],
@@ -273,6 +284,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         "init_bias": [Interval(Real, None, None, closed="neither")],
         **dict.fromkeys(_STARTS, [list, tuple, None]),
         "n_score_samples": [Interval(Integral, 1, None, closed="left")],
+        "transform_temperature": [Interval(Real, 0, None, closed="neither")],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
@@ -285,8 +297,8 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         annealing="none",
         n_samples=5,
         optimizer="adam",
-        learning_rate_init=0.1,
-        learning_rate_decay=0.0,
+        learning_rate_init="auto",
+        learning_rate_decay=0.0005,
         weight_decay="auto",
         average=True,
         binarize=None,
@@ -297,6 +309,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         recognition_coefs_init=None,
         recognition_intercepts_init=None,
         n_score_samples=100,
+        transform_temperature=1.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
@@ -327,6 +340,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         self.recognition_coefs_init = recognition_coefs_init
         self.recognition_intercepts_init = recognition_intercepts_init
         self.n_score_samples = n_score_samples
+        self.transform_temperature = transform_temperature
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -471,12 +485,12 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         return float(self.weight_decay)
 
     def _make_model(self, X: np.ndarray | csr_array, units: BinaryRows) -> SigmoidBeliefNet:
-        sizes = X.shape[1], *self._sizes()
+        sizes, rate = (X.shape[1], *self._sizes()), self.learning_rate_init
         return SigmoidBeliefNet(
             sizes,
             self.n_samples,
             OPTIMIZERS[self.optimizer](
-                self.learning_rate_init,
+                _RATES[self.optimizer] if rate == "auto" else rate,
                 self.learning_rate_decay,
                 averaging=_AVERAGING if self.average else None,
                 factors=step_factors(sizes),
@@ -584,12 +598,13 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
     @by_parts
     @explains("Prediction")
     def transform(self, X, *, layer=1):
-        """Mean activations of a hidden layer given each row.
+        """Activations of a hidden layer given each row, which are means of its units.
 
         Units that a fit did not need are on in nearly all rows, or in nearly none, and their
         activations hardly vary. Scale the activations, for example by
         :class:`sklearn.preprocessing.StandardScaler`, before a classifier whose penalty depends on
-        their scale: those small differences are often of use to it.
+        their scale: those small differences are often of use to it. Give
+        ``transform_temperature=2`` as well, with which activations are graded.
 
         Parameters
         ----------
@@ -603,8 +618,9 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         Returns
         -------
         activations : ndarray of shape (n_samples, n_l)
-            E_q[h_l | x], in [0, 1]. The dtype is that of X if X has floating-point numbers, else
-            float64.
+            E_q[h_l | x], in [0, 1], with ``transform_temperature=1``; otherwise the log odds of the
+            layer's units are divided by the temperature first. The dtype is that of X if X has
+            floating-point numbers, else float64.
         """
         ctx, X = self._rows(X)
         depth = ctx.model.depth
@@ -614,12 +630,17 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
         if layer == 1:
             for rows in BinaryRows(X).chunks():
                 x = ctx.model.binary(X[rows], ctx.model.keys_of(X[rows], None))
-                found[rows] = expit(x @ ctx.q["V1"].T + ctx.q["a1"])
+                found[rows] = self._activations(x @ ctx.q["V1"].T + ctx.q["a1"])
             return found
         for rows, drawn, share in self._draws(ctx, X):
-            mean = drawn.values[layer] - drawn.residuals[layer - 1]
-            found[rows] += share * mean.reshape(-1, *found[rows].shape).mean(axis=0)
+            of_draws = self._activations(drawn.logits[layer - 1])
+            found[rows] += share * of_draws.reshape(-1, *found[rows].shape).mean(axis=0)
         return found
+
+    def _activations(self, log_odds: np.ndarray) -> np.ndarray:
+        """Return the activations of units with these log odds at the temperature of transform."""
+        activations: np.ndarray = expit(log_odds / self.transform_temperature)
+        return activations
 
     @by_parts
     @explains("Prediction")

@@ -53,8 +53,8 @@ _CELLS_OF_ARRAY = 1 << 18
 _PSEUDO_ROWS = 0.5
 # Steps have their full size where the layer below has at most so many units, and fall with this
 # power of the number of units where it has more; those of the recognition network have a part of
-# the size. Chosen on digits, splice junctions, words, jokes and school careers.
-_FEW_UNITS, _EXPONENT, _OF_RECOGNITION = 64.0, 0.4, 0.5
+# the size. Chosen on digits, splice junctions, words, mushrooms, films, votes and drawn tables.
+_FEW_UNITS, _EXPONENT, _OF_RECOGNITION = 96.0, 0.7, 0.5
 # The decay of the weights of the recognition network by default.
 _DECAY = 0.16
 # The precision of a unit's weights is learned from them and so many more of this mean square.
@@ -576,7 +576,7 @@ def step_factors(sizes: tuple[int, ...]) -> dict[str, float]:
     """Return the factors of the sizes of steps of all parameters.
 
     A step of the net changes the log odds of all units of the layer below. The log probability of
-    that layer is their sum, so that steps are smaller where it has more than 64 units. The
+    that layer is their sum, so that steps are smaller where it has more than 96 units. The
     recognition network takes smaller steps than the net, because its draws are what the net learns
     from, and its gradients are noisier.
     """
