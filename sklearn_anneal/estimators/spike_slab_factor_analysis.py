@@ -159,12 +159,12 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
         the passes that led to the first one (at least 48, or 500,000 divided by the number of rows
-        if that is less). Merges of factors with the same loadings, swaps, in which one factor is
-        given up and another one is sought in the residuals, short reheats with noise, and other
-        starts take turns. With ``solver="gradient"`` there are reheats alone. The result of a move
-        is kept only if its lower bound is higher, and a move is given up after a few passes if a
-        higher bound is out of reach. The search ends early when every move has failed three times
-        in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
+        if that is less). Refits of two or three factors to what the others leave, merges of factors
+        with the same loadings, swaps, in which one factor is given up and another one is sought in
+        the residuals, short reheats with noise, and other starts take turns. With
+        ``solver="gradient"`` there are reheats alone. The result of a move is kept only if its
+        lower bound is higher, and a move is given up after a few passes if a higher bound is out of
+        reach. The search ends early when every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
