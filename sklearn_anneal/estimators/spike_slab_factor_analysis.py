@@ -164,9 +164,10 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         the residuals, short reheats with noise, and other starts take turns. With
         ``solver="gradient"`` there are reheats alone. The result of a move is kept only if its
         lower bound is higher, and a move is given up after a few passes if a higher bound is out of
-        reach. The search ends early when every move has failed three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
-        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` do not search, and refuse a number above 0.
+        reach. The search ends early when every move has failed three times in a row. ``"auto"``: 4
+        if ``annealing`` is ``"reheating"``, and 0 with other methods and in minibatches. More
+        effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` do not search, and refuse a number above 0.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
         that many rows per update.
