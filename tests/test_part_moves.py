@@ -10,7 +10,12 @@ from numpy.testing import assert_allclose
 from scipy.optimize import linear_sum_assignment
 
 from sklearn_anneal import AnnealedFactorialMixture
-from sklearn_anneal.models._part_moves import Explained, recombined_means, refitted_means
+from sklearn_anneal.models._part_moves import (
+    Explained,
+    recombined_means,
+    refitted_means,
+    superfluous,
+)
 
 NOISE = 0.05
 
@@ -103,3 +108,25 @@ def test_moves_serve_all_forms_of_the_model(params, rng):
     assert np.isfinite(est.score(X))
     if "batch_size" not in params:
         assert np.sqrt(est.noise_variance_) < 1.1 * NOISE
+
+
+def test_a_part_that_another_one_explains_as_well_is_left_out(rng):
+    parts = rng.standard_normal((3, 200))
+    twice = np.vstack([parts, parts[:1]])
+    rows = explained(drawn(rng, parts, 100), parts)
+    # The rows of the first part are divided between two parts that are the same.
+    active = np.column_stack([rows.activations, np.zeros(100)])
+    moved = np.flatnonzero(active[:, 0])[::2]
+    active[moved, 0], active[moved, 3] = 0.0, 1.0
+    found = superfluous(twice, rows._replace(activations=active), NOISE**2, 1.0, rng)
+    assert found in (0, 3)
+    assert superfluous(parts, rows, NOISE**2, 1.0, rng) is None
+
+
+def test_parts_that_nothing_needs_are_left_out():
+    rng = np.random.default_rng(0)
+    parts = 2.0 * rng.standard_normal((4, 300))
+    X = drawn(rng, parts, 150, 0.3)
+    est = AnnealedFactorialMixture(6, random_state=0).fit(X)
+    lengths = np.sort(np.linalg.norm(est.means_, axis=1))
+    assert lengths[1] < 1.0 < 20.0 < lengths[2]

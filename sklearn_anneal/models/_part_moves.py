@@ -28,7 +28,7 @@ _ROWS = 2000
 _PAIRS, _PAIRS_AT_ONCE = 4, 16
 # A refit is tried with these numbers of parts, with so many starts of each, and at temperatures in
 # units of the variance of the rows.
-_SIZES, _STARTS, _TEMPERATURES = (3, 4, 5), 4, np.geomspace(0.25, 0.0025, 20)
+_SIZES, _STARTS, _TEMPERATURES = (3, 4, 5), 4, np.geomspace(0.25, 0.0025, 12)
 # Passes at T = 0 that end it.
 _LAST = 3
 # The largest variance of residuals in a direction is so many times that of noise where there is
@@ -90,6 +90,45 @@ def swapped_means(
     result = means.copy()
     result[given_up] = found
     return result
+
+
+def superfluous(
+    means: np.ndarray,
+    rows: Explained,
+    noise_variance: float,
+    mean_variance: float,
+    rng: np.random.Generator,
+) -> int | None:
+    """Return the part without which the bound is likely to rise most; None if there is none.
+
+    A part has to explain more of the rows, beyond what one other part would explain in its place,
+    than its means cost, which is the divergence of their distribution from the prior. The prior
+    variance of means is ``mean_variance``.
+    """
+    total = rows.weights.sum()
+    rows = _some(rows, rng)
+    activations, X, weights = rows
+    scale = total / weights.sum()
+    weights = scale * weights
+    gram, along = means @ means.T, (X - activations @ means) @ means.T
+    pairs = _dependent_pairs(activations, weights)
+    least = np.full(len(means), np.inf)
+    for begin in range(0, len(pairs), _PAIRS_AT_ONCE):
+        some = pairs[begin : begin + _PAIRS_AT_ONCE]
+        losses = _losses_of_pairs(some, gram, along, activations)[:, 0]
+        both = losses.min(axis=2)
+        for number, left in ((0, [0, 2]), (1, [0, 1])):
+            found = (losses[:, :, left].min(axis=2) - both) @ weights / (2.0 * noise_variance)
+            np.minimum.at(least, some[:, number], found)
+    totals = weights @ activations
+    variances = 1.0 / (1.0 / mean_variance + totals / noise_variance)
+    ratios = variances / mean_variance
+    lengths = np.diagonal(gram) / mean_variance
+    costs = 0.5 * (lengths + means.shape[1] * (ratios - 1.0 - np.log(ratios)))
+    # Parts that are in no row are not in use.
+    gains = np.where(totals > 1.0, costs - least, -np.inf)
+    best = int(np.argmax(gains))
+    return best if gains[best] > 0.0 else None
 
 
 class Replaced(NamedTuple):

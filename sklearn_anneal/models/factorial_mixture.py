@@ -31,6 +31,7 @@ from ._part_moves import (
     Replaced,
     recombined_means,
     refitted_means,
+    superfluous,
     swapped_means,
 )
 from ._predictive_loadings import gains_of_answers
@@ -126,7 +127,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
     tempering, section 4 and Eq. 12.
     """
 
-    search_options = SearchOptions(noises=(0.1,), starts_anew=False, recombines=True, refits=True)
+    search_options = SearchOptions(noises=(0.1,), recombines=True, refits=True)
 
     recommended: ClassVar[Recommended] = {
         "deterministic": {
@@ -317,6 +318,28 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         if found is means:
             return None
         return self, prior, self._around(found, summary, every[: self.switched.start])
+
+    def merged(
+        self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator
+    ) -> Rearranged | None:
+        """Return a Gaussian around the means without a part that costs more than it brings.
+
+        The others take over what it explains.
+        """
+        if self.n_components < 2 or "activation_prior" not in self.learns:
+            return None
+        every, rows = self._explained(units, q)
+        means = every[self.switched].copy()
+        scale = summary.weight / rows.weights.sum()
+        rows = rows._replace(weights=scale * rows.weights)
+        number = superfluous(means, rows, self.noise_variance, self.mean_variance, rng)
+        if number is None:
+            return None
+        means[number] = 0.0
+        model = copy(self)
+        model.activation_prior = self.activation_prior.copy()
+        model.activation_prior[number] = _SHARES[0]
+        return model, prior, model._around(means, summary, every[: self.switched.start])
 
     def recombined(
         self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator

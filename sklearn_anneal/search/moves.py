@@ -195,6 +195,7 @@ class Recombination(Rearrangement):
     """One of two components that are added is replaced by their sum, or by their difference."""
 
     name = "recombination"
+    repeats = False
 
     def rearranged(
         self, model: Searchable, sample: Units, ctx: Context, rng: np.random.Generator
