@@ -80,6 +80,13 @@ def test_a_refit_gives_parts_the_right_sign(rng):
     assert distance(found.means, parts) < 0.1
 
 
+def test_a_refit_finds_parts_where_none_is_in_use(rng):
+    parts = rng.standard_normal((3, 12))
+    X = drawn(rng, parts)
+    rows = Explained(np.full((len(X), 3), 0.5), X, np.ones(len(X)))
+    assert distance(refitted_means(np.zeros((3, 12)), rows, 0.1, rng).means, parts) < 0.1
+
+
 def test_there_is_nothing_to_move_where_residuals_are_noise(rng):
     parts = rng.standard_normal((4, 15))
     rows = explained(drawn(rng, parts), parts)

@@ -266,7 +266,8 @@ def _to_refit(
     """
     k = len(means)
     gram = means @ means.T
-    ridge = 1e-3 * np.trace(gram) / k * np.eye(k)
+    # Parts can all be 0, where none is in use.
+    ridge = (1e-3 * np.trace(gram) / k + np.finfo(float).tiny) * np.eye(k)
     along = np.abs(np.linalg.solve(gram + ridge, means @ direction))
     along *= np.sqrt(np.diagonal(gram))
     along /= max(along.max(), np.finfo(float).tiny)
