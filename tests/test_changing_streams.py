@@ -126,6 +126,20 @@ def test_fits_to_rows_of_a_stream_are_annealed_like_others():
         assert not stream._inference.is_annealing
 
 
+@pytest.mark.parametrize("size", [20, 300])
+def test_updates_alone_before_the_first_fit_go_on_as_they_are(size):
+    """They began anew with the batch that would have been enough for a fit, and forgot the rest."""
+    X = sorted_rows(0)[np.random.default_rng(0).permutation(2000)]
+    alone = AnnealedBayesianGaussianMixture(5, max_iter=1, random_state=0)
+    stream = clone(alone).set_params(max_iter=100).partial_fit(X[:20]).set_params(max_iter=1)
+    alone.partial_fit(X[:20])
+    for start in range(20, 2000, size):
+        for est in (stream, alone):
+            est.partial_fit(X[start : start + size])
+        assert_allclose(stream.means_, alone.means_)
+    assert stream._inference.kept is None
+
+
 def test_a_stream_that_drifts_does_not_forget_earlier_rows():
     """Updates follow rows that change slowly, so that new ones are predicted as well as before."""
     rng = np.random.default_rng(0)

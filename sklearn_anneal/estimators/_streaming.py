@@ -256,7 +256,7 @@ class Streams(Interface[D, U, M]):
         if inference.fitted:
             return inference, self.annealing_, units
         least = ctx.model.least_weight_of_fit(ctx.summary)
-        if inference.seen < least:
+        if inference.seen < least or self.max_iter <= 1:  # A larger number can be set again.
             inference.kept = kept if kept.n_weighed <= _MOST_KEPT * least else None
             return inference, self.annealing_, units
         return self._begun_anew(X, inference)

@@ -18,7 +18,6 @@ _MARKS = {
     "guided swap": ("swap of components", "s"),
     "random swap": ("swap of components", "s"),
     "merge": ("merge of components", "P"),
-    "recombination": ("sum of components", "*"),
     "refit": ("refit of some components", "8"),
     "start": ("new start", "v"),
     "plain": ("start without annealing", "<"),

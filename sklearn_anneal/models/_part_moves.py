@@ -1,4 +1,4 @@
-"""Moves of the parts of factorial mixtures: other parts for one, or for one of a pair."""
+"""Moves of the parts of factorial mixtures: other parts for some of them, or for one, or none."""
 
 from __future__ import annotations
 
@@ -11,26 +11,17 @@ from ._dependence import correlations, drawn_rows, in_order, principal
 
 # Rounds in which a new part is refined: its rows are those that it explains better than nothing.
 _ROUNDS = 5
-# Parts μ_j and μ_k explain sums a μ_j + b μ_k with four pairs (a, b). These are the pairs of the
-# parts as they are, and with μ_j + μ_k or μ_j − μ_k for μ_j, or μ_k + μ_j or μ_k − μ_j for μ_k.
-_SUMS = np.array(
-    [
-        [(0, 0), (1, 0), (0, 1), (1, 1)],
-        [(0, 0), (1, 1), (0, 1), (1, 2)],
-        [(0, 0), (1, -1), (0, 1), (1, 0)],
-        [(0, 0), (1, 0), (1, 1), (2, 1)],
-        [(0, 0), (1, 0), (-1, 1), (0, 1)],
-    ]
-)
-# Recombinations and refits look at so many rows.
+# The activations of a pair of parts, in the order of the numbers of its states.
+_STATES_OF_PAIR = np.array([(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+# Merges and refits look at so many rows.
 _ROWS = 2000
-# Recombinations look at so many pairs for each part, and at so many of these at a time.
+# Merges look at so many pairs for each part, and at so many of these at a time.
 _PAIRS, _PAIRS_AT_ONCE = 4, 16
-# A refit is tried with these numbers of parts, with so many starts of each, and at temperatures in
-# units of the variance of the rows.
-_SIZES, _STARTS, _TEMPERATURES = (3, 4, 5), 4, np.geomspace(0.25, 0.0025, 12)
-# Passes at T = 0 that end it.
-_LAST = 3
+# A refit is tried with these numbers of parts, and with so many starts of each, which are compared
+# on so many rows.
+_SIZES, _STARTS, _ROWS_OF_STARTS = (2, 3, 4, 5), 8, 300
+# Their temperatures, in units of the variance of the rows. Assignments are hard at the last ones.
+_TEMPERATURES = np.r_[np.geomspace(0.25, 0.0025, 12), [1e-12] * 3]
 # The largest variance of residuals in a direction is so many times that of noise where there is
 # something left to explain.
 _EXCESS = 1.1
@@ -46,14 +37,25 @@ class Explained(NamedTuple):
     weights: np.ndarray  # (n_rows,)
 
 
+class Replaced(NamedTuple):
+    """The means of all parts after some of them were replaced."""
+
+    means: np.ndarray  # (n_components, n_features)
+    numbers: np.ndarray  # those that were replaced
+    shares: np.ndarray  # the shares of the rows in which these are active
+
+
 def swapped_means(
     means: np.ndarray,
     rows: Explained,
     noise_variance: float,
     rng: np.random.Generator,
     guided: bool,
-) -> np.ndarray:
+) -> Replaced | None:
     """Return the means of all parts after one of them was replaced by one found in the residuals.
+
+    It needs the share of rows in which it is active: one in place of a part that is in no row would
+    have the wide prior distribution of that part, with which rows do better without it.
 
     Parameters
     ----------
@@ -79,17 +81,18 @@ def swapped_means(
     energies = (residuals**2).sum(axis=1)
     total = weights @ energies
     if not (np.isfinite(total) and total > 0):
-        return means
+        return None
     (number,) = drawn_rows(weights * energies, energies, 1, rng)
-    found = residuals[number]
+    found, share = residuals[number], weights[number]
     for _ in range(_ROUNDS):
         active = (residuals @ found > 0.5 * (found @ found)) * weights
         if not active.any():
             break
-        found = active @ residuals / active.sum()
+        share = active.sum()
+        found = active @ residuals / share
     result = means.copy()
     result[given_up] = found
-    return result
+    return Replaced(result, np.array([given_up]), np.array([share]) / weights.sum())
 
 
 def superfluous(
@@ -115,7 +118,7 @@ def superfluous(
     least = np.full(len(means), np.inf)
     for begin in range(0, len(pairs), _PAIRS_AT_ONCE):
         some = pairs[begin : begin + _PAIRS_AT_ONCE]
-        losses = _losses_of_pairs(some, gram, along, activations)[:, 0]
+        losses = _losses_of_pairs(some, gram, along, activations)
         both = losses.min(axis=2)
         for number, left in ((0, [0, 2]), (1, [0, 1])):
             found = (losses[:, :, left].min(axis=2) - both) @ weights / (2.0 * noise_variance)
@@ -129,48 +132,6 @@ def superfluous(
     gains = np.where(totals > 1.0, costs - least, -np.inf)
     best = int(np.argmax(gains))
     return best if gains[best] > 0.0 else None
-
-
-class Replaced(NamedTuple):
-    """The means of all parts after some of them were replaced."""
-
-    means: np.ndarray  # (n_components, n_features)
-    numbers: np.ndarray  # those that were replaced, or whose activations change
-    shares: np.ndarray  # the shares of the rows in which these are active
-
-
-def recombined_means(
-    means: np.ndarray, rows: Explained, noise_variance: float, rng: np.random.Generator
-) -> Replaced | None:
-    """Return the means of all parts after one was added to another or subtracted from it.
-
-    Parts a − b and b explain the rows a by both of them, and none by a + b. No step changes the
-    activations of nearly all rows at once, as it would take to find a and b. Of the pairs whose
-    activations depend on each other most, the one is chosen with which the rows have the smallest
-    residuals, up to chance, given the activations of all other parts. The arguments are those of
-    :func:`swapped_means`.
-    """
-    activations, X, weights = _some(rows, rng)
-    gram, along = means @ means.T, (X - activations @ means) @ means.T
-    pairs = _dependent_pairs(activations, weights)
-    gains = np.empty((len(pairs), len(_SUMS) - 1))
-    for begin in range(0, len(pairs), _PAIRS_AT_ONCE):
-        some = pairs[begin : begin + _PAIRS_AT_ONCE]
-        least = _losses_of_pairs(some, gram, along, activations).min(axis=3) @ weights
-        gains[begin : begin + len(some)] = (least[:, :1] - least[:, 1:]) / (2.0 * noise_variance)
-    way = gains.argmax(axis=1)
-    gain = gains.max(axis=1)
-    if not (gain > 0.0).any():
-        return None
-    chance = _CHANCE * weights.sum()
-    best = int(np.argmax(np.where(gain > 0.0, gain + chance * rng.gumbel(size=len(gain)), -np.inf)))
-    pair = pairs[best]
-    states = _losses_of_pairs(pair[None], gram, along, activations)[0, way[best] + 1].argmin(axis=1)
-    active = np.array([(states == 1) | (states == 3), states >= 2], dtype=float)
-    result = means.copy()
-    changed, other = pair if way[best] < 2 else pair[::-1]
-    result[changed] += (1.0 if way[best] % 2 == 0 else -1.0) * means[other]
-    return Replaced(result, pair, active @ weights / weights.sum())
 
 
 def _some(rows: Explained, rng: np.random.Generator) -> Explained:
@@ -195,13 +156,12 @@ def _losses_of_pairs(
 ) -> np.ndarray:
     """Return squared distances of rows from all sums of pairs, up to what does not depend on these.
 
-    They have the shape (n_pairs, n_ways, n_rows, 4), where rows are less all other parts.
+    They have the shape (n_pairs, n_rows, 4), where rows are less all other parts.
     """
     of_pairs = gram[pairs[:, :, None], pairs[:, None, :]]
     products = along.T[pairs] + np.einsum("pab,bpn->pan", of_pairs, activations.T[pairs.T])
-    squares = np.einsum("vsa,pab,vsb->pvs", _SUMS, of_pairs, _SUMS)
-    found = squares[:, :, None] - 2.0 * np.einsum("pan,vsa->pvns", products, _SUMS)
-    return np.asarray(found)
+    squares = np.einsum("sa,pab,sb->ps", _STATES_OF_PAIR, of_pairs, _STATES_OF_PAIR)
+    return np.asarray(squares[:, None] - 2.0 * np.einsum("pan,sa->pns", products, _STATES_OF_PAIR))
 
 
 def refitted_means(
@@ -209,12 +169,13 @@ def refitted_means(
 ) -> Replaced | None:
     """Return the means of all parts after some were fitted anew to what the others leave.
 
-    Three parts that are each a mixture of three others, say, explain hardly fewer rows than these,
-    and nothing leads from one to the other. The parts are those along which residuals are larger
-    than noise, up to chance. They are fitted with an offset over all of their states, in the few
-    dimensions that they span, at falling temperatures from several starts. A part that is on where
-    it should be off has then no advantage, and a regression of the rows on all parts decides. The
-    arguments are those of :func:`swapped_means`.
+    Parts a − b and b explain the rows a by both of them, and none by a + b. No step changes the
+    activations of nearly all rows at once, as it would take to find a and b, and the same holds for
+    three parts that are mixtures of three others. The parts are those along which residuals are
+    larger than noise, up to chance. They are fitted with an offset over all of their states, in the
+    few dimensions that they span, at falling temperatures from several starts. A part that is on
+    where it should be off has then no advantage, and a regression of the rows on all parts decides.
+    The arguments are those of :func:`swapped_means`.
     """
     rows = _some(rows, rng)
     activations, X, weights = rows
@@ -236,8 +197,7 @@ def refitted_means(
         rest = residuals + activations[:, chosen] @ means[chosen]
         y = rest @ principal(rest * roots, size + 1)[1].T
         states = np.array(list(product((0.0, 1.0), repeat=size)))
-        fits = (_fitted_anew(y, weights, states, i % 2 == 0, rng) for i in range(_STARTS))
-        active = min(fits, key=lambda one: one[0])[1]
+        active = _fitted_anew(y, weights, states, rng)
         for flipped in states:
             every = activations.copy()
             every[:, chosen] = np.where(flipped > 0.0, 1.0 - active, active)
@@ -282,40 +242,42 @@ def _explained_by(activations: np.ndarray, rows: Explained) -> float:
 
 
 def _solved(second: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return the parts of a regression, some of which may never be active."""
-    ridge = 1e-9 * np.trace(second) + np.finfo(float).tiny
-    return np.asarray(np.linalg.solve(second + ridge * np.eye(len(second)), first))
+    """Return the parts of regressions (…, m, D), some of which may never be active."""
+    m = second.shape[-1]
+    ridge = 1e-9 * np.trace(second, axis1=-2, axis2=-1) + np.finfo(float).tiny
+    return np.asarray(np.linalg.solve(second + ridge[..., None, None] * np.eye(m), first))
 
 
 def _squares(y: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """Return ‖c‖² − 2 yᵀ c of rows and centers, (n_rows, n_centers)."""
-    return np.asarray((centers**2).sum(axis=1) - 2.0 * (y @ centers.T))
+    """Return ‖c‖² − 2 yᵀ c of rows and centers (…, n_centers, D), (…, n_rows, n_centers)."""
+    return np.asarray((centers**2).sum(axis=-1)[..., None, :] - 2.0 * y @ centers.swapaxes(-1, -2))
 
 
 def _fitted_anew(
-    y: np.ndarray, weights: np.ndarray, states: np.ndarray, of_rows: bool, rng: np.random.Generator
-) -> tuple[float, np.ndarray]:
-    """Return Σ w min (‖c‖² − 2 yᵀ c) of parts that were fitted to rows, and the activations.
+    y: np.ndarray, weights: np.ndarray, states: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the activations of parts that were fitted to rows.
 
-    The start are random rows, or draws from a Gaussian, without an offset.
+    They start at random rows, or at draws from a Gaussian, without an offset.
     """
-    m = states.shape[1]
-    variance = float(weights @ (y**2).sum(axis=1) / weights.sum())
-    if of_rows:
-        parts = y[drawn_rows(weights, y[:, 0], m, rng)]
-    else:
-        parts = np.sqrt(variance / 4.0) * rng.standard_normal((m, y.shape[1]))
-    parts = np.vstack([parts, np.zeros(y.shape[1])])
+    m, d = states.shape[1], y.shape[1]
     every = np.column_stack([states, np.ones(len(states))])
-    for temperature in [*(_TEMPERATURES * variance), *[0.0] * _LAST]:
-        losses = _squares(y, every @ parts)
-        if temperature > 0.0:
-            shares = np.exp((losses.min(axis=1, keepdims=True) - losses) / (2.0 * temperature))
-            shares *= (weights / shares.sum(axis=1))[:, None]
-            second, first = (every.T * shares.sum(axis=0)) @ every, (shares @ every).T @ y
-        else:
-            active = every[losses.argmin(axis=1)]
-            second, first = (active.T * weights) @ active, (active.T * weights) @ y
-        parts = _solved(second, first)
-    losses = _squares(y, every @ parts)
-    return float(weights @ losses.min(axis=1)), states[losses.argmin(axis=1)]
+    rows = y
+    if len(y) > _ROWS_OF_STARTS:
+        rows = y[drawn_rows(weights, y[:, 0], _ROWS_OF_STARTS, rng)]
+        own = np.full(_ROWS_OF_STARTS, weights.sum() / _ROWS_OF_STARTS)
+    else:
+        own = weights
+    variance = float(own @ (rows**2).sum(axis=1) / own.sum())
+    half = _STARTS // 2
+    parts = np.zeros((_STARTS, m + 1, d))
+    parts[:half, :m] = rows[drawn_rows(own, rows[:, 0], half * m, rng)].reshape(half, m, d)
+    parts[half:, :m] = np.sqrt(variance / 4.0) * rng.standard_normal((_STARTS - half, m, d))
+    for temperature in _TEMPERATURES * variance:
+        losses = _squares(rows, every @ parts)
+        shares = np.exp((losses.min(axis=-1, keepdims=True) - losses) / (2.0 * temperature))
+        shares *= (own / shares.sum(axis=-1))[..., None]
+        second = (every.T * shares.sum(axis=1)[:, None]) @ every
+        parts = _solved(second, every.T @ (shares.swapaxes(1, 2) @ rows))
+    best = (_squares(rows, every @ parts).min(axis=-1) @ own).argmin()
+    return np.asarray(states[_squares(y, every @ parts[best]).argmin(axis=-1)])

@@ -44,8 +44,8 @@ class SearchOptions:
     least_passes : int
         The number of passes as which the first fit counts at least in the budget of a search. A fit
         that converges in few passes may have done so far from the best optimum.
-    recombines, refits : bool
-        Whether recombinations and refits are among the moves that take turns.
+    refits : bool
+        Whether refits are among the moves that take turns.
     least_visits : float
         The same in observations that passes visit, which is less than ``least_passes`` for many
         data: their passes take long, and their optima are far from each other.
@@ -58,7 +58,6 @@ class SearchOptions:
     starts_anew: bool = True
     patience: int | None = None
     pause_factor: float = 1.0
-    recombines: bool = False
     refits: bool = False
     least_passes: int = 48
     least_visits: float = 500_000.0
@@ -80,15 +79,6 @@ class Searchable(ABC, Generic[U, S]):
     n_components: int
     learns_shapes: bool = False
     search_options: SearchOptions = SearchOptions()
-
-    def recombined(
-        self, units: U, q: Natural, summary: S, prior: Natural, rng: np.random.Generator
-    ) -> Rearranged | None:
-        """Return the parameters after one component was replaced by its sum with another one.
-
-        The arguments are those of :meth:`swapped`. Models whose components are not added have none.
-        """
-        return None
 
     def refitted(
         self, units: U, q: Natural, summary: S, prior: Natural, rng: np.random.Generator

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,7 +30,6 @@ from ._factorial_steps import Likelihood, Moments, States
 from ._part_moves import (
     Explained,
     Replaced,
-    recombined_means,
     refitted_means,
     superfluous,
     swapped_means,
@@ -127,7 +127,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
     tempering, section 4 and Eq. 12.
     """
 
-    search_options = SearchOptions(noises=(0.1,), recombines=True, refits=True)
+    search_options = SearchOptions(noises=(0.1,), refits=True)
 
     recommended: ClassVar[Recommended] = {
         "deterministic": {
@@ -310,14 +310,7 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         guided: bool,
     ) -> Rearranged | None:
         """Return a Gaussian around the means, one of which is new, as found in the residuals."""
-        if self.n_components < 2:
-            return None
-        every, rows = self._explained(units, q)
-        means = every[self.switched]
-        found = swapped_means(means, rows, self.noise_variance, rng, guided)
-        if found is means:
-            return None
-        return self, prior, self._around(found, summary, every[: self.switched.start])
+        return self._replaced(partial(swapped_means, guided=guided), units, q, summary, prior, rng)
 
     def merged(
         self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator
@@ -336,16 +329,8 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         if number is None:
             return None
         means[number] = 0.0
-        model = copy(self)
-        model.activation_prior = self.activation_prior.copy()
-        model.activation_prior[number] = _SHARES[0]
+        model = self._with_shares(number, _SHARES[0])
         return model, prior, model._around(means, summary, every[: self.switched.start])
-
-    def recombined(
-        self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator
-    ) -> Rearranged | None:
-        """Return a Gaussian around the means after one was added to or taken from another."""
-        return self._replaced(recombined_means, units, q, summary, prior, rng)
 
     def refitted(
         self, units: Rows, q: Natural, summary: Summary, prior: Natural, rng: np.random.Generator
@@ -362,18 +347,24 @@ class FactorialMixture(Searchable[Rows, Summary], Componentwise[Summary], Binary
         prior: Natural,
         rng: np.random.Generator,
     ) -> Rearranged | None:
+        """Return a Gaussian around the means after some of them were ``replaced``."""
         if self.n_components < 2:
             return None
         every, rows = self._explained(units, q)
         found = replaced(every[self.switched], rows, self.noise_variance, rng)
         if found is None:
             return None
-        model = self
-        if "activation_prior" in self.learns:
-            model = copy(self)
-            model.activation_prior = self.activation_prior.copy()
-            model.activation_prior[found.numbers] = found.shares.clip(*_SHARES)
+        model = self._with_shares(found.numbers, found.shares)
         return model, prior, model._around(found.means, summary, every[: self.switched.start])
+
+    def _with_shares(self, numbers: Any, shares: Any) -> Self:
+        """Return the model with other probabilities of some activations, if these are learned."""
+        if "activation_prior" not in self.learns:
+            return self
+        model = copy(self)
+        model.activation_prior = self.activation_prior.copy()
+        model.activation_prior[numbers] = np.clip(shares, *_SHARES)
+        return model
 
     def _explained(self, units: Rows, q: Natural) -> tuple[np.ndarray, Explained]:
         """Return E μ, with an offset if there is one, and what the parts explain of a sample."""

@@ -191,19 +191,6 @@ class Merge(Rearrangement):
 
 
 @dataclass(frozen=True)
-class Recombination(Rearrangement):
-    """One of two components that are added is replaced by their sum, or by their difference."""
-
-    name = "recombination"
-    repeats = False
-
-    def rearranged(
-        self, model: Searchable, sample: Units, ctx: Context, rng: np.random.Generator
-    ) -> Rearranged | None:
-        return model.recombined(sample, ctx.q, ctx.summary, ctx.prior, rng)
-
-
-@dataclass(frozen=True)
 class Refit(Rearrangement):
     """Some of the components that are added are fitted anew to what the others leave."""
 

@@ -27,7 +27,6 @@ from .moves import (
     Merge,
     Move,
     Plain,
-    Recombination,
     Reduction,
     Refit,
     Reheat,
@@ -404,8 +403,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)]
     starts = starts if kinds > 1 and how.starts_anew else []
     swaps = [Swap(guided, how.repeats_swaps) for guided in how.swaps] if kinds > 1 else []
-    turns: list[Move] = [Recombination()] if how.recombines else []
-    turns += [Refit()] if how.refits else []
+    turns: list[Move] = [Refit()] if how.refits else []
     turns += [Merge()] if kinds > 1 else []
     for i in range(2):
         turns += [*swaps[i : i + 1], *reheats[i : i + 1], *starts[i : i + 1]]
