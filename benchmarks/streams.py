@@ -356,9 +356,10 @@ def section_of_peers(page: Page, quick: bool) -> None:
         "in nats per token of one half of each held-out row given the other half: medians over "
         "the seeds. Proportions of topics are inferred by the same code from the topics of each "
         "library. *scikit-learn*: `partial_fit` of `LatentDirichletAllocation`, by default for a "
-        "million documents, or told their number, and of `MiniBatchNMF` for the Kullback-Leibler "
-        "divergence, whose rates are taken as they are or with a tenth of the margins of the "
-        "table, whichever is better for the held-out tokens. *gensim*: `update` of `LdaModel` "
+        "million documents, or told their number, also with `learning_offset=1`, which makes early "
+        "steps longer; and of `MiniBatchNMF` for the Kullback-Leibler divergence, with its default "
+        "`forget_factor=0.7` and with 0.5, whose rates are taken as they are or with a tenth of "
+        "the margins of the table, whichever is better for the held-out tokens. *gensim*: `update` of `LdaModel` "
         'with `alpha="auto"` and `eta="auto"`, and so many passes over each batch. '
         f"{versions(streams_of_peers.PEERS)}. Seconds are processor time.",
     )

@@ -53,9 +53,9 @@ def _ours(cls: Any, k: int, seed: int, score: Callable[[Any], float], **how: Any
 # Topics
 
 
-def _sklearn_topics(family: Topics, seed: int, total: float, batches: Batches) -> Score:
+def _sklearn_topics(family: Topics, seed: int, how: dict[str, Any], batches: Batches) -> Score:
     k = family.model["n_components"]
-    model = LatentDirichletAllocation(k, total_samples=total, random_state=seed)
+    model = LatentDirichletAllocation(k, random_state=seed, **how)
     for batch in batches:
         model.partial_fit(batch)
     return lambda: at_topics(family, model.components_, model.doc_topic_prior_)()
@@ -90,9 +90,17 @@ def _of_topics(instance: Instance, seed: int, n: int) -> dict[str, Any]:
     found = {
         "ours": ours(),
         "ours, updates alone": ours(max_iter=1),
-        "scikit-learn": partial(_sklearn_topics, family, seed, 1e6),
-        "scikit-learn, total_samples": partial(_sklearn_topics, family, seed, n),
     }
+    # Steps of early batches are short by default, as is right for long streams.
+    for name, how in {
+        "scikit-learn": {},
+        "scikit-learn, total_samples": {"total_samples": n},
+        "scikit-learn, total_samples, learning_offset=1": {
+            "total_samples": n,
+            "learning_offset": 1,
+        },
+    }.items():
+        found[name] = partial(_sklearn_topics, family, seed, how)
     if is_there("gensim", LdaModel):
         found |= {
             f"gensim, {passes} passes": partial(_gensim_topics, family, seed, passes)
@@ -125,10 +133,10 @@ def counts_per_token(
     return float(max(scores) / held_out.sum())
 
 
-def _sklearn_counts(instance: Instance, seed: int, n: int, batches: Batches) -> Score:
+def _sklearn_counts(instance: Instance, seed: int, forget_factor: float, batches: Batches) -> Score:
     k, size = instance.n_components, max(batch.shape[0] for batch in batches)
     how: dict[str, Any] = {"beta_loss": "kullback-leibler", "random_state": seed}
-    model = MiniBatchNMF(k, batch_size=size, **how)
+    model = MiniBatchNMF(k, batch_size=size, forget_factor=forget_factor, **how)
     for batch in batches:
         model.partial_fit(batch.astype(np.float64))
 
@@ -142,7 +150,7 @@ def _sklearn_counts(instance: Instance, seed: int, n: int, batches: Batches) -> 
     return score
 
 
-def _of_counts(instance: Instance, seed: int, n: int) -> dict[str, Any]:
+def _of_counts(instance: Instance, seed: int) -> dict[str, Any]:
     def score(est: Any) -> float:
         seen, rest = split_documents(csr_matrix(instance.load()[1]))
         return counts_per_token(est.transform(seen), est.components_, rest, None)
@@ -151,7 +159,8 @@ def _of_counts(instance: Instance, seed: int, n: int) -> dict[str, Any]:
     return {
         "ours": ours(),
         "ours, updates alone": ours(max_iter=1),
-        "scikit-learn": partial(_sklearn_counts, instance, seed, n),
+        "scikit-learn": partial(_sklearn_counts, instance, seed, 0.7),
+        "scikit-learn, forget_factor=0.5": partial(_sklearn_counts, instance, seed, 0.5),
     }
 
 
@@ -160,9 +169,11 @@ def measured(instance: Instance, X: Any, seed: int, size: int) -> dict[str, tupl
     X = csr_matrix(X)
     n = X.shape[0]
     batches = [X[start : start + size] for start in range(0, n, size)]
-    make = _of_topics if instance.family == "topics" else _of_counts
+    streams = (
+        _of_topics(instance, seed, n) if instance.family == "topics" else _of_counts(instance, seed)
+    )
     found = {}
-    for name, stream in make(instance, seed, n).items():
+    for name, stream in streams.items():
         begun = time.process_time()
         score = stream(batches)
         seconds = time.process_time() - begun
