@@ -359,8 +359,9 @@ def section_of_peers(page: Page, quick: bool) -> None:
         "million documents, or told their number, also with `learning_offset=1`, which makes early "
         "steps longer; and of `MiniBatchNMF` for the Kullback-Leibler divergence, with its default "
         "`forget_factor=0.7` and with 0.5, whose rates are taken as they are or with a tenth of "
-        "the margins of the table, whichever is better for the held-out tokens. *gensim*: `update` of `LdaModel` "
-        'with `alpha="auto"` and `eta="auto"`, and so many passes over each batch. '
+        "the margins of the table, whichever is better for the held-out tokens. *gensim*: "
+        '`update` of `LdaModel` with `alpha="auto"` and `eta="auto"`, and so many passes over '
+        "each batch. "
         f"{versions(streams_of_peers.PEERS)}. Seconds are processor time.",
     )
     page.table(["data", "stream", "score", "seconds"], lines)

@@ -304,7 +304,9 @@ def test_every_method_learns(case, name, rng):
     how = {"annealing": quick(name), "n_init": 2, "max_iter": 12}
     est = learner(case, **how).fit(sequences)
     assert_sound(est, sequences)
-    assert est.lower_bound_ == max(*est.restart_lower_bounds_, *est.search_results_["lower_bound"])
+    best = max(*est.restart_lower_bounds_, *est.search_results_["lower_bound"])
+    # A rise within rounding errors does not count.
+    assert est.lower_bound_ == pytest.approx(best, rel=1e-12)
     assert est.transmat_prior_[0, 0] != pytest.approx(1 / 3, rel=1e-6)
     prior, q = (plain.parameters_of(est, which) for which in ("prior", "posterior"))
     bound = plain.lower_bound(plain.emission_of(est), q, prior, sequences)

@@ -124,14 +124,15 @@ def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, 
     results = searched.search_results_
     assert len(turns_of(searched)) > 0
     assert moves_of(first) == []
-    assert searched.lower_bound_ == np.nanmax([first.lower_bound_, *results["lower_bound"]])
     np.testing.assert_array_equal(
         searched.restart_lower_bounds_, first.restart_lower_bounds_, strict=True
     )
     best = first.lower_bound_
     for bound, kept in zip(results["lower_bound"], results["kept"], strict=True):
-        assert kept == (bound > best)
+        # A rise within rounding errors does not count.
+        assert kept == (bound - best > 1e-12 * abs(best))
         best = bound if kept else best
+    assert searched.lower_bound_ == best
     assert searched.annealing_.get_params() == first.annealing_.get_params()
     assert first.n_passes_ == first.n_iter_
     # The data are visited once more after every update that is undone.

@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a fit has found."""
+    """The result of a fit."""
 
     found: bool
     score: float  # held-out, in nats per row
@@ -75,7 +75,7 @@ class Drawn(ABC):
     @property
     @abstractmethod
     def cells(self) -> list[str]:
-        """What a table says of the draws."""
+        """The first cells of a row of a table."""
 
     @property
     def n_rows(self) -> int:

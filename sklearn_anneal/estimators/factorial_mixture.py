@@ -117,16 +117,16 @@ class AnnealedFactorialMixture(
     effort : float or "auto", default="auto"
         How long the fit searches for an optimum that is better than its first one, as a multiple of
         the passes that led to the first one (at least 48, or 500,000 divided by the number of rows
-        if that is less). Recombinations, in which a part is added to another one or taken away from
-        it, refits of some parts to what the others leave, merges, which leave a part out that costs
-        more than it brings, swaps, in which one part is given up and another one is sought in the
-        residuals, short reheats with noise, and new starts take turns. The result of a move is kept
-        only if its lower bound is higher, and a move is given up after a few passes if a higher
-        bound is out of reach. The search ends early when every move has failed three times in a
-        row. ``"auto"``: 2 if ``annealing`` is ``"deterministic"``, whose passes count too, 4 if it
-        is ``"reheating"``, and 0 with other methods and in minibatches. More effort raises the
-        bound further, and is worth a trial with more than 20 parts. ``annealing="none"``, which is
-        plain inference, and ``"structured"`` do not search, and refuse a number above 0.
+        if that is less). Refits of some parts to what the others leave, merges, which leave a part
+        out that costs more than it brings, swaps, in which one part is given up and another one is
+        sought in the residuals, short reheats with noise, and new starts take turns. The result of
+        a move is kept only if its lower bound is higher, and a move is given up after a few passes
+        if a higher bound is out of reach. The search ends early when every move has failed three
+        times in a row. ``"auto"``: 2 if ``annealing`` is ``"deterministic"``, whose passes count
+        too, 4 if it is ``"reheating"``, and 0 with other methods and in minibatches. More effort
+        raises the bound further, and is worth a trial with more than 20 parts.
+        ``annealing="none"``, which is plain inference, and ``"structured"`` do not search, and
+        refuse a number above 0.
     batch_size : int or None, default=None
         None: every update uses all rows. An integer: stochastic variational inference runs with
         that many rows per update.

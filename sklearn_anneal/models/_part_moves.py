@@ -25,6 +25,9 @@ _TEMPERATURES = np.r_[np.geomspace(0.25, 0.0025, 12), [1e-12] * 3]
 # The largest variance of residuals in a direction is so many times that of noise where there is
 # something left to explain.
 _EXCESS = 1.1
+# Regressions add this share of the trace to the diagonal. A smaller one would let rounding errors
+# grow where parts are active in the same rows.
+_RIDGE = 1e-6
 # Differences of losses below this number of nats per row are left to chance.
 _CHANCE = 0.005
 
@@ -242,9 +245,9 @@ def _explained_by(activations: np.ndarray, rows: Explained) -> float:
 
 
 def _solved(second: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return the parts of regressions (…, m, D), some of which may never be active."""
+    """Return the parts of regressions (…, m, D), some of which may never be active, or always."""
     m = second.shape[-1]
-    ridge = 1e-9 * np.trace(second, axis1=-2, axis2=-1) + np.finfo(float).tiny
+    ridge = _RIDGE * np.trace(second, axis1=-2, axis2=-1) + np.finfo(float).tiny
     return np.asarray(np.linalg.solve(second + ridge[..., None, None] * np.eye(m), first))
 
 

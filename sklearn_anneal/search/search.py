@@ -47,6 +47,8 @@ _LEAST_RISE = 1e-4
 # The search ends after each move has been in vain this many times in a row, unless a model says how
 # many moves that are.
 _PATIENCE = 3
+# Bounds differ by rounding errors up to this share of them.
+_ROUNDING = 1e-12
 # A move that ends a search is made again at most so often while it pays.
 _MOST_AT_END = 4
 # Shapes are changed at random this many times before moves take turns, and on while it pays.
@@ -232,7 +234,9 @@ class Found:
             bound = trial.trace.final
             rise = bound - before.final
         self.n_passes += passes + trial.undone
-        kept = -move.tolerance < rise < np.inf and finite(trial.ctx.q)
+        # Rounding errors, which depend on the order of the rows and on the machine, decide nothing.
+        least = _ROUNDING * abs(before.final) - move.tolerance
+        kept = least < rise < np.inf and finite(trial.ctx.q)
         n_before = len(before.lower_bounds) if move.continues else 0
         self.attempts.append(Attempt(move.name, n_before, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
