@@ -30,7 +30,9 @@ from peer_priors import MIXTURE_PRIORS, PEER_OF_MIXTURES
 from scipy.sparse import csr_array
 from scipy.special import xlogy
 from sklearn.base import clone
+from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import scale
 from test_callbacks import Recorder
 
 from sklearn_anneal import (
@@ -49,7 +51,7 @@ from sklearn_anneal.inference import loop
 from sklearn_anneal.inference.progress import Momentum, Progress, Trace
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.visits import PLAIN
-from sklearn_anneal.models._exchangeable import across_widest
+from sklearn_anneal.models._exchangeable import across_widest, of_one_value
 from sklearn_anneal.models._merges import disjoint_pairs, merge_gains
 from sklearn_anneal.models._searchable import Searchable
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
@@ -654,6 +656,34 @@ def test_the_widest_direction_divides_two_groups_in_many_dimensions():
     divided = [across_widest(np.ones((90, 1)), X, np.random.default_rng(i))[:, 0] for i in range(9)]
     agreement = [max((d == labels).mean(), (d != labels).mean()) for d in divided]
     assert sum(a > 0.95 for a in agreement) >= 3
+
+
+def test_divisions_by_one_value_are_those_of_columns_with_few_values():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=80), rng.integers(0, 3, 80), np.ones(80)])
+    weights = np.column_stack([np.ones(80), X[:, 1] == 2.0])
+    for _ in range(5):
+        divided = of_one_value(weights, X, rng)
+        # The values of a component do not differ, nor do those of a constant column.
+        assert not divided[:, 1].any()
+        one = divided[:, 0] == 1.0
+        assert len(np.unique(X[one, 1])) == 1
+        assert set(X[one, 1]).isdisjoint(X[~one, 1])
+    assert of_one_value(weights, X[:, :1], rng) is None
+    # Few rows have few values in every column.
+    assert of_one_value(weights[:8], X[:8, :1], rng) is None
+    assert of_one_value(weights, csr_array(X), rng) is None
+
+
+def test_a_column_of_two_values_divides_components():
+    """One of the columns is binary, of which one of three fits made no use."""
+    X = scale(load_diabetes().data)
+    for covariance_type, least in (("full", -1800.0), ("diag", -3400.0)):
+        for seed in range(3):
+            est = AnnealedBayesianGaussianMixture(
+                4, covariance_type=covariance_type, random_state=seed
+            )
+            assert est.fit(X).lower_bound_ > least
 
 
 @pytest.mark.parametrize(

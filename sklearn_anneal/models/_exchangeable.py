@@ -44,6 +44,11 @@ _LEAST_SURPLUS, _SHARE_OF_SURPLUS, _LEAST_ROWS = 3, 0.2, 1.0
 _SHARED = 0.25
 # Gains of merges whose difference is smaller, in nats, are left to chance.
 _NOISE_OF_MERGES = 1.0
+# A coordinate has few values if there are at most so many in about this number of rows.
+_FEW_VALUES, _ROWS_OF_VALUES = 10, 200
+# So many of these coordinates are tried for each component. One value has to have this share of the
+# rows of a component, at least, and all others, too.
+_TRIED, _LEAST_SHARE = 5, 0.01
 # A row that the given-up component explains to all but this share goes where its density is
 # highest, and not where the rest of its responsibilities is.
 _REST = 1e-6
@@ -246,8 +251,14 @@ class Exchangeable(Searchable[U, S]):
         A half is the share of the component's part of each row, of shape (n_rows, n_components).
         """
         weights = found.responsibilities * found.weights[:, None]
-        halves = across_widest(weights, self._centered(units), rng)
-        return self._improved(halves, found, units, summary, prior)
+        points = self._centered(units)
+        start = across_widest(weights, points, rng)
+        halves, gains = self._improved(start, found, units, summary, prior)
+        of_values = of_one_value(weights, points, rng)
+        if of_values is None:
+            return halves, gains
+        others, own = self._improved(of_values, found, units, summary, prior)
+        return np.where(own > gains, others, halves), np.maximum(own, gains)
 
     def _improved(
         self, halves: np.ndarray, found: Assigned, units: U, summary: S, prior: Natural
@@ -292,6 +303,34 @@ def across_widest(weights: np.ndarray, points: Any, rng: np.random.Generator) ->
         direction /= np.maximum(length, _TINY)
     direction = np.where(rng.random((len(mean), 1)) < 0.5, direction, drawn)
     return (points @ direction.T > (mean * direction).sum(axis=1)).astype(float)
+
+
+def of_one_value(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray | None:
+    """Return which points of each component have one value of a coordinate, as numbers 0 and 1.
+
+    The coordinate, which has few values, and the value are random ones. A component may be widest
+    in other directions, and all of its rows together have a far lower density than those with one
+    value by themselves. There is no such point in components within which values do not differ.
+    None stands for points whose coordinates have many values. ``weights`` and the result have the
+    shape (n_points, n_components).
+    """
+    if issparse(points):
+        return None
+    present = np.flatnonzero(weights.any(axis=1))
+    some = np.sort(points[present[:: max(1, len(present) // _ROWS_OF_VALUES)]], axis=0)
+    n_values = 1 + (np.diff(some, axis=0) > 0.0).sum(axis=0)
+    few = np.flatnonzero(n_values <= min(_FEW_VALUES, len(some) // 2))
+    if not len(few):
+        return None
+    drawn, found = _drawn(weights, points, rng), np.zeros(weights.shape)
+    for k in range(weights.shape[1]):
+        tried = rng.permutation(few)[:_TRIED]
+        equal = points[:, tried] == drawn[k, tried]
+        shares = weights[:, k] @ equal / max(weights[:, k].sum(), _TINY)
+        dividing = np.flatnonzero(np.minimum(shares, 1.0 - shares) > _LEAST_SHARE)
+        if len(dividing):
+            found[:, k] = equal[:, dividing[0]]
+    return found
 
 
 def _moments(weights: np.ndarray, points: Any) -> tuple[np.ndarray, np.ndarray]:
