@@ -77,7 +77,8 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     Parameters
     ----------
     n_components : int or None, default=None
-        Number of factors K; None: as many as X has columns, as in scikit-learn. There can be more
+        Number of factors K; None: as many as X has rows or columns, whichever are fewer, as in
+        scikit-learn, and as many as columns in streams, whose rows are not known. There can be more
         factors than columns. Factors that the data do not need are switched off in all rows, or
         lose their loadings.
     annealing : str or Annealing, default="reheating"
@@ -420,6 +421,8 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     _start_parameters = ("components_init",)
     # Whether a fit has decided for Gaussian factors.
     _gaussian = False
+    # The number of factors that the rows of a fit, or of the last one of a stream, can explain.
+    _most_factors = np.inf
     _model_parameters = (
         "n_components",
         "noise_variance",
@@ -457,7 +460,9 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         refuse_unobserved_columns(units)
 
     def _check_parameters(self, X: np.ndarray, units: Rows) -> None:
-        super()._check_parameters(X, units)
+        asked = copy(self)
+        asked._most_factors = coordinate(self._inference.ctx)[0].n_components
+        super(AnnealedSpikeSlabFactorAnalysis, asked)._check_parameters(X, units)
         self._admit_missing_cells(units)
 
     def _continue_fit(
@@ -491,6 +496,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         self.__dict__.pop("held_out_scores_", None)
         # Copies that callbacks keep have it.
         self.__dict__.pop("_gaussian", None)
+        self._most_factors = data.units.n_rows
         if self._compares_factors(data.example):
             # Refusals come before any work, and before there is a checkpoint.
             self._plan(self._strategy(self._make_model(data.X, data.example)), data.units)
@@ -508,6 +514,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
             return super()._searched(data, store)
         finally:
             self.__dict__.pop("_gaussian", None)
+            self.__dict__.pop("_most_factors", None)
 
     def _compares_factors(self, units: Rows) -> bool:
         """Whether held-out cells decide between sparse and Gaussian factors."""
@@ -524,7 +531,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         The fit starts at the loadings ``near``, (n_components, n_features), if they are given, and
         at the noise that these leave.
         """
-        self.components_init = near
+        self.components_init, self._most_factors = near, units.n_rows
         model = self._make_model(units.X, units)
         assert isinstance(model, SpikeSlabFactorAnalysis)
         if near is not None:
@@ -538,7 +545,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
 
     def _make_model(self, X: np.ndarray, units: Rows) -> _Model:
         d = X.shape[1]
-        k = d if self.n_components is None else self.n_components
+        k = min(d, self._most_factors) if self.n_components is None else self.n_components
 
         def checked(name: str, size: int) -> Any:
             value = getattr(self, name)
