@@ -111,7 +111,8 @@ class Fits(Interface[D, U, M]):
             self._checked_inference(_WARM, self._stream_parameters)
         inputs = Inputs(X, y, sample_weight, covariates)
         with self._data_of_fit(inputs, reset=not warm) as data:
-            outcome = self._continued(data, store) if warm else self._searched(data, store)
+            with self._quiet_starts():
+                outcome = self._continued(data, store) if warm else self._searched(data, store)
             self._keep_outcome(outcome, data)
             self._warn(outcome.found.kept.ctx, outcome.found.kept.trace)
             warn_of_light_data(self._inference, data.units)
