@@ -642,6 +642,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     # Public methods
 
     @by_parts
+    @explains("Prediction")
     def transform(self, X):
         """Expected factors of each row, at T = 1.
 
@@ -659,6 +660,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         return factors.astype(X.dtype, copy=False)
 
     @by_parts
+    @explains("Prediction")
     def inclusion_probabilities(self, X):
         """Probability that each factor is on in each row, at T = 1.
 
@@ -675,6 +677,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         X, _, activations, _ = self._infer(X)
         return activations.astype(X.dtype, copy=False)
 
+    @explains("Prediction")
     def inverse_transform(self, X):
         """Rows that are expected for given factors.
 
