@@ -35,6 +35,9 @@ def test_there_are_as_many_factors_as_rows_or_columns(missing, rng):
     assert short.set_params(loading_variance=1.0).fit(X.T[:, :6]).components_.shape == (6, 6)
     stream = AnnealedSpikeSlabFactorAnalysis(max_iter=1, random_state=0)
     assert stream.partial_fit(X).partial_fit(X[:2]).components_.shape == (30, 30)
+    # Equal rows are one row with their weights.
+    twice = np.vstack([X, X[:3]])
+    assert short.set_params(loading_variance=np.ones(8)).fit(twice).components_.shape == (8, 30)
     # A fit to data in parts counts the rows of all of them.
     parts = Shards([X[:5], X[5:]])
     assert short.fit(parts).components_.shape == (8, 30)

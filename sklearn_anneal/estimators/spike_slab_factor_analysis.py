@@ -37,7 +37,7 @@ from ._draws import check_rounds, stacked, wants_draws, without_names
 from ._fitting import Data, Outcome
 from ._given_starts import given_array
 from ._interface import DECAY_OR_AUTO, has_unit_temperatures
-from ._kinds_of_factors import compared
+from ._kinds_of_factors import compared, n_explained
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._row_predictions import ScoresRows
@@ -77,9 +77,9 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     Parameters
     ----------
     n_components : int or None, default=None
-        Number of factors K; None: as many as X has rows or columns, whichever are fewer, as in
-        scikit-learn, and as many as columns in streams, whose rows are not known. There can be more
-        factors than columns. Factors that the data do not need are switched off in all rows, or
+        Number of factors K; None: as many as X has distinct rows or columns, whichever are fewer,
+        and as many as columns in streams, whose rows are not known. There can be more factors than
+        columns. Factors that the data do not need are switched off in all rows, or
         lose their loadings.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
@@ -496,7 +496,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         self.__dict__.pop("held_out_scores_", None)
         # Copies that callbacks keep have it.
         self.__dict__.pop("_gaussian", None)
-        self._most_factors = data.units.n_rows
+        self._most_factors = n_explained(data.units) if self.n_components is None else np.inf
         if self._compares_factors(data.example):
             # Refusals come before any work, and before there is a checkpoint.
             self._plan(self._strategy(self._make_model(data.X, data.example)), data.units)
@@ -531,7 +531,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         The fit starts at the loadings ``near``, (n_components, n_features), if they are given, and
         at the noise that these leave.
         """
-        self.components_init, self._most_factors = near, units.n_rows
+        self.components_init = near
         model = self._make_model(units.X, units)
         assert isinstance(model, SpikeSlabFactorAnalysis)
         if near is not None:
