@@ -327,17 +327,32 @@ def test_fits_of_a_stream_have_scales_and_effects_of_raters_but_no_averages(rng)
 
 
 @pytest.mark.parametrize("params", [{"gibbs_sweeps": 5}, {"implicit_feedback": True}])
-def test_refinements_of_a_stream_are_refused_at_its_first_batch_alone(params, rng):
+def test_refinements_of_a_stream_are_refused(params, rng):
     X, y = shuffled(rng, drawn(rng))
-    with pytest.raises(ValueError, match=f"without {next(iter(params))}"):
+    (name,) = params
+    with pytest.raises(ValueError, match=f"without {name}"):
         of_pairs(**params).partial_fit(X, y)
-    if "gibbs_sweeps" in params:
-        # It may be that of a fit from which a stream goes on, and changes nothing in one.
-        one, other = (streamed(of_pairs(max_iter=5), X[:300], y[:300]) for _ in range(2))
-        streamed(one.set_params(**params), X, y, start=300)
-        streamed(other, X, y, start=300)
-        assert n_fits(one) >= 1
-        assert_array_equal(one.components_, other.components_)
+    stream = streamed(of_pairs(max_iter=5), X[:300], y[:300]).set_params(**params)
+    with pytest.raises(ValueError, match=f"which had {name}='auto', but {name}="):
+        stream.partial_fit(X[300:360], y[300:360])
+
+
+def test_a_stream_has_the_sweeps_of_the_fit_that_it_goes_on_from(rng):
+    """They were ignored when they changed in the middle of a stream."""
+    X, y = shuffled(rng, drawn(rng))
+    fits = [of_pairs(max_iter=5, gibbs_sweeps=5).fit(X[:300], y[:300]) for _ in range(2)]
+    one, other = (streamed(fit, X[:480], y[:480], start=300) for fit in fits)
+    with pytest.raises(ValueError, match="which had gibbs_sweeps=5, but gibbs_sweeps=6 now"):
+        one.set_params(gibbs_sweeps=6).partial_fit(X[480:], y[480:])
+    # There are none after updates, which "auto" and 0 say as well.
+    for n_sweeps in ("auto", 0):
+        one.set_params(gibbs_sweeps=n_sweeps)
+        streamed(one, X[480:600], y[480:600])
+        streamed(other, X[480:600], y[480:600])
+    assert_array_equal(one.components_, other.components_)
+    # A fit that goes on from the last one reads the number anew.
+    one.set_params(gibbs_sweeps=7, warm_start=True).fit(X, y)
+    assert one._averaged is not None
 
 
 def test_equal_ratings_with_given_variances_are_a_growing_stream(rng):

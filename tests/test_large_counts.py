@@ -34,6 +34,7 @@ from sklearn_anneal import (
     AnnealedHMM,
 )
 from sklearn_anneal import families as f
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.metrics import split_documents
 from sklearn_anneal.models._count_visits import Start
 from sklearn_anneal.models.components.poisson import PoissonComponents
@@ -211,6 +212,28 @@ def test_missing_large_counts_are_left_out(rate, rng):
     again = mixture().fit(gapped)
     assert np.diff(again.lower_bounds_[again.temperatures_ == 1]).min() > -1e-6
     assert (again.predict(gapped)[::2] == again.predict(gapped)[0]).all()
+
+
+@pytest.mark.parametrize("container", [np.asarray, csr_array])
+@pytest.mark.parametrize("rate", RATES[2:-1])
+def test_zeros_beside_large_counts_have_their_digits(rate, container, rng):
+    """Their log density under Poisson counts, −λ, was added and subtracted again."""
+    X = groups(rate, rng) * (rng.random((16, 3)) > 0.3)
+    X[0, 0] = np.nan
+    est = mixture().set_params(emission="zero_inflated_poisson").fit(container(X))
+    q, components = est._context().q, est._context().model.components
+    for plain in (False, True):
+        rows = Rows(container(X), None, plain=plain)
+        found = components.log_density(rows, components.for_rows(components.expectations(q), rows))
+        for n, k in np.ndindex(found.shape):
+            terms = []
+            for d in np.flatnonzero(~np.isnan(X[n])):
+                zero, other = expected_log_dirichlet([exact(q[key][k, d]) for key in "ab"])
+                gamma = ([exact(q[key][k, d])] for key in ("shape", "rate"))
+                counted = expected_log_poisson([exact(X[n, d])], *gamma) + other
+                terms.append(counted if X[n, d] else log_sum([zero, counted]))
+            assert found[n, k] == pytest.approx(number(fsum(terms)), **OF_ROW)
+    assert np.diff(est.lower_bounds_[est.temperatures_ == 1]).min() > -1e-6
 
 
 def test_large_and_small_counts_have_one_bound(rng):

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 from harness import alternating, assert_identical, change_models, models, one_of_each_class, quick
 from sklearn.base import clone
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, AnnealedHMM
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+    AnnealedSigmoidBeliefNet,
+    AnnealedSpikeSlabFactorAnalysis,
+    MixtureRegressor,
+)
 
 
 def without_bound(value):
@@ -118,3 +131,59 @@ def test_probabilities_that_underflow_are_no_errors(seed):
         usual = clone(est).fit(X)
         assert usual.lower_bound_ == est.lower_bound_
         np.testing.assert_array_equal(usual.impute(X, n_draws=2, random_state=0), found)
+
+
+REAL = (
+    (AnnealedBayesianGaussianMixture, {}),
+    (AnnealedBayesianMixture, {"emission": "gaussian"}),
+    (AnnealedHMM, {}),
+    (AnnealedHMM, {"duration": 3}),
+    (AnnealedSpikeSlabFactorAnalysis, {}),
+    (AnnealedFactorialMixture, {}),
+    (AnnealedPMF, {}),
+)
+COUNTS = (
+    (AnnealedBayesianMixture, {"emission": "poisson"}),
+    (AnnealedHMM, {"emission": "poisson"}),
+    (AnnealedLatentDirichletAllocation, {"topic_word_prior": 1e-3}),
+    (AnnealedGammaProcessNMF, {}),
+    (AnnealedBayesianMixture, {"emission": "bernoulli"}),
+    (AnnealedSigmoidBeliefNet, {}),
+)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("cls", "params"), REAL + COUNTS)
+def test_predictions_in_single_precision_ignore_underflows(cls, params, rng):
+    """Probabilities of 1e-60 are 0 in float32, to which results are cast at the end."""
+    real, counts = far_apart(rng, 3)
+    X = (real if (cls, params) in REAL else counts).astype(np.float32)
+    if cls is AnnealedSigmoidBeliefNet or params.get("emission") == "bernoulli":
+        X = np.repeat(X > 100, 4, axis=1).astype(np.float32)
+    size, quickly = 3, {"effort": 0}
+    if cls is AnnealedSigmoidBeliefNet:
+        size, quickly = (3,), {}
+    est = cls(size, max_iter=5, random_state=0, **quickly, **params).fit(X)
+    n_called = 0
+    for name in dir(est):
+        if name.startswith(("_", "set_", "get_", "fit", "partial")) or not hasattr(est, name):
+            continue
+        with np.errstate(all="raise"):
+            method = getattr(est, name)
+        first = next(iter(inspect.signature(method).parameters), "") if callable(method) else ""
+        if first != "X" or name in ("distal_outcome", "class_covariates"):
+            continue
+        given = est.transform(X) if name == "inverse_transform" else X
+        tiny = given * np.float32(1e-30) if name == "inverse_transform" else given
+        with np.errstate(all="raise"):
+            for data in (given, tiny):
+                method(data)
+        n_called += 1
+    assert n_called >= 3
+
+
+def test_regressions_in_single_precision_ignore_underflows(rng):
+    X = far_apart(rng)[0].astype(np.float32)
+    mixture = AnnealedBayesianGaussianMixture(2, random_state=0)
+    with np.errstate(all="raise"):
+        MixtureRegressor(mixture).fit(X[:, :2], X[:, 2]).predict(X[:, :2], return_std=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from copy import deepcopy
 from functools import partial
 
@@ -14,6 +15,7 @@ from peer_priors import MIXTURE_PRIORS, PEER_OF_MIXTURES
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import InvalidParameterError
@@ -627,3 +629,24 @@ def test_what_the_search_for_a_number_computes_does_not_change_the_data(rng, tmp
     structured = StructuredVI(n_passes=5)
     est = AnnealedGammaProcessNMF("auto", annealing=structured, max_iter=2, random_state=0)
     assert_identical(clone(est).fit(X, checkpoint=tmp_path), clone(est).fit(X))
+
+
+@pytest.mark.parametrize("emission", ["gaussian", "poisson"])
+def test_a_chosen_number_above_that_of_distinct_rows_warns_of_nothing(emission, rng):
+    """k-means warned of it, though nobody had asked for so many clusters."""
+    X = 10.0 * rng.integers(0, 2, (120, 2))
+    if emission == "gaussian":
+        mixture = AnnealedBayesianGaussianMixture("auto", random_state=0)
+    else:
+        X = csr_array(X)
+        mixture = AnnealedBayesianMixture(
+            "auto", emission="poisson", init_params="kmeans", random_state=0
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        est = mixture.fit(X)
+    assert est.component_results_["n_components"].max() > 4
+    # The number of the user is a mistake that is worth a warning.
+    given = clone(mixture).set_params(n_components=9, effort=0)
+    with pytest.warns(ConvergenceWarning, match="Number of distinct clusters"):
+        given.fit(X)

@@ -12,13 +12,35 @@ from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
-from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
+from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis, Shards
 from sklearn_anneal.annealing import NoAnnealing
 from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.models._factor_cells import log_predictive
 from sklearn_anneal.models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 
 AUTO = dict.fromkeys(GIVEN, "auto")
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_there_are_as_many_factors_as_rows_or_columns(missing, rng):
+    """Factors beyond the number of rows explain nothing, and took most of the time."""
+    X, _ = drawn(rng, 8, 30, missing=missing)
+    X[:2] = np.where(np.isnan(X[:2]), 0.0, X[:2])  # no column is empty
+    short = AnnealedSpikeSlabFactorAnalysis(
+        effort=0, max_iter=3, annealing="none", random_state=0, loading_variance=np.ones(8)
+    )
+    assert short.fit(X).components_.shape == (8, 30)
+    # Later batches do not count.
+    assert short.partial_fit(X[:3]).components_.shape == (8, 30)
+    assert short.set_params(loading_variance=1.0).fit(X.T[:, :6]).components_.shape == (6, 6)
+    stream = AnnealedSpikeSlabFactorAnalysis(max_iter=1, random_state=0)
+    assert stream.partial_fit(X).partial_fit(X[:2]).components_.shape == (30, 30)
+    # Equal rows are one row with their weights.
+    twice = np.vstack([X, X[:3]])
+    assert short.set_params(loading_variance=np.ones(8)).fit(twice).components_.shape == (8, 30)
+    # A fit to data in parts counts the rows of all of them.
+    parts = Shards([X[:5], X[5:]])
+    assert short.fit(parts).components_.shape == (8, 30)
 
 
 def drawn(rng, n=400, d=12, k=3, missing=0.0):

@@ -55,6 +55,7 @@ class CountPredictions(
     """Methods of :class:`AnnealedGammaProcessNMF` that predict, for rows of any data."""
 
     @property
+    @explains("Prediction")
     def components_(self) -> np.ndarray:
         """Posterior means of θ_k w_kv, of shape (n_components, n_features)."""
         ctx = self._context()
@@ -199,6 +200,7 @@ class CountPredictions(
         deviations[rows] = np.where(holes[rows], std, 0.0)
         return (filled(means), deviations) if return_std else filled(means)
 
+    @explains("Prediction")
     def inverse_transform(self, X):
         """Expected counts of rows whose activations are given.
 
@@ -402,6 +404,7 @@ class CountPredictions(
 
     # Draws
 
+    @explains("Prediction")
     def sample(self, n_samples=1):
         """Draw rows and their activations, at the posterior means of the components.
 

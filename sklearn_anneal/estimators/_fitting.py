@@ -108,10 +108,11 @@ class Fits(Interface[D, U, M]):
         warm = self.warm_start and hasattr(self, "_inference")
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if warm:
-            self._checked_inference(_WARM, ("annealing",))
+            self._checked_inference(_WARM, self._stream_parameters)
         inputs = Inputs(X, y, sample_weight, covariates)
         with self._data_of_fit(inputs, reset=not warm) as data:
-            outcome = self._continued(data, store) if warm else self._searched(data, store)
+            with self._quiet_starts():
+                outcome = self._continued(data, store) if warm else self._searched(data, store)
             self._keep_outcome(outcome, data)
             self._warn(outcome.found.kept.ctx, outcome.found.kept.trace)
             warn_of_light_data(self._inference, data.units)
@@ -319,7 +320,7 @@ class Fits(Interface[D, U, M]):
         checkpoint: Checkpoint | None,
     ) -> Progress:
         """Run plain inference from the fitted parameters."""
-        kept = self._checked_inference(_WARM, ("annealing",))
+        kept = self._checked_inference(_WARM, self._stream_parameters)
         ctx = kept.context()
         # It goes on without a given start, which a new fit would need, and later batches check.
         self._start_for(ctx.model, loop.PLAIN)

@@ -90,6 +90,10 @@ class Interface(
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
+    # Further parameters that must not change within a stream. A fit that goes on from the last one
+    # reads them anew.
+    _stream_parameters: tuple[str, ...] = ("annealing",)
+
     # The names of the parameters that give a start, or a part of it.
     _start_parameters: tuple[str, ...] = ()
 
@@ -183,7 +187,7 @@ class Interface(
     def _fixed_parameters(self) -> dict[str, object]:
         """The parameters that must stay as they are while the fitted parameters are kept."""
         # They are copied, because setting a nested parameter changes the ``annealing`` instance.
-        names = ("annealing", *self._model_parameters)
+        names = (*self._stream_parameters, *self._model_parameters)
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
     def _checked_inference(self, what: str, free: tuple[str, ...] = ()) -> Inference:

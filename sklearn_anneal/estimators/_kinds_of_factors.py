@@ -33,8 +33,10 @@ import numpy as np
 from scipy.stats import norm
 
 from .._stack import warn
+from ..data.parted_units import PartedUnits
 from ..data.units import Rows, cell_patterns
 from ..models._gaussian_factors import independent
+from ..models._points import n_distinct
 
 if TYPE_CHECKING:
     from .spike_slab_factor_analysis import AnnealedSpikeSlabFactorAnalysis
@@ -139,6 +141,17 @@ def compared(
     return Scores(learned_error, gaussian_error, learned, gaussian, advantage)
 
 
+def n_explained(units: Rows | PartedUnits[Rows]) -> int:
+    """Return the number of factors that rows can explain: that of distinct ones, or of columns.
+
+    A row of weight 2 is two equal rows. Those of data in parts are not compared.
+    """
+    if isinstance(units, PartedUnits):
+        return units.n_rows
+    X: Any = units.X
+    return n_distinct(np.where(np.isnan(X), np.inf, X), X.shape[1])
+
+
 def _undecided_early(n: int, advantage: float) -> bool:
     """Return whether a further share is held out of fits that start alike, after ``n`` of them."""
     return n < _SHARES and _PROMISING < advantage <= _EARLY_CLEAR
@@ -227,6 +240,8 @@ class _Trial:
         self, estimator: AnnealedSpikeSlabFactorAnalysis, rows: Rows, held: np.ndarray, seed: int
     ):
         self.estimator, self.rows, self.held, self.seed = estimator, rows, held, seed
+        asked = estimator.n_components
+        self.n_components = n_explained(rows) if asked is None else asked
         gaps = np.where(held, np.nan, rows.X)
         self.train = Rows(gaps, rows.weights, patterns=cell_patterns(gaps))
         self.spread = _spread(rows)
@@ -259,6 +274,7 @@ class _Trial:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the scores of a kind, (2, n_rows), with the factors and the loadings."""
         short = self.estimator._reader().set_params(
+            n_components=self.n_components,
             activation_prior=prior,
             annealing="none",
             effort="auto",

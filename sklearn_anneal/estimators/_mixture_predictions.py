@@ -155,6 +155,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         return self._log_joint(rows).argmax(axis=1)
 
     @by_parts
+    @explains("Prediction")
     def predict_proba(self, X, *, covariates=None):
         """Variational responsibilities of the components for each row, at T = 1.
 
@@ -183,6 +184,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         return shares.astype(dtype, copy=False)
 
     @by_parts
+    @explains("Prediction")
     def transform(self, X, *, covariates=None):
         """Responsibilities of the components for each row, at T = 1.
 
@@ -321,6 +323,7 @@ class MixturePredictions(UnitTemperatures[D, Rows, Mixture], DensityMixin, Known
         own = ctx.model.components.for_rows(expected.own, rows)
         return finite(ctx.model.log_joint(rows, expected._replace(own=own)), OVERFLOW)
 
+    @explains("Prediction")
     def _responsibilities(self, rows: Rows) -> np.ndarray:
         """Return q(z_n = k), which follows from expected log densities, (n_rows, n_components)."""
         return _normalised(self._log_joint(rows))

@@ -50,11 +50,14 @@ References
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..annealing import NoAnnealing
@@ -330,6 +333,16 @@ class ChoosesNumber:
     def _least_number(self) -> int:
         """The smallest number of components that the model can have."""
         return 1 if self._chooses_number else self._number
+
+    @contextmanager
+    def _quiet_starts(self) -> Iterator[None]:
+        """Silence k-means where a number that the fit has chosen exceeds that of distinct rows."""
+        if not self._chooses_number:
+            yield
+            return
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
+            yield
 
     def _unchanged(self, name: str, old: object, new: object) -> bool:
         """Whether two values of a parameter mean the same for the model that has been fitted."""

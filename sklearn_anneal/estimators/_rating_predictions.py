@@ -92,6 +92,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
     """Methods of :class:`AnnealedPMF` that predict, for users of the training data and new ones."""
 
     @available_if(of_matrix)
+    @explains("Prediction")
     def inverse_transform(self, X, user_biases=None):
         """Mean ratings of all items, given the factors of users.
 
@@ -134,6 +135,7 @@ class RatingPredictions(BaseAnnealed[RatingData, Ratings, MatrixFactorization]):
         return self._clipped(finite(ratings, _OVERFLOW))
 
     @available_if(of_matrix)
+    @explains("Prediction")
     def sample(self, n_samples=1):
         """Draw ratings of all items by new users, with the posterior means of the items.
 

@@ -46,6 +46,10 @@ def of_items(ctx: Context) -> Context:
 class RatingStreams(RatingRefinements):
     """Methods of :class:`AnnealedPMF` for streams."""
 
+    def _unchanged(self, name: str, old: object, new: object) -> bool:
+        # No sweeps follow updates, so that a stream can say so at any time.
+        return (name == "gibbs_sweeps" and new in ("auto", 0)) or super()._unchanged(name, old, new)
+
     def _context_of_stream(self, ctx: Context, units: Ratings) -> Context:
         ctx = of_items(super()._context_of_stream(ctx, units))
         if self.total_samples is not None:

@@ -162,6 +162,7 @@ class StatePredictions(
         return float(best.sum()), states
 
     @by_parts
+    @explains("Prediction")
     def predict_proba(self, X, *, groups=None, lengths=None):
         """Posterior probabilities of the states of each frame, given its whole sequence.
 
@@ -201,6 +202,7 @@ class StatePredictions(
         return self.predict_proba(X, groups=groups, lengths=lengths)
 
     @by_parts
+    @explains("Prediction")
     def score_samples(self, X, *, groups=None, lengths=None):
         """Log-likelihood of all sequences, and the posterior probabilities of their states.
 
@@ -493,6 +495,7 @@ class StatePredictions(
         return self._draw(ctx.model.emission, states, random_state), states
 
     @property
+    @explains("Prediction")
     def stationary_distribution_(self):
         """Shares of its time that an endless sequence spends in each state."""
         ctx = self._quiet_context()

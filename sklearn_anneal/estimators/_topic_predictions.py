@@ -21,7 +21,7 @@ from ..models.topics import TOPICS, LatentDirichlet, predictions
 from ._attributes import read_only
 from ._part_predictions import NothingToScore, by_parts
 from ._row_predictions import UnitTemperatures
-from ._validation import check_activations, check_n_samples, finite
+from ._validation import check_activations, check_n_samples, explains, finite
 from ._words import listed_words, names_of_words
 
 _OVERFLOW = (
@@ -36,6 +36,7 @@ class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet])
     _overflow = _OVERFLOW
 
     @property
+    @explains("Prediction")
     def components_(self) -> np.ndarray:
         """λ, the pseudo-counts of words in topics, of shape (n_components, n_features).
 
@@ -45,6 +46,7 @@ class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet])
         return read_only(ctx.q[TOPICS].astype(ctx.model.dtype, copy=False))
 
     @property
+    @explains("Prediction")
     def exp_dirichlet_component_(self) -> np.ndarray:
         """exp(E log β), of shape (n_components, n_features)."""
         ctx = self._context()
@@ -74,6 +76,7 @@ class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet])
         return fitted.transform(X, normalize=normalize)
 
     @by_parts
+    @explains("Prediction")
     def transform(self, X, *, normalize=True):
         """Topic proportions of documents, at the fitted topics.
 
@@ -99,6 +102,7 @@ class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet])
             gamma /= gamma.sum(axis=1, keepdims=True)
         return gamma.astype(ctx.model.dtype, copy=False)
 
+    @explains("Prediction")
     def inverse_transform(self, X):
         """Probabilities of words that are expected for given topic proportions.
 
@@ -128,6 +132,7 @@ class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet])
         topics = self.components_ / self.components_.sum(axis=1, keepdims=True)
         return (X @ topics).astype(X.dtype, copy=False)
 
+    @explains("Prediction")
     def sample(self, n_samples=1, n_tokens=100):
         """Draw documents from the model, with the expected words of its topics.
 
@@ -178,6 +183,7 @@ class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet])
             rows.append(csr_matrix(rng.multinomial(length, of_words / of_words.sum())))
         return vstack(rows, format="csr", dtype=np.int64), shares
 
+    @explains("Prediction")
     def perplexity(self, X, sub_sampling=False):
         """Perplexity of documents, exp(−bound per token).
 
@@ -212,6 +218,7 @@ class TopicPredictions(UnitTemperatures[csr_matrix, Documents, LatentDirichlet])
         finite(np.asarray(bound), _OVERFLOW)
         return perplexity_of(bound, units)
 
+    @explains("Prediction")
     def score(self, X, y=None, sample_weight=None):
         """Log-likelihood of one half of each document given the other, per token.
 

@@ -427,6 +427,7 @@ class AnnealedFactorialMixture(
     # Public methods
 
     @by_parts
+    @explains("Prediction")
     def transform(self, X):
         """Probabilities of the activations of each row, at T = 1.
 
@@ -443,6 +444,7 @@ class AnnealedFactorialMixture(
         X, activations, _ = self._infer(X)
         return activations.astype(X.dtype, copy=False)
 
+    @explains("Prediction")
     def inverse_transform(self, X):
         """Add up the components of rows whose activations are given.
 
@@ -485,6 +487,7 @@ class AnnealedFactorialMixture(
         self._load_kernels()
         return finite(ctx.model.log_predictive(units, ctx.q), OVERFLOW)
 
+    @explains("Prediction")
     def sample(self, n_samples=1):
         """Draw rows and their activations from the predictive density of the fitted model.
 

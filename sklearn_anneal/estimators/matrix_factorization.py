@@ -182,8 +182,9 @@ class AnnealedPMF(RatingStreams):
         make fits 1.1 to 1.2 times as long. ``lower_bound_`` is that of the optimum. ``"auto"`` is
         100 for ratings in memory in a hierarchical model. It is 0 in others, whose variances suit
         the optimum, with ``"local_tempering"``, in data in parts, which never have all ratings
-        together, and in streams, whose updates begin at the optimum. A start without a pass stays,
-        and so does a fit to equal ratings.
+        together, and in streams, whose updates begin at the optimum; they refuse another number
+        than that of the fit they go on from. A start without a pass stays, and so does a fit to
+        equal ratings.
     components_init : array-like of shape (n_components, n_items) or None, default=None
         ``components_`` at the start, the factors of the items, for example those of another fit.
         Users are updated first, given these; biases start at 0. ``annealing="none"`` goes to the
@@ -470,6 +471,7 @@ class AnnealedPMF(RatingStreams):
         "random_state, or ask for fewer factors."
     )
     _start_parameters = ("components_init",)
+    _stream_parameters = ("annealing", "gibbs_sweeps")
     _model_parameters = (
         "n_components",
         "input",

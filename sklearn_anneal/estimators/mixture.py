@@ -629,6 +629,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions[Any]):
 
     # Public methods
 
+    @explains("Prediction")
     def relative_entropy(self, X, sample_weight=None, *, covariates=None):
         """How certain the assignment of rows to components is (entropy R²).
 

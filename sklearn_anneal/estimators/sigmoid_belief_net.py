@@ -701,6 +701,7 @@ class AnnealedSigmoidBeliefNet(ScoresRows[np.ndarray | csr_array, BinaryRows, Si
                 found[rows][few] = np.logaddexp(found[rows][few], logsumexp(log_w, axis=0))
         return np.minimum(finite(found - np.log(self.n_score_samples), _OVERFLOW), 0.0)
 
+    @explains("Prediction")
     def sample(self, n_samples=1):
         """Draw rows and their hidden units from the net, from the top down.
 

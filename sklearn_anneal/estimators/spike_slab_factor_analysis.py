@@ -37,7 +37,7 @@ from ._draws import check_rounds, stacked, wants_draws, without_names
 from ._fitting import Data, Outcome
 from ._given_starts import given_array
 from ._interface import DECAY_OR_AUTO, has_unit_temperatures
-from ._kinds_of_factors import compared
+from ._kinds_of_factors import compared, n_explained
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._row_predictions import ScoresRows
@@ -77,8 +77,9 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     Parameters
     ----------
     n_components : int or None, default=None
-        Number of factors K; None: as many as X has columns, as in scikit-learn. There can be more
-        factors than columns. Factors that the data do not need are switched off in all rows, or
+        Number of factors K; None: as many as X has distinct rows or columns, whichever are fewer,
+        and as many as columns in streams, whose rows are not known. There can be more factors than
+        columns. Factors that the data do not need are switched off in all rows, or
         lose their loadings.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
@@ -420,6 +421,8 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     _start_parameters = ("components_init",)
     # Whether a fit has decided for Gaussian factors.
     _gaussian = False
+    # The number of factors that the rows of a fit, or of the last one of a stream, can explain.
+    _most_factors = np.inf
     _model_parameters = (
         "n_components",
         "noise_variance",
@@ -457,7 +460,9 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         refuse_unobserved_columns(units)
 
     def _check_parameters(self, X: np.ndarray, units: Rows) -> None:
-        super()._check_parameters(X, units)
+        asked = copy(self)
+        asked._most_factors = coordinate(self._inference.ctx)[0].n_components
+        super(AnnealedSpikeSlabFactorAnalysis, asked)._check_parameters(X, units)
         self._admit_missing_cells(units)
 
     def _continue_fit(
@@ -491,6 +496,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         self.__dict__.pop("held_out_scores_", None)
         # Copies that callbacks keep have it.
         self.__dict__.pop("_gaussian", None)
+        self._most_factors = n_explained(data.units) if self.n_components is None else np.inf
         if self._compares_factors(data.example):
             # Refusals come before any work, and before there is a checkpoint.
             self._plan(self._strategy(self._make_model(data.X, data.example)), data.units)
@@ -508,6 +514,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
             return super()._searched(data, store)
         finally:
             self.__dict__.pop("_gaussian", None)
+            self.__dict__.pop("_most_factors", None)
 
     def _compares_factors(self, units: Rows) -> bool:
         """Whether held-out cells decide between sparse and Gaussian factors."""
@@ -538,7 +545,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
 
     def _make_model(self, X: np.ndarray, units: Rows) -> _Model:
         d = X.shape[1]
-        k = d if self.n_components is None else self.n_components
+        k = min(d, self._most_factors) if self.n_components is None else self.n_components
 
         def checked(name: str, size: int) -> Any:
             value = getattr(self, name)
@@ -635,6 +642,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     # Public methods
 
     @by_parts
+    @explains("Prediction")
     def transform(self, X):
         """Expected factors of each row, at T = 1.
 
@@ -652,6 +660,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         return factors.astype(X.dtype, copy=False)
 
     @by_parts
+    @explains("Prediction")
     def inclusion_probabilities(self, X):
         """Probability that each factor is on in each row, at T = 1.
 
@@ -668,6 +677,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
         X, _, activations, _ = self._infer(X)
         return activations.astype(X.dtype, copy=False)
 
+    @explains("Prediction")
     def inverse_transform(self, X):
         """Rows that are expected for given factors.
 

@@ -17,11 +17,24 @@ from scipy.special import gammaln, psi, xlogy
 STRONG = 1e8
 # Stirling's series with three terms is exact to the last digit from here on.
 _LARGE = 64.0
+# log Γ of numbers up to this has at least ten digits after the point.
+_FEW = 1e5
 # A power series with eight terms is exact to the last digit up to here.
 _SMALL = 5e-3
 _N_TERMS = 8
 # The smallest r of which log(1 + r) is finite; differences of very unequal numbers round to -1.
 _LEAST = -1.0 + np.finfo(float).epsneg
+# ψ(x) = log x − 1 / (2 x) − Σ_j c_j x^(−2 j), which is exact to the last digit from ``_FAR`` on.
+_OF_DIGAMMA = (
+    1.0 / 12.0,
+    -1.0 / 120.0,
+    1.0 / 252.0,
+    -1.0 / 240.0,
+    1.0 / 132.0,
+    -691.0 / 32760.0,
+    1.0 / 12.0,
+)
+_FAR = 8
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 # If the strengths of two distributions have this ratio or a larger one, one is far stronger.
 FAR = 100.0
@@ -93,10 +106,13 @@ def log_rising(x: np.ndarray, n: np.ndarray | float) -> np.ndarray:
         x and x + n are positive.
     """
     large = np.minimum(x, x + n) > _LARGE
+    direct = gammaln(x + n) - gammaln(x)
+    if not large.any():
+        return direct
     y, d = np.where(large, x, _LARGE), np.where(large, n, 0.0)
     rest = _stirling_rest(y + d) - _stirling_rest(y)
     near = d * np.log(y) + deviance(y, d) - 0.5 * np.log1p(d / y) + rest
-    return np.where(large, near, gammaln(x + n) - gammaln(x))
+    return np.where(large, near, direct)
 
 
 def log_poisson(x: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -142,13 +158,102 @@ def log_negative_binomial(x: np.ndarray, shape: np.ndarray, rate: np.ndarray) ->
         + 0.5 * np.log(a / n / y)
         - _HALF_LOG_2PI
     )
-    # If only one of the two is large, it is the one whose log Γ cancels.
     x, shape = np.where(large, 1.0, x), np.where(large, 1.0, shape)
-    of_counts = log_rising(x + 1.0, shape - 1.0) - gammaln(shape)
-    of_shapes = log_rising(shape, x) - gammaln(x + 1.0)
-    direct = np.where(x >= shape, of_counts, of_shapes)
-    direct = direct - shape * np.log1p(1.0 / rate) - x * np.log1p(rate)
+    direct = log_multichoose(x, shape) - shape * np.log1p(1.0 / rate) - x * np.log1p(rate)
     return np.where(large, saddle, direct)
+
+
+def log_multichoose(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Return log Γ(x + a) - log Γ(a) - log Γ(x + 1), which is 0 at x = 0.
+
+    Parameters
+    ----------
+    x : ndarray of any shape
+        Counts, or other numbers that are not negative.
+    shape : ndarray of a shape that fits
+        a, positive.
+    """
+    if max(np.max(x, initial=0.0), np.max(shape, initial=0.0)) < _FEW:
+        return np.asarray(gammaln(x + shape) - gammaln(shape) - gammaln(x + 1.0))
+    # If only one of the two is large, it is the one whose log Γ cancels.
+    following = x + 1.0
+    counts_are_more = following >= shape
+    more, less = np.maximum(following, shape), np.minimum(following, shape)
+    rising = log_rising(more, np.where(counts_are_more, shape - 1.0, x))
+    return np.asarray(rising - gammaln(less))
+
+
+def log_beta(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the log of the beta function, also where one parameter is far larger than the other.
+
+    Parameters
+    ----------
+    a, b : ndarray of shapes that fit together
+        Positive.
+    """
+    less, more = np.minimum(a, b), np.maximum(a, b)
+    return np.asarray(gammaln(less) - log_rising(more, less))
+
+
+def log_beta_negative_binomial(
+    x: np.ndarray, shape: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> np.ndarray:
+    """Return the log probability of a negative binomial count whose p has a beta distribution.
+
+    Parameters
+    ----------
+    x : ndarray of any shape
+        Counts, or other numbers that are not negative.
+    shape, a, b : ndarray of shapes that fit
+        r and the parameters of the beta distribution, positive. The result is log Γ(x + r) -
+        log Γ(r) - log Γ(x + 1) + log B(a + r, b + x) - log B(a, b), in nats.
+    """
+    large = np.minimum(np.minimum(x, shape), np.minimum(a, b)) > _LARGE
+    y, r, c, d = (np.where(large, each, _LARGE) for each in (x, shape, a, b))
+    strength, events = c + d, r + y
+    total = strength + events
+    # The prior shares p and 1 − p of all events differ by this much from the final ones.
+    difference = (r * d - y * c) / strength
+    saddle = (
+        log_negative_binomial(y, r, c / d)
+        + deviance(total * (c / strength), difference)
+        + deviance(total * (d / strength), -difference)
+        - 0.5 * (np.log1p(r / c) + np.log1p(y / d) - np.log1p(events / strength))
+        + (_stirling_rest(c + r) - _stirling_rest(c))
+        + (_stirling_rest(d + y) - _stirling_rest(d))
+        - (_stirling_rest(total) - _stirling_rest(strength))
+    )
+    # Factors Γ of large numbers are taken together whose arguments differ by little.
+    of_counts = log_rising(a, shape) + log_rising(b, a) - log_rising(b + x, a + shape)
+    of_shapes = log_rising(b, x) + log_rising(a, b) - log_rising(a + shape, b + x)
+    direct = log_multichoose(x, shape) + np.where(b + x >= a + shape, of_counts, of_shapes)
+    return np.where(large, saddle, direct)
+
+
+def digamma_rising(x: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Return ψ(x + n) - ψ(x) to full relative precision, of positive x and n that is not negative.
+
+    Parameters
+    ----------
+    x, n : ndarray of shapes that fit together
+    """
+    result, small = np.zeros(()), x < _FAR
+    if small.any():
+        y = np.where(small, x, 1.0)
+        for _ in range(_FAR):
+            result = result + n / (y * (y + n))
+            y = y + 1.0
+        x, result = np.where(small, y, x), np.where(small, result, 0.0)
+    # P(u) − P(v) of the polynomial P of u = 1 / x² and v = 1 / (x + n)² is a multiple of u − v.
+    total = x + n
+    inverse, other = 1.0 / x, 1.0 / total
+    u, v = inverse * inverse, other * other
+    value, quotient = np.zeros(()), np.zeros(())
+    for coefficient in reversed(_OF_DIGAMMA):
+        value, quotient = coefficient + u * value, value + v * quotient
+    quotient = value + v * quotient
+    step = n * inverse * other
+    return np.asarray(result + np.log1p(n * inverse) + step * (0.5 + (inverse + other) * quotient))
 
 
 def digamma_excess(x: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 from ._base import ONE, Family, Natural
+from ._divergence import digamma_rising, log_beta
 from .dirichlet import Dirichlet, dirichlet_divergence
 from .gamma import log_standard_gamma
 
@@ -150,12 +151,13 @@ class ScaledBeta(Family):
 
     def expectations(self, natural: Natural) -> Natural:
         """Return (E log(1 - p), r E log p) under the keys ``shape`` and ``rate``."""
-        expected = self._beta.expectations(self._standard(natural))
-        return {"shape": expected["b"], "rate": self.scale * expected["a"]}
+        a, b = self._standard(natural).values()
+        # Counts, which can be huge, multiply the first one.
+        return {"shape": -digamma_rising(b, a), "rate": -self.scale * digamma_rising(a, b)}
 
     def log_normalizer(self, natural: Natural) -> np.ndarray:
         """Return the log of the beta function, of shape (...), in nats."""
-        return self._beta.log_normalizer(self._standard(natural))
+        return log_beta(*self._standard(natural).values())
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw every entry once, in log space so that tiny parameters do not underflow."""

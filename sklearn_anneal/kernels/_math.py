@@ -329,6 +329,67 @@ def digamma_and_log_gamma(x):
     return psi, u * log_u - u + _HALF_LOG_2PI + p - log(product)
 
 
+# ψ(x) = log x - 1 / (2 x) - Σ_j c_j x^(-2j), which is exact to the last digit from _FAR on.
+_OF_RISING = (
+    1.0 / 12.0,
+    -1.0 / 120.0,
+    1.0 / 252.0,
+    -1.0 / 240.0,
+    1.0 / 132.0,
+    -691.0 / 32760.0,
+    1.0 / 12.0,
+)
+_FAR = 8
+
+
+@helper
+def log1p(x):
+    """log(1 + x) of a float64 x >= 0, without loss of digits."""
+    v = x / (2.0 + x)
+    w = v * v
+    # 2 artanh v, with powers up to v^15 on |v| <= 0.1.
+    p = 1.0 / 15.0
+    p = p * w + 1.0 / 13.0
+    p = p * w + 1.0 / 11.0
+    p = p * w + 1.0 / 9.0
+    p = p * w + 1.0 / 7.0
+    p = p * w + 1.0 / 5.0
+    p = p * w + 1.0 / 3.0
+    return 2.0 * (v + v * w * p) if w < 0.01 else log(1.0 + x)
+
+
+@helper
+def polygamma_rising(x, n):
+    """ψ(x + n) - ψ(x) of x > 0 and n >= 0 without loss of digits, and ψ'(x + n) - ψ'(x).
+
+    The latter, which steers Newton's method, has five digits.
+    """
+    first = second = 0.0
+    if x < _FAR:
+        for i in range(_FAR):
+            y = x + i
+            inverse = 1.0 / (y * (y + n))
+            step = n * inverse
+            first += step
+            second -= step * inverse * (y + (y + n))
+        x += _FAR
+    inverse, other = 1.0 / x, 1.0 / (x + n)
+    step, both = n * inverse * other, inverse + other
+    # P(u) - P(v) of the polynomial P of u = 1 / x² and v = 1 / (x + n)² is a multiple of u - v.
+    u, v = inverse * inverse, other * other
+    a, b, c, d, e, f, g = _OF_RISING
+    value, quotient = f + u * g, g
+    value, quotient = e + u * value, value + v * quotient
+    value, quotient = d + u * value, value + v * quotient
+    value, quotient = c + u * value, value + v * quotient
+    value, quotient = b + u * value, value + v * quotient
+    value, quotient = a + u * value, value + v * quotient
+    quotient = value + v * quotient
+    first += log1p(n * inverse) + step * (0.5 + both * quotient)
+    second -= step * (1.0 + 0.5 * both + (u + inverse * other + v) / 6.0)
+    return first, second
+
+
 # The smallest mean that the following functions take: ratios of smaller ones could overflow.
 _SMALLEST_MEAN = 1e-280
 

@@ -312,3 +312,36 @@ def add_large_counts(X, means, excess, out):
             own = excess[c]
             for k in range(n_components):
                 row[k] += x * own[k] - deviance(x, mean[k]) - rest
+
+
+@kernel("rows vector matrix matrix matrix out2", dtypes=("float64",))
+def add_large_clustered_counts(X, shapes, odds, per_count, constants, out):
+    """Add log densities of negative binomial counts whose means and shapes r are large.
+
+    Parameters
+    ----------
+    X : array of shape (n, n_columns)
+        Counts; NaN is a missing cell.
+    shapes : array of shape (n_columns,)
+        r, above 1e5.
+    odds, per_count, constants : arrays of shape (n_columns, n_components)
+        The odds o of p, and what is added to the log density for each count, and for each cell.
+    out : array of shape (n, n_components)
+        Receives Σ_d [log NegativeBinomial(x; r, o / (1 + o)) + x per_count + constant].
+    """
+    n_components = out.shape[1]
+    for i in range(X.shape[0]):
+        row = out[i]
+        for c in range(X.shape[1]):
+            x = X[i, c]
+            if x != x:
+                continue
+            r = shapes[c]
+            total = x + r
+            # Stirling's formula for both log Γ; what depends on p becomes two deviances.
+            rest = 0.5 * log(r / total) + (1.0 / total - 1.0 / r) / 12.0 - factorial_rest(x)
+            for k in range(n_components):
+                o = odds[c, k]
+                mean = total / (1.0 + o)
+                value = rest - deviance(x, mean) - deviance(r, o * mean)
+                row[k] += value + x * per_count[c, k] + constants[c, k]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import called, helper, kernel
-from ._math import digamma, exp, log
+from ._math import digamma, exp, log, polygamma_rising
 
 # Steps of relative size below this are the last ones, as each has about twice the digits of the
 # one before. There are at most so many, and so many for pairs of parameters before they are sought
@@ -465,14 +465,12 @@ def _evidence_slopes(r, column, rates, shapes, prior_rates, prior_shapes):
     slope, curvature = 0.0, 0.0
     for k in range(rates.shape[0]):
         rate, prior_rate = rates[k, column], prior_rates[k, column]
-        own, own_second = _polygammas(r * rate)
-        total, total_second = _polygammas(r * rate + shapes[k, column])
-        slope += rate * (own - total)
-        curvature += rate * rate * (own_second - total_second)
-        own, own_second = _polygammas(r * prior_rate)
-        total, total_second = _polygammas(r * prior_rate + prior_shapes[k, column])
-        slope -= prior_rate * (own - total)
-        curvature -= prior_rate * prior_rate * (own_second - total_second)
+        rise, second = polygamma_rising(r * rate, shapes[k, column])
+        slope -= rate * rise
+        curvature -= rate * rate * second
+        rise, second = polygamma_rising(r * prior_rate, prior_shapes[k, column])
+        slope += prior_rate * rise
+        curvature += prior_rate * prior_rate * second
     return slope, curvature
 
 
@@ -517,11 +515,10 @@ def count_shapes(
         x, lower, upper = min(max(count_shapes[column], least), upper_bound), least, upper_bound
         for _ in range(_STEPS):
             slope, curvature = _evidence_slopes(x, column, rates, shapes, prior_rates, prior_shapes)
-            of_shape, of_shape_second = _polygammas(x)
             for i in range(first_entry[column], first_entry[column + 1]):
-                total, total_second = _polygammas(x + counts[i])
-                slope += weights[i] * (total - of_shape)
-                curvature += weights[i] * (total_second - of_shape_second)
+                rise, second = polygamma_rising(x, counts[i])
+                slope += weights[i] * rise
+                curvature += weights[i] * second
             # Far from the maximum the curvature can be positive, and the step then goes upwards.
             curvature = min(curvature, -1e-300)
             new, lower, upper = _next(x, slope, curvature, lower, upper, least, upper_bound)
@@ -536,8 +533,8 @@ def _best_scaled_rate(r, log_p, s, start, least, most):
     """The w that maximises w log_p - log B(r w, s), where ``log_p`` is r E log p."""
     x, lower, upper = min(max(start, least), most), least, most
     for _ in range(_STEPS):
-        (own, own_second), (total, second) = _polygammas(r * x), _polygammas(r * x + s)
-        slope, curvature = log_p - r * (own - total), -(r * r) * (own_second - second)
+        rise, second = polygamma_rising(r * x, s)
+        slope, curvature = log_p + r * rise, r * r * second
         new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
         last, x = x, new
         if abs(x - last) <= _PRECISION * last:
@@ -556,13 +553,12 @@ def _best_scaled_shape(r, log_p, log_rest, mean, w, start, least, most):
     u = r / mean if mean > 0.0 else 0.0
     for _ in range(_STEPS):
         a = u * x if mean > 0.0 else r * w
-        (total, second), (own, own_second) = _polygammas(a + x), _polygammas(x)
-        slope = log_rest - own + (1.0 + u) * total
-        curvature = (1.0 + u) * (1.0 + u) * second - own_second
+        rise, second = polygamma_rising(x, a)
+        slope, curvature = log_rest + rise, second
         if mean > 0.0:
-            of_first, first_second = _polygammas(a)
-            slope += log_p / mean - u * of_first
-            curvature -= u * u * first_second
+            rise, second = polygamma_rising(a, x)
+            slope += log_p / mean + u * rise
+            curvature += u * u * second + 2.0 * u * _polygammas(a + x)[1]
         new, lower, upper = _next(x, slope, curvature, lower, upper, least, most)
         last, x = x, new
         if abs(x - last) <= _PRECISION * last:

@@ -25,6 +25,23 @@ _RATES = (Factor(Gamma(), {"shape": "shape", "rate": "rate"}),)
 _LARGE = 1e4
 
 
+# Above this rate, terms of log densities that are linear in counts are far larger than their sum,
+# which loses more than its last digits: about 1e-10 nats at this rate, and tens of nats at 1e15.
+LARGE_RATE = 1e5
+
+
+def divided(rows: Rows, large: np.ndarray) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """Return columns of small counts as rows, their numbers, and ``large`` ones as dense float64.
+
+    ``large`` has the numbers of the others.
+    """
+    X: Any = rows.X
+    small, apart = np.setdiff1d(np.arange(X.shape[1]), large), X[:, large]
+    apart = apart.toarray() if issparse(X) else apart
+    others = Rows(X[:, small], rows.weights, plain=rows.plain)
+    return others, small, np.ascontiguousarray(apart, dtype=np.float64)
+
+
 class Moments(NamedTuple):
     """The moments of some rows."""
 

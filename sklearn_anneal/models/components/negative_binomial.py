@@ -33,15 +33,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import betaln, gammaln
 
 from ...data.units import Rows
-from ...families import Factor, Natural, ScaledBeta, log_rising
+from ...families import (
+    Factor,
+    Natural,
+    ScaledBeta,
+    digamma_excess,
+    log_beta,
+    log_beta_negative_binomial,
+    log_multichoose,
+    log_negative_binomial,
+)
 from .._base import compiled
 from .._draws import drawn_counts
 from ._base import BOUNDS, Draws, moved
-from ._gamma_rates import CountRates, Moments
-from ._linear import Coefficients, points_of
+from ._gamma_rates import LARGE_RATE, CountRates, Moments, divided
+from ._linear import Coefficients, kernels, points_of
 from ._predictive_moments import CellMoments
 
 # Bounds of a shape r. At the upper one, which is multiplied by means above 1, the variance exceeds
@@ -54,6 +62,8 @@ _LEARNS = {frozenset({"rate"}): 0, frozenset({"shape"}): 1, frozenset({"shape", 
 # A variance counts if the beta distribution of p has at least this first parameter; it does not
 # exist up to 2.
 _SMALLEST_STRENGTH = 2.1
+# Odds of p beyond the exponential of this belong to no counts that there are.
+_LARGEST_LOG_ODDS = 600.0
 # log Γ(x + r) is tabulated for all counts up to the largest if that is below this share of the
 # number of rows.
 _SHARE_OF_TABLE = 0.25
@@ -114,6 +124,38 @@ class CountMoments(NamedTuple):
         return CountMoments(*moments, self.counts.merge(other.counts))
 
 
+class Shares(NamedTuple):
+    """E log p(x | z = k) of columns of small and of large counts.
+
+    Large counts whose shape r is moderate have small terms x E log(1 − p), so that a column is
+    large only if its shape is, too.
+    """
+
+    # Those of the columns that are not large; of all columns if ``large`` has none.
+    coefficients: Any
+    large: np.ndarray  # the columns whose r and a mean are above 1e5, (n_large,)
+    shapes: np.ndarray  # r of these columns, (n_large,)
+    # The odds o of p in these columns, as well as E log(1 − p) + log(1 + o) and
+    # r (E log p + log(1 + 1 / o)), (n_large, n_components).
+    odds: np.ndarray
+    per_count: np.ndarray
+    constants: np.ndarray
+
+    @classmethod
+    def of(cls, r: np.ndarray, log_odds: np.ndarray, both: Coefficients, excess: Any) -> Shares:
+        """Divide the columns, given E log(1 − p) and r E log p as coefficients of all columns.
+
+        ``excess(large)`` returns the last two fields for some columns, transposed.
+        """
+        log_odds = np.clip(log_odds, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+        most = r * np.exp(-log_odds.min(axis=0))
+        is_large = (r > LARGE_RATE) & (most > LARGE_RATE)
+        where, odds = np.flatnonzero(is_large), np.exp(log_odds[:, is_large])
+        apart = (np.ascontiguousarray(each.T) for each in (odds, *excess(where)))
+        small = Coefficients(*(each[:, ~is_large] for each in both)) if len(where) else both
+        return cls(small, where, r[where], *apart)
+
+
 class Totals(NamedTuple):
     """The prior of each component and what the data add to it, all (n_components, n_features)."""
 
@@ -126,8 +168,8 @@ class Totals(NamedTuple):
 
     def evidence(self, r: np.ndarray) -> np.ndarray:
         """Return Σ_k log B(r (w + N_k), s + S_k) − log B(r w, s), (n_features,)."""
-        each = betaln(r * self.rate, self.shape) - betaln(r * self.prior_rate, self.prior_shape)
-        return each.sum(axis=0)
+        of_q, of_prior = (r * self.rate, self.shape), (r * self.prior_rate, self.prior_shape)
+        return (log_beta(*of_q) - log_beta(*of_prior)).sum(axis=0)
 
 
 class NegativeBinomialComponents(CountRates):
@@ -213,7 +255,8 @@ class NegativeBinomialComponents(CountRates):
         starts = np.clip(starts, _SHAPES[0], upper := _SHAPES[1] * np.maximum(self.mean, 1.0))
 
         def height(r: np.ndarray) -> np.ndarray:
-            return h.sums(log_rising(r[h.columns], h.values), d) + totals.evidence(r)
+            # Without a term that does not depend on r, but is larger than all others.
+            return h.sums(log_multichoose(h.values, r[h.columns]), d) + totals.evidence(r)
 
         of_all = totals.rate, totals.shape, totals.prior_rate, totals.prior_shape
         first = np.searchsorted(h.columns, np.arange(d + 1))
@@ -250,35 +293,61 @@ class NegativeBinomialComponents(CountRates):
 
     # Rows: log p = x log(1 − p) + r log p + c(x)
 
-    def expected_coefficients(self, q: Natural) -> Coefficients:
+    def expected_coefficients(self, q: Natural) -> Shares:
         (factor,) = self.factors
-        expected = factor.family.expectations(factor.pick(q))
-        return Coefficients(expected["shape"], expected["rate"])
+        expected, r = factor.family.expectations(factor.pick(q)), self.count_shapes
+        a, b = r * q["rate"], q["shape"]
 
-    def coefficients(self, draws: Draws) -> Coefficients:
+        def excess(large: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            c, d = a[:, large], b[:, large]
+            total = digamma_excess(c + d)
+            return digamma_excess(d) - total, r[large] * (digamma_excess(c) - total)
+
+        both = Coefficients(expected["shape"], expected["rate"])
+        return Shares.of(r, np.log(a) - np.log(b), both, excess)
+
+    def coefficients(self, draws: Draws) -> Shares:
         (draw,) = draws
-        return Coefficients(draw["log_complement"], self.count_shapes * draw["log_value"])
+        return self._at(draw["log_gamma"][..., 0] - draw["log_gamma"][..., 1])
 
-    def plug_in(self, q: Natural) -> Coefficients:
-        a, b = self.count_shapes * q["rate"], q["shape"]
-        total = np.log(a + b)
-        return Coefficients(np.log(b) - total, self.count_shapes * (np.log(a) - total))
+    def plug_in(self, q: Natural) -> Shares:
+        return self._at(np.log(self.count_shapes * q["rate"]) - np.log(q["shape"]))
+
+    def _at(self, log_odds: np.ndarray) -> Shares:
+        """Return log p(x | z = k), given the logarithms of the odds of p."""
+        r, size = self.count_shapes, self.n_components
+        both = Coefficients(-np.logaddexp(0.0, log_odds), -r * np.logaddexp(0.0, -log_odds))
+        return Shares.of(r, log_odds, both, lambda large: np.zeros((2, size, len(large))))
+
+    def for_rows(self, expected: Shares, rows: Rows) -> Shares:
+        coefficients = super().for_rows(expected.coefficients, rows)
+        return expected._replace(coefficients=coefficients)
+
+    def log_density(self, rows: Rows, expected: Shares) -> np.ndarray:
+        if len(expected.large) == 0:
+            return super().log_density(rows, expected.coefficients)
+        small, columns, large = divided(rows, expected.large)
+        of_small = copy(self)
+        of_small.n_features, of_small.count_shapes = len(columns), self.count_shapes[columns]
+        density = super(NegativeBinomialComponents, of_small).log_density
+        out = np.ascontiguousarray(density(small, expected.coefficients))
+        if rows.plain:
+            x, r = large[..., None], expected.shapes[:, None]
+            terms = log_negative_binomial(x, r, expected.odds) + x * expected.per_count
+            return out + np.nansum(terms + expected.constants, axis=1)
+        kernels().add_large_clustered_counts(large, *expected[2:], out)
+        return out
 
     def _carrier(self, X: np.ndarray) -> np.ndarray:
         largest = X.max(initial=0.0)
         if largest >= _SHARE_OF_TABLE * len(X):
-            return self._carriers(X, self.count_shapes).sum(axis=1)
-        table = self._carriers(np.arange(largest + 1.0)[:, None], self.count_shapes)
+            return log_multichoose(X, self.count_shapes).sum(axis=1)
+        table = log_multichoose(np.arange(largest + 1.0)[:, None], self.count_shapes)
         return table[X.astype(np.intp), np.arange(X.shape[1])].sum(axis=1)
 
     def _sparse_carrier(self, X: Any) -> np.ndarray:
-        each = self._carriers(np.nan_to_num(X.data), self.count_shapes[X.indices])
+        each = log_multichoose(np.nan_to_num(X.data), self.count_shapes[X.indices])
         return np.bincount(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), each, X.shape[0])
-
-    @staticmethod
-    def _carriers(x: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return log Γ(x + r) − log Γ(r) − log x!, which is 0 at x = 0."""
-        return log_rising(r, x) - gammaln(x + 1.0)
 
     def embedding(self, rows: Rows) -> Any:
         # Distances of raw counts would be those of the few largest.
@@ -289,11 +358,8 @@ class NegativeBinomialComponents(CountRates):
 
     def _log_predictive(self, x: np.ndarray, d: int, q: Natural) -> np.ndarray:
         """Return the log densities of beta negative binomial distributions."""
-        r, b = self.count_shapes[d], q["shape"][:, d]
-        a = r * q["rate"][:, d]
-        # log B(a + r, b + x) − log B(a, b), from ratios of Γ functions
-        each = self._carriers(x, np.asarray(r)) + log_rising(a, r) + log_rising(b, x)
-        return each - log_rising(a + b, r + x)
+        r = self.count_shapes[d]
+        return log_beta_negative_binomial(x, r, r * q["rate"][:, d], q["shape"][:, d])
 
     def predictive_moments(self, q: Natural) -> CellMoments:
         r, b = self.count_shapes, q["shape"]
@@ -315,12 +381,15 @@ class NegativeBinomialComponents(CountRates):
         self,
         labels: np.ndarray,
         columns: np.ndarray,
-        expected: Coefficients,
+        expected: Shares,
         rng: np.random.Generator,
     ) -> np.ndarray:
-        r = self.count_shapes[columns]
-        log_odds = (expected.slopes - expected.cells / self.count_shapes)[labels, columns]
-        rates = rng.standard_gamma(r) * np.exp(log_odds)
+        r, odds = self.count_shapes, np.empty((self.n_features, self.n_components))
+        small = np.setdiff1d(np.arange(self.n_features), expected.large)
+        slopes, cells = expected.coefficients
+        odds[small] = np.exp(cells / r[small] - slopes).T
+        odds[expected.large] = expected.odds
+        rates = rng.standard_gamma(r[columns]) / odds[columns, labels]
         return drawn_counts(rng, rates).astype(np.float64)
 
 

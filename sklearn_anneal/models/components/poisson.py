@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 from scipy.special import gammaln
 
 from ...data.units import Rows
@@ -20,13 +19,10 @@ from ...families import (
 from .._base import Known, compiled
 from .._draws import drawn_counts
 from ._base import Draws
-from ._gamma_rates import CountRates
+from ._gamma_rates import LARGE_RATE, CountRates, divided
 from ._linear import Coefficients, kernels, points_of
 from ._predictive_moments import CellMoments
 
-# Above this rate, x log λ − λ − log x! is far smaller than its terms, and loses more than
-# their last digits: about 1e-10 nats at this rate, and tens of nats at 1e15.
-_LARGE_RATE = 1e5
 # The smallest rate that the kernel of large counts takes.
 _SMALLEST_RATE = 1e-280
 # log 0!, log 1!, …
@@ -56,7 +52,7 @@ class Rates(NamedTuple):
 
         ``shape`` has the shapes of the gamma distributions; None stands for fixed rates.
         """
-        is_large = (means > _LARGE_RATE).any(axis=0)
+        is_large = (means > LARGE_RATE).any(axis=0)
         if not is_large.any():
             return cls(Coefficients(logs, -means), *_none_large(len(means)))
         floor = np.maximum(means[:, is_large], _SMALLEST_RATE)
@@ -68,16 +64,6 @@ class Rates(NamedTuple):
             np.flatnonzero(is_large),
             np.ascontiguousarray(floor.T),
             np.ascontiguousarray(own.T),
-        )
-
-    def divided(self, rows: Rows) -> tuple[Rows, np.ndarray]:
-        """Return the columns of small counts as rows, and the others as a dense float64 array."""
-        X: Any = rows.X
-        small = np.setdiff1d(np.arange(X.shape[1]), self.large)
-        large = X[:, self.large]
-        large = large.toarray() if issparse(X) else large
-        return Rows(X[:, small], rows.weights, plain=rows.plain), np.ascontiguousarray(
-            large, dtype=np.float64
         )
 
 
@@ -94,6 +80,9 @@ class PoissonComponents(CountRates):
 
     carrier_is_fixed = True
 
+    # Whether zeros have no log density in columns of large rates, but one that a subclass adds.
+    zeros_apart: ClassVar[bool] = False
+
     def expected_coefficients(self, q: Natural) -> Rates:
         factor = self.factors[0]
         expected = factor.family.expectations(factor.pick(q))
@@ -106,7 +95,7 @@ class PoissonComponents(CountRates):
         return {"logs": logs, "negatives": negatives, "largest": float(largest[0])}
 
     def expectations_given(self, q: Natural, known: Known) -> Rates:
-        if known["largest"] > _LARGE_RATE:
+        if known["largest"] > LARGE_RATE:
             return Rates.of(-known["negatives"], known["logs"], q["shape"])
         coefficients = Coefficients(known["logs"], known["negatives"])
         return Rates(coefficients, *_none_large(self.n_components))
@@ -132,7 +121,9 @@ class PoissonComponents(CountRates):
     def log_density(self, rows: Rows, expected: Rates) -> np.ndarray:
         if len(expected.large) == 0:
             return super().log_density(rows, expected.coefficients)
-        small, large = expected.divided(rows)
+        small, _, large = divided(rows, expected.large)
+        if self.zeros_apart:
+            large = np.where(large == 0.0, np.nan, large)
         out = np.ascontiguousarray(super().log_density(small, expected.coefficients))
         if rows.plain:
             x = large[..., None]

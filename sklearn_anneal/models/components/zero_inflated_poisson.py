@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
+from scipy.special import expit
 
 from ...data.units import Rows
 from ...families import Factor, Natural
@@ -45,21 +46,21 @@ class Inflated(NamedTuple):
 
     rates: Rates  # that of Poisson counts
     log_rest: np.ndarray  # E log(1 − π), which every observed cell adds, (n_components, n_features)
-    # A zero adds besides log(1 + exp(E log π − E log(1 − π) + E λ)) = −log(1 − ρ),
-    # (n_components, n_features).
-    gain: np.ndarray
+    # A zero adds besides log(1 + exp(E log π − E log(1 − π) + E λ)) = −log(1 − ρ). In columns of
+    # large rates it has no log density of Poisson counts, −E λ, which the terms here include.
+    gain: np.ndarray  # (n_components, n_features)
+    # ρ, the probability that a zero has a reason of its own, (n_components, n_features)
+    share: np.ndarray
 
     @classmethod
     def of(
         cls, rates: Rates, means: np.ndarray, log_zero: np.ndarray, log_rest: np.ndarray
     ) -> Inflated:
         """Return the terms, given E λ, E log π and E log(1 − π)."""
-        return cls(rates, log_rest, np.logaddexp(0.0, log_zero - log_rest + means))
-
-    @property
-    def share(self) -> np.ndarray:
-        """ρ, the probability that a zero has a reason of its own, (n_components, n_features)."""
-        return -np.expm1(-self.gain)
+        log_odds = log_zero - log_rest
+        gain = np.logaddexp(0.0, log_odds + means)
+        gain[:, rates.large] = np.logaddexp(-means, log_odds)[:, rates.large]
+        return cls(rates, log_rest, gain, expit(log_odds + means))
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ class ZeroInflatedPoissonComponents(PoissonComponents):
         return 2 * self.n_components * self.n_features
 
     # Rows
+
+    zeros_apart = True
 
     # The expectations say how many zeros are structural.
     completes = True
