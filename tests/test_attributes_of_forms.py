@@ -191,6 +191,23 @@ def test_results_cannot_be_set(entry, rng):
     assert not hasattr(clone(est), "note_")
 
 
+@pytest.mark.parametrize("entry", one_of_each_class(models()))
+def test_results_cannot_be_set_before_a_fit_either(entry):
+    """Users of hmmlearn begin a fit so, and the fit would not notice."""
+    est = entry.make()
+    starts = [name for name in est.get_params() if name.endswith("_init")]
+    names = {start.removesuffix("init"): start for start in starts}
+    names |= {"means_": "emission_init"} if names.pop("emission_", None) else {}
+    names.pop("learning_rate_", None)
+    assert names
+    for name, start in names.items():
+        with pytest.raises(
+            AttributeError, match=f"{name} is a result of fit.*{start} in its place"
+        ):
+            setattr(est, name, 1.0)
+        assert name not in vars(est)
+
+
 def arrays_in(value):
     """All arrays of an attribute, also those in lists, tuples and dictionaries."""
     if isinstance(value, np.ndarray):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases_missing_cells import GAPPED
 from models.mixture import BLOCKS, table
@@ -94,6 +95,19 @@ def test_given_columns_have_names(rng):
         est.sample(5, given={"d": 1.0})
 
 
+@pytest.mark.parametrize("n_given", [2, 3])
+def test_a_series_gives_values_by_its_index(n_given, rng):
+    """Not by their order, also where there are as many values as columns."""
+    X = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    est = clone(GAUSSIANS).fit(X)
+    given = pd.Series([3.0, None, 1.0], index=["c", "b", "a"], dtype="Float64").iloc[-n_given:]
+    values = {"c": 3.0, "a": 1.0} if n_given == 3 else {"a": 1.0}
+    for found, expected in zip(
+        est.sample(5, given=given), est.sample(5, given=values), strict=True
+    ):
+        assert_array_equal(found, expected)
+
+
 def test_what_cannot_be_given_is_refused(rng):
     est = clone(GAUSSIANS).fit(GAPPED.data(rng, 40))
     with pytest.raises(ValueError, match="X had no names of columns"):
@@ -106,6 +120,9 @@ def test_what_cannot_be_given_is_refused(rng):
         est.sample(2, given=[1.0, np.nan])
     with pytest.raises(ValueError, match="infinity"):
         est.sample(2, given={0: np.inf})
+    for value in ("high", [1.0, 2.0]):
+        with pytest.raises(ValueError, match="for the column 0, but one number"):
+            est.sample(2, given={0: value})
     with pytest.raises(ValueError, match="impute"):
         est.sample(2, given={0: 1.0}, predictive=True)
 

@@ -516,6 +516,8 @@ REFUSALS = {
     "tiny numbers": ({}, {"covariates": "tiny"}, "squares are too large or too small"),
     "one row less": ({}, {"covariates": "short"}, "inconsistent numbers of samples"),
     "a vector": ({}, {"covariates": "flat"}, "Reshape your data"),
+    "a series": ({}, {"covariates": "series"}, "a single column"),
+    "a series of dates": ({}, {"covariates": "series of dates"}, "dates or times"),
     "one component": ({"n_components": 1}, {}, "a single component has the weight 1"),
     "a concentration": ({"weight_concentration_prior": 1.0}, {}, "leave this one at 'auto'"),
     "a prior without covariates": ({"coefficients_prior": 1.0}, {"covariates": None}, "Give fit"),
@@ -535,6 +537,8 @@ def test_what_makes_no_sense_is_refused(name, rng):
         "tiny": 1e-160 * Z,
         "short": Z[1:],
         "flat": Z[:, 0],
+        "series": pd.Series(Z[:, 0]),
+        "series of dates": pd.Series(pd.date_range("2020", periods=30)),
         None: None,
     }
     with pytest.raises(ValueError, match=sentence):

@@ -277,6 +277,9 @@ def test_y_of_another_length_is_refused(method):
     # Where an array is cut by lengths, folds are made of rows.
     with pytest.raises(ValueError, match="did you mean lengths="):
         getattr(est, method)(X, [0, 1], lengths=[8, 12])
+    # There is nothing to compare with the number of targets.
+    with pytest.raises(ValueError, match="got scalar array"):
+        getattr(est, method)(None, [0, 1])
 
 
 def test_callbacks_may_score_with_one_y_per_sequence():

@@ -368,6 +368,14 @@ def test_blocks_that_divide_nothing(emission, words):
         mixture(emission=emission).fit(table("bernoulli"))
 
 
+def test_columns_in_several_blocks_are_named():
+    """No advice to add them to a block, as for columns in none."""
+    X = pd.DataFrame({"owns": [0, 1, 0, 1], "age": [1.0, 2.0, 3.0, 4.0]})
+    blocks = [("a", "bernoulli", ["owns"]), ("b", "gaussian", ["age", "owns"])]
+    with pytest.raises(ValueError, match=r"Column 0 \('owns'\).*in 2 blocks.*Leave it in one\.$"):
+        mixture(emission=blocks).fit(X)
+
+
 @pytest.mark.parametrize("emission", ["normal", 3, None, tuple(BLOCKS)])
 def test_emissions_that_do_not_exist(emission):
     with pytest.raises(InvalidParameterError, match="'emission' parameter of AnnealedBayesianMix"):

@@ -16,6 +16,10 @@ _WHY_NOT = (
     "parameters, priors or random_state, or make an estimator from given parameters: with those "
     "that end in _init, annealing='none' and max_iter=0."
 )
+_NO_START = (
+    "is a result of fit, which does not begin at it but replaces it. Give the parameter {0} in its "
+    "place; with annealing='none' and max_iter=0 a fit stays there."
+)
 
 
 class _Fixed(dict):
@@ -96,7 +100,18 @@ class ExplainedAttributes:
         def __setattr__(self, name, value):
             if name in self.__dict__.get("_results", ()) and name in self.__dict__:
                 raise AttributeError(f"{name} {_WHY_NOT}", name=name, obj=self)
+            if name.endswith("_") and (start := self._start_instead_of(name)):
+                raise AttributeError(f"{name} {_NO_START.format(start)}", name=name, obj=self)
             super().__setattr__(name, value)
+
+        def _start_instead_of(self, name):
+            """Return the parameter at which a first fit begins in its place; None if none."""
+            if "_results" in self.__dict__:
+                return None
+            parameters = type(self)._get_param_names()
+            if name in type(self)._conditional_attributes().get("emission", {}):
+                return "emission_init" if "emission_init" in parameters else None
+            return f"{name}init" if f"{name}init" in parameters else None
 
     def _describe(self, results: Attributes) -> None:
         """Set attributes that describe the posterior distribution; users cannot change them."""

@@ -70,9 +70,11 @@ def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | No
     uses = np.bincount(np.concatenate([b.columns for b in blocks]), minlength=X.shape[1])
     if (uses != 1).any():
         column = int(np.flatnonzero(uses != 1)[0])
+        name = f" ({X.columns[column]!r})" if hasattr(X, "columns") else ""
+        mend = "Add it to a block, or drop it from X" if uses[column] == 0 else "Leave it in one"
         raise ValueError(
-            f"Column {column} of X is in {uses[column]} blocks of emission, but every column "
-            "belongs to exactly one. Add it to a block, or drop it from X."
+            f"Column {column}{name} of X is in {uses[column]} blocks of emission, but every column "
+            f"belongs to exactly one. {mend}."
         )
     return blocks
 

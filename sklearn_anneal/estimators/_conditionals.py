@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from ..data.tables import missing_cells
 from ..models._draws import drawn_labels
 from ._draws import without_names
-from ._validation import OVERFLOW, did_you_mean, finite
+from ._validation import OVERFLOW, did_you_mean, finite, is_pandas_na
 
 if TYPE_CHECKING:
     from ._base import BaseAnnealed
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 def given_row(estimator: BaseAnnealed, given: Any) -> np.ndarray:
     """Return a row with the given values, and NaN in the columns that are not given.
 
-    They are given by the names or the numbers of their columns, or as a row in which NaN is not
-    given. Columns that do not exist, or are given twice, are refused.
+    They are given by the names or the numbers of their columns, which the index of a pandas Series
+    has, or as a row in which NaN is not given. Columns that do not exist, or are given twice, are
+    refused.
     """
     n_features: int = estimator.n_features_in_
+    if hasattr(given, "items") and getattr(given, "ndim", None) == 1:
+        given = dict(given.items())  # The index of a pandas Series has the columns.
     if not isinstance(given, Mapping):
         row = np.asarray(given, dtype=np.float64)
         if row.shape != (n_features,):
@@ -41,8 +44,19 @@ def given_row(estimator: BaseAnnealed, given: Any) -> np.ndarray:
         if position in seen:
             raise ValueError(f"given has the column {column!r} twice, by its name and its number.")
         seen.add(position)
-        row[position] = np.nan if value is None else value
+        row[position] = _value(column, value)
     return row
+
+
+def _value(column: Any, value: Any) -> float:
+    if value is None or is_pandas_na(value):
+        return np.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"given has {value!r} for the column {column!r}, but one number for all rows is needed."
+        ) from None
 
 
 def _position(estimator: BaseAnnealed, column: Any) -> int:

@@ -378,7 +378,9 @@ def read_covariates(covariates: ArrayLike) -> tuple[np.ndarray, tuple[str, ...]]
         )
     refuse_masked(covariates, "covariates", nan_is_missing=True)
     names = _get_feature_names(covariates)
-    kinds = getattr(covariates, "dtypes", [getattr(covariates, "dtype", "")])
+    given: Any = covariates
+    # The dtypes of a Series are a single one.
+    kinds = given.dtypes if hasattr(given, "columns") else [getattr(given, "dtype", "")]
     if any(str(kind).lower().startswith(("date", "time", "duration")) for kind in kinds):
         raise ValueError(
             "covariates are numbers, but have dates or times. Give differences from a date as "

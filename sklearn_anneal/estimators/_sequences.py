@@ -233,8 +233,8 @@ def _lengths_of_groups(groups: object, n_rows: int) -> np.ndarray:
     again = len(starts) - int(ids.max()) - 1
     if again:
         raise ValueError(
-            "groups must be consecutive: the rows of a sequence follow each other, but "
-            f"{again} of the ids come back after another one. Sort the rows by sequence and time."
+            "groups must be consecutive: the rows of a sequence follow each other, but an id comes "
+            f"back after another one ({again} times). Sort the rows by sequence and time."
         )
     return np.diff(np.append(starts, n_rows)).astype(np.int64)
 
@@ -360,8 +360,8 @@ def _states_of_sequences(states: object, n_sequences: int) -> list | None:
 
 def check_targets(y: Any, X: Any, data: SequenceData) -> None:
     """Check that a y, which is ignored, has one entry per row, or per sequence if X is a list."""
-    if y is None or _num_samples(y) == data.shape[0]:
-        return
+    if y is None or not data.shape or _num_samples(y) == data.shape[0]:
+        return  # An X without rows, such as None, is refused later.
     # A search over a list of sequences splits a y with one entry per sequence. So do callbacks.
     listed = isinstance(X, SequenceData) or listed_sequences(X) is not None
     if listed and _num_samples(y) == len(data.lengths):

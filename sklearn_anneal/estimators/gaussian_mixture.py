@@ -723,8 +723,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions[np.ndarray]):
             evaluates, instead of from Gaussians with the fitted means and covariances.
         given : mapping, array-like of shape (n_features,) or None, default=None
             Values of some columns, which all rows have: a mapping from the names or the numbers of
-            columns to values, or a row in which NaN stands for columns that are drawn. The rows are
-            then draws from the conditional distribution.
+            columns to values, a pandas Series with these as its index, or a row in which NaN stands
+            for columns that are drawn. The rows are then draws from the conditional distribution.
 
         Returns
         -------
