@@ -58,7 +58,7 @@ class FewDataSets:
     def items(self, package):
         if package == "a":
             return ["first.pkl", "second.pkl", "short.pkl"]
-        return ["first.pkl", "wide.pkl", "totals.pkl", "series.pkl"]
+        return ["first.pkl", "wide.pkl", "totals.pkl", "series.pkl", "grades.pkl"]
 
     def data(self, package, item):
         pd = pytest.importorskip("pandas")
@@ -68,6 +68,8 @@ class FewDataSets:
             X = rng.normal(size=(n, 5))
             X[:, 4] = X[:, 0] + X[:, 1] if item == "totals" else X[:, 4]
             return pd.DataFrame(X, columns=list("uvwxy"))
+        if item == "grades":
+            return pd.DataFrame({"u": rng.normal(size=n), "grade": rng.integers(4, size=n)})
         if item == "series":
             walk = 10 * np.sin(np.arange(220) / 3.0) + rng.normal(size=220)
             columns = {"day": np.arange(220.0), "walk": walk, "again": 2 * walk}
@@ -93,8 +95,14 @@ def test_tables_that_nobody_chose_are_prepared_by_their_rules(monkeypatch):
         names = {kind: list(unseen_tables.chosen(kind, 5)) for kind in unseen_tables.N_TABLES}
         assert not any("short" in name for found in names.values() for name in found)
         numbers = {kind: len(found) for kind, found in names.items()}
-        expected = {"real columns": 5, "columns of all kinds": 2, "factors": 1, "series": 1}
-        assert numbers == expected
+        assert numbers == {
+            "real columns": 5,
+            "real columns and few values": 1,
+            "columns of all kinds": 2,
+            "factors": 1,
+            "series": 1,
+        }
+        assert names["real columns and few values"] == ["b/grades"]
         assert names["factors"] == ["b/wide"] and names["series"] == ["b/series"]
         real = unseen_tables.table("a/second", "real columns")
         assert real.shape == (56, 2) and np.allclose(real.train.std(axis=0), 1.0)
