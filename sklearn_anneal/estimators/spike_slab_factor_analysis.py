@@ -79,8 +79,7 @@ class AnnealedSpikeSlabFactorAnalysis(ScoresRows[np.ndarray, Rows, _Model]):
     n_components : int or None, default=None
         Number of factors K; None: as many as X has distinct rows or columns, whichever are fewer,
         and as many as columns in streams, whose rows are not known. There can be more factors than
-        columns. Factors that the data do not need are switched off in all rows, or
-        lose their loadings.
+        columns. Those that the data do not need are off in all rows, or lose their loadings.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,

@@ -134,7 +134,7 @@ class Exchangeable(Searchable[U, S]):
             return None
         r, w, together = found.responsibilities, found.weights, self._together()
         if guided:
-            halves, gains = self.halves(found, units, summary, prior, rng)
+            halves, gains = self._halves_for_swaps(found, units, summary, prior, rng)
             pair = _best_pair(gains, found, rng, together)
             if pair is None:
                 return None
@@ -251,10 +251,16 @@ class Exchangeable(Searchable[U, S]):
         A half is the share of the component's part of each row, of shape (n_rows, n_components).
         """
         weights = found.responsibilities * found.weights[:, None]
-        points = self._centered(units)
-        start = across_widest(weights, points, rng)
-        halves, gains = self._improved(start, found, units, summary, prior)
-        of_values = of_one_value(weights, points, rng)
+        halves = across_widest(weights, self._centered(units), rng)
+        return self._improved(halves, found, units, summary, prior)
+
+    def _halves_for_swaps(
+        self, found: Assigned, units: U, summary: S, prior: Natural, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the result of :meth:`halves`, or of divisions by one value that gain more."""
+        halves, gains = self.halves(found, units, summary, prior, rng)
+        weights = found.responsibilities * found.weights[:, None]
+        of_values = of_one_value(weights, self._centered(units), rng)
         if of_values is None:
             return halves, gains
         others, own = self._improved(of_values, found, units, summary, prior)
