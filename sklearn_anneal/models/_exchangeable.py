@@ -134,7 +134,7 @@ class Exchangeable(Searchable[U, S]):
             return None
         r, w, together = found.responsibilities, found.weights, self._together()
         if guided:
-            halves, gains = self._halves_for_swaps(found, units, summary, prior, rng)
+            halves, gains = self.halves(found, units, summary, prior, rng, by_value=True)
             pair = _best_pair(gains, found, rng, together)
             if pair is None:
                 return None
@@ -244,23 +244,23 @@ class Exchangeable(Searchable[U, S]):
         return points if issparse(points) else points - points.mean(axis=0)
 
     def halves(
-        self, found: Assigned, units: U, summary: S, prior: Natural, rng: np.random.Generator
+        self,
+        found: Assigned,
+        units: U,
+        summary: S,
+        prior: Natural,
+        rng: np.random.Generator,
+        by_value: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the second halves of all components, and the gain of each division, in nats.
 
         A half is the share of the component's part of each row, of shape (n_rows, n_components).
+        With ``by_value`` components are divided by one value of a coordinate if that gains more.
         """
-        weights = found.responsibilities * found.weights[:, None]
-        halves = across_widest(weights, self._centered(units), rng)
-        return self._improved(halves, found, units, summary, prior)
-
-    def _halves_for_swaps(
-        self, found: Assigned, units: U, summary: S, prior: Natural, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result of :meth:`halves`, or of divisions by one value that gain more."""
-        halves, gains = self.halves(found, units, summary, prior, rng)
-        weights = found.responsibilities * found.weights[:, None]
-        of_values = of_one_value(weights, self._centered(units), rng)
+        weights, points = found.responsibilities * found.weights[:, None], self._centered(units)
+        start = across_widest(weights, points, rng)
+        halves, gains = self._improved(start, found, units, summary, prior)
+        of_values = of_one_value(weights, points, rng) if by_value else None
         if of_values is None:
             return halves, gains
         others, own = self._improved(of_values, found, units, summary, prior)

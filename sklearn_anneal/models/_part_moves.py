@@ -57,8 +57,9 @@ def swapped_means(
 ) -> Replaced | None:
     """Return the means of all parts after one of them was replaced by one found in the residuals.
 
-    It needs the share of rows in which it is active: one in place of a part that is in no row would
-    have the wide prior distribution of that part, with which rows do better without it.
+    The new part comes with the share of the rows in which it is active. In the place of a part that
+    is in no row it would otherwise have the distribution of that part, which is as wide as the
+    prior, and the rows would do better without it.
 
     Parameters
     ----------
